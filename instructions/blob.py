@@ -1,0 +1,160 @@
+"""What instructions read and write: `Storage` (the memory) and `Blob` (one way of seeing it as an array)."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .instruction import ERASED, Dependence
+
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+    from vmflow.dtypes import dtype as DType
+
+    from .failure import Failure
+    from .instruction import Instruction
+
+# Whatever array module a device uses (numpy on the host, cupy on CUDA); only that module looks inside.
+Array = Any
+
+
+class Size(tuple[int, ...]):
+    """The shape of a tensor: a tuple of ints that also knows `numel`."""
+
+    __slots__ = ()
+
+    def numel(self) -> int:
+        """The product of the dimensions."""
+        return prod(self)
+
+    def __repr__(self) -> str:
+        return f"vmflow.Size({list(self)})"
+
+
+class TensorMeta:
+    """Shape, dtype and device: what can be known of a tensor without computing it.
+
+    Made by `meta`, which returns one object for equal metas as long as it remembers them; caches are keyed by identity.
+
+    Attributes:
+        strides: of the C-contiguous layout, in elements.
+    """
+
+    __slots__ = ("device", "dtype", "nbytes", "numel", "shape", "strides")
+
+    def __init__(self, shape: Size, dtype: DType, device: Device) -> None:
+        self.shape = shape
+        self.dtype = dtype
+        self.device = device
+        self.numel = prod(shape)
+        self.nbytes = self.numel * dtype.itemsize
+        self.strides = contiguous_strides(shape)
+
+    def __repr__(self) -> str:
+        return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"
+
+
+_METAS: dict[tuple[tuple[int, ...], DType, Device], TensorMeta] = {}
+_METAS_LIMIT = 1 << 17
+
+
+def meta(shape: tuple[int, ...], dtype: DType, device: Device) -> TensorMeta:
+    """The `TensorMeta` of these three."""
+    key = (shape, dtype, device)
+    found = _METAS.get(key)
+    if found is None:
+        # Forgetting costs a repeated inference and nothing else: no code relies on equal metas being one object.
+        if len(_METAS) >= _METAS_LIMIT:
+            _METAS.clear()
+        found = _METAS[key] = TensorMeta(Size(shape), dtype, device)
+    return found
+
+
+def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides, in elements, of a C-contiguous array of this shape."""
+    strides = [1] * len(shape)
+    for axis in range(len(shape) - 2, -1, -1):
+        strides[axis] = strides[axis + 1] * max(shape[axis + 1], 1)
+    return tuple(strides)
+
+
+class Storage:
+    """Memory on a device, shared by a tensor and all its views.
+
+    Attributes:
+        array: the memory as one C-contiguous array, None until it is written for the first time and after release.
+        dependence: orders the instructions that access it.
+        writer: the instruction issued last that writes it, in program order.  Whoever wants the value waits for it.
+        failure: why it holds nothing, if an instruction that should have written it failed.
+        version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
+    """
+
+    __slots__ = ("__weakref__", "array", "dependence", "failure", "version", "writer")
+
+    def __init__(self, dependence: Dependence, array: Array | None = None) -> None:
+        self.array = array
+        self.dependence = dependence
+        self.writer: Instruction | None = None
+        self.failure: Failure | None = None
+        self.version = 0
+
+    def settled(self) -> bool:
+        """Whether every write issued so far has finished."""
+        writer = self.writer
+        if writer is None:
+            return True
+        if writer.state == ERASED:
+            self.writer = None
+            return True
+        return False
+
+
+class Blob:
+    """An array seen in a storage.
+
+    Attributes:
+        storage: the memory.
+        meta: shape, dtype and device.
+        strides: in elements, or None when the blob is the whole storage, C-contiguous and of its dtype.
+        offset: of the first element, in elements of the blob's dtype.
+    """
+
+    __slots__ = ("meta", "offset", "storage", "strides")
+
+    def __init__(
+        self, storage: Storage, meta: TensorMeta, strides: tuple[int, ...] | None = None, offset: int = 0
+    ) -> None:
+        self.storage = storage
+        self.meta = meta
+        self.strides = strides
+        self.offset = offset
+
+    def array(self) -> Array:
+        """The array, sharing memory with the storage.  Only for the instruction whose turn it is."""
+        base = self.storage.array
+        if self.strides is None:
+            return base
+        meta = self.meta
+        itemsize = meta.dtype.itemsize
+        if meta.numel == 0:
+            return np.empty(meta.shape, meta.dtype.numpy)
+        # Through bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
+        return np.ndarray(
+            meta.shape,
+            meta.dtype.numpy,
+            base.reshape(-1).view(np.uint8),
+            self.offset * itemsize,
+            tuple([stride * itemsize for stride in self.strides]),
+        )
+
+    def destination(self) -> Array:
+        """The array to write into, allocated if the storage has no memory yet."""
+        storage = self.storage
+        if storage.array is None:
+            storage.array = np.empty(self.meta.shape, self.meta.dtype.numpy)
+        return self.array()
+
+    def __repr__(self) -> str:
+        return f"<Blob {self.meta!r}>"

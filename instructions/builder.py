@@ -1,0 +1,128 @@
+"""Compose instructions and issue them together: `InstructionsBuilder` and `physical_run`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from . import origin
+from .access_blob import AccessBlobByCallback
+from .barrier import Barrier, GlobalSync
+from .blob import Array, Blob, Storage
+from .instruction import Dependence, Instruction
+from .op_call import Kernel, OpCall
+from .release_tensor import ReleaseTensor
+
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+    from vmflow.streams import Stream
+
+Result = TypeVar("Result")
+
+
+class Machine(Protocol):
+    """What the builder needs of a virtual machine."""
+
+    def stream(self, device: Device, kind: str = "compute") -> Stream: ...
+
+    def control_stream(self) -> Stream: ...
+
+    def streams(self) -> Iterable[Stream]: ...
+
+    def take_over(self, storage: Storage) -> Dependence: ...
+
+    def issue(self, instruction: Instruction) -> None: ...
+
+
+class InstructionsBuilder:
+    """Collects instructions; `physical_run` issues them when all could be built.
+
+    Every method returns the instruction, so that a caller can wait for it.
+    """
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.instructions: list[Instruction] = []
+        self.writes: list[tuple[Storage, Instruction]] = []
+        self.code, self.last = origin.capture()
+
+    def op_call(
+        self,
+        name: str,
+        kernel: Kernel,
+        inputs: tuple[Blob, ...],
+        outputs: tuple[Blob, ...],
+        *,
+        scalars: tuple[Any, ...] = (),
+        several: bool = False,
+        cost: int = 0,
+        stream: Stream | None = None,
+    ) -> Instruction:
+        """Run `kernel`; see `OpCall`."""
+        if stream is None:
+            stream = self.machine.stream(outputs[0].meta.device)
+        return self._add(
+            stream,
+            OpCall(name, kernel, inputs, outputs, scalars, several),
+            reads=[blob.storage for blob in inputs],
+            writes=[blob.storage for blob in outputs],
+            cost=cost,
+        )
+
+    def release_tensor(self, storage: Storage, device: Device) -> Instruction:
+        """Give the storage's memory back behind everything issued so far."""
+        return self._add(self.machine.stream(device), ReleaseTensor(storage), writes=[storage])
+
+    def access_blob_by_callback(
+        self, blob: Blob, callback: Callable[[Array], None], modifier: str = "const"
+    ) -> Instruction:
+        """Call `callback` with the blob's array in its turn; see `AccessBlobByCallback`."""
+        policy = AccessBlobByCallback(blob, callback, modifier)
+        storages = [blob.storage]
+        stream = self.machine.stream(blob.meta.device)
+        if modifier == "const":
+            return self._add(stream, policy, reads=storages)
+        return self._add(stream, policy, writes=storages)
+
+    def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
+        """Call `callback` when everything issued so far is erased."""
+        return self._add(self.machine.control_stream(), Barrier(callback))
+
+    def global_sync(self, callback: Callable[[], None] | None = None) -> Instruction:
+        """A barrier behind which every stream is drained."""
+        return self._add(self.machine.control_stream(), GlobalSync(self.machine.streams, callback))
+
+    def _add(
+        self,
+        stream: Stream,
+        policy: Any,
+        reads: Iterable[Storage] = (),
+        writes: Iterable[Storage] = (),
+        cost: int = 0,
+    ) -> Instruction:
+        writes = list(writes)
+        written = tuple([access(storage, self.machine) for storage in writes])
+        read = tuple([access(storage, self.machine) for storage in reads])
+        instruction = Instruction(stream, policy, read, written, cost, self.code, self.last)
+        self.instructions.append(instruction)
+        self.writes += [(storage, instruction) for storage in writes]
+        return instruction
+
+
+def access(storage: Storage, machine: Machine) -> Dependence:
+    """The storage's dependence, in the hands of `machine`."""
+    dependence = storage.dependence
+    if dependence.machine is not machine:
+        return machine.take_over(storage)
+    return dependence
+
+
+def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result]) -> Result:
+    """Let `build` compose instructions, then issue them in order.  If it raises, none is issued."""
+    builder = InstructionsBuilder(machine)
+    result = build(builder)
+    for storage, instruction in builder.writes:
+        storage.writer = instruction
+    for instruction in builder.instructions:
+        machine.issue(instruction)
+    return result

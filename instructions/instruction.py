@@ -1,0 +1,108 @@
+"""The unit of work and the thing it is ordered by: `Instruction` and `Dependence`.
+
+An instruction goes through six states, always forwards:
+
+    NEW -> WAITING -> READY -> LAUNCHED -> DONE -> ERASED
+
+NEW is pending, unseen by the scheduler.  WAITING has edges that are not satisfied.  READY may be handed to its stream.
+LAUNCHED has been.  DONE has been reported finished, perhaps out of order.  ERASED has left its stream in order, and its
+successors know.  "Launched" and "finished" are separate facts and an edge says which of the two it needs: a successor
+on the same in-order stream needs no more than that its predecessor was launched before it.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from vmflow.streams import Stream
+
+    from .policy import InstructionPolicy
+
+NEW: Final = 0
+WAITING: Final = 1
+READY: Final = 2
+LAUNCHED: Final = 3
+DONE: Final = 4
+ERASED: Final = 5
+
+STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
+
+
+class Dependence:
+    """The live accesses to one storage (or one stream order, one generator, ...), as the engine sees them.
+
+    Attributes:
+        writer: the last write that is not erased, if any.
+        readers: the reads since, not erased (None until there is one).
+        machine: the virtual machine that orders these accesses, None until the first access.
+    """
+
+    __slots__ = ("machine", "readers", "writer")
+
+    def __init__(self, machine: Any = None) -> None:
+        self.writer: Instruction | None = None
+        self.readers: dict[Instruction, None] | None = None
+        self.machine = machine
+
+
+class Instruction:
+    """A policy on a stream, with the accesses that order it.
+
+    Attributes:
+        stream: where it runs.
+        policy: what it runs; dropped as soon as it has run, so that nothing it holds outlives it.
+        name: of the policy, for reprs and the story.
+        reads, writes: what it accesses; a dependence may be in both.
+        cost: estimated nanoseconds, for deciding where to run.
+        state: one of the six above.
+        serial: position in arrival order, given by the engine; -1 before.
+        waits: how many edges into it are not satisfied.
+        on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
+        code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
+            into a line number costs more than the instruction; see `origin.describe`.
+    """
+
+    __slots__ = (
+        "code",
+        "cost",
+        "last",
+        "name",
+        "on_finish",
+        "on_launch",
+        "policy",
+        "reads",
+        "serial",
+        "state",
+        "stream",
+        "waits",
+        "writes",
+    )
+
+    def __init__(
+        self,
+        stream: Stream,
+        policy: InstructionPolicy,
+        reads: tuple[Dependence, ...] = (),
+        writes: tuple[Dependence, ...] = (),
+        cost: int = 0,
+        code: CodeType | None = None,
+        last: int = 0,
+    ) -> None:
+        self.stream = stream
+        self.policy: InstructionPolicy | None = policy
+        self.name = policy.name
+        self.reads = reads
+        self.writes = writes
+        self.cost = cost
+        self.state = NEW
+        self.serial = -1
+        self.waits = 0
+        self.on_launch: list[Instruction] | None = None
+        self.on_finish: list[Instruction] | None = None
+        self.code = code
+        self.last = last
+
+    def __repr__(self) -> str:
+        return f"<{self.name} #{self.serial} {STATE_NAMES[self.state]} on {self.stream.name}>"

@@ -1,0 +1,111 @@
+"""`OpCall`: run one op's kernel on blobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .blob import Array, Blob
+from .failure import Failure
+from .policy import InstructionPolicy
+
+# kernel(*input arrays, *scalars, out): `out` is where the result should go (a tuple of arrays for an op with several
+# results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns the
+# result.  A kernel that cannot write into `out` may return another array; it is copied.
+Kernel = Callable[..., Any]
+
+# Results up to this size are allocated by the kernel itself: numpy is fastest so.
+_LET_KERNEL_ALLOCATE = 1 << 16
+
+
+class OpCall(InstructionPolicy):
+    """Call `kernel` on the inputs' arrays and put what it returns into the outputs.
+
+    An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
+
+    Args:
+        name: of the op.
+        kernel: see `Kernel`.
+        inputs: read.
+        outputs: written; a blob that is also an input makes the op an in-place one.
+        scalars: Python numbers handed to the kernel after the arrays.
+        several: whether the kernel returns a tuple of results.
+    """
+
+    __slots__ = ("inputs", "kernel", "name", "outputs", "scalars", "several")
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        inputs: tuple[Blob, ...],
+        outputs: tuple[Blob, ...],
+        scalars: tuple[Any, ...] = (),
+        several: bool = False,
+    ) -> None:
+        self.name = name
+        self.kernel = kernel
+        self.inputs = inputs
+        self.outputs = outputs
+        self.scalars = scalars
+        self.several = several
+
+    def compute(self) -> None:
+        arrays: list[Array] = []
+        strided = False
+        for blob in self.inputs:
+            storage = blob.storage
+            if storage.failure is not None:
+                self.fail(storage.failure)
+                return
+            if blob.strides is None:
+                arrays.append(storage.array)
+            else:
+                strided = True
+                arrays.append(blob.array())
+        if self.several:
+            self._store_all(self.kernel(*arrays, *self.scalars, self._destinations(strided)))
+            return
+        output = self.outputs[0]
+        storage = output.storage
+        meta = output.meta
+        # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar instead of an array.
+        if storage.array is None and not strided and meta.nbytes <= _LET_KERNEL_ALLOCATE and meta.shape:
+            storage.array = self.kernel(*arrays, *self.scalars, None)
+        elif storage.failure is not None and output.strides is not None:
+            return  # writing a part does not mend the whole
+        else:
+            out = output.destination()
+            result = self.kernel(*arrays, *self.scalars, out)
+            if result is not out:
+                np.copyto(out, result)
+        storage.failure = None
+
+    def _destinations(self, strided: bool) -> tuple[Array, ...] | None:
+        if not strided and all(output.storage.array is None for output in self.outputs):
+            return None
+        return tuple([output.destination() for output in self.outputs])
+
+    def _store_all(self, results: tuple[Array, ...]) -> None:
+        for output, result in zip(self.outputs, results, strict=True):
+            storage = output.storage
+            if storage.array is None:
+                storage.array = np.ascontiguousarray(result).reshape(output.meta.shape)
+            else:
+                out = output.array()
+                # Views are made anew at each call: compare the memory, not the objects.
+                if result is not out and result.__array_interface__["data"] != out.__array_interface__["data"]:
+                    np.copyto(out, result)
+            storage.failure = None
+
+    def fail(self, failure: Failure) -> None:
+        for output in self.outputs:
+            output.storage.failure = failure
+
+    def describe(self) -> str:
+        inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])
+        outputs = ", ".join([repr(blob.meta) for blob in self.outputs])
+        device = self.outputs[0].meta.device if self.outputs else ""
+        return f"{self.name}({inputs}) -> {outputs} on {device}"

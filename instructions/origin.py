@@ -1,0 +1,46 @@
+"""Which line of the user's program issued an instruction."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import CodeType, FrameType
+
+# The directories whose frames are the framework's own.  Both spellings of this folder count: a checkout shows it through
+# the link vmflow/instructions, an editable install through the folder itself.
+_INSIDE = tuple(
+    {
+        os.path.dirname(os.path.abspath(__file__)) + os.sep,
+        os.path.dirname(os.path.abspath(sys.modules["vmflow"].__file__ or "")) + os.sep,
+    }
+)
+_is_inside: dict[str, bool] = {}
+
+
+def capture() -> tuple[CodeType | None, int]:
+    """The innermost frame outside the framework, as (code, bytecode offset).
+
+    Keeping the frame itself would keep the user's locals alive; the line number is worked out in `describe`, since that
+    costs more than most instructions.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        inside = _is_inside.get(code.co_filename)
+        if inside is None:
+            inside = _is_inside[code.co_filename] = code.co_filename.startswith(_INSIDE)
+        if not inside:
+            return code, frame.f_lasti
+        frame = frame.f_back
+    return None, 0
+
+
+def describe(code: CodeType | None, last: int) -> str:
+    """``file:line, in function`` of what `capture` returned."""
+    if code is None:
+        return "an unknown line"
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= last < end and number is not None:
+            line = number
+    return f"{code.co_filename}:{line}, in {code.co_name}"

@@ -1,0 +1,39 @@
+"""What an instruction does, as seen by whoever runs it."""
+
+from __future__ import annotations
+
+from .failure import Failure
+
+
+class InstructionPolicy:
+    """One kind of instruction.
+
+    A machine calls `prepare` on the thread that schedules, then `compute` where the stream's policy says.  If either
+    raises, it calls `fail` with the failure, and the instruction ends like any other: it unlocks its successors, which
+    find the outputs poisoned.
+
+    Attributes:
+        name: for people.
+        barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
+        preschedulable: whether it may be launched behind predecessors on its own stream that are merely launched.
+    """
+
+    __slots__ = ()
+
+    name: str = "instruction"
+    barrier: bool = False
+    preschedulable: bool = True
+
+    def prepare(self) -> None:
+        """Get what the instruction needs before it can run, memory above all."""
+
+    def compute(self) -> None:
+        """Run."""
+        raise NotImplementedError
+
+    def fail(self, failure: Failure) -> None:
+        """Poison the outputs."""
+
+    def describe(self) -> str:
+        """What was being done, for the note on an exception; names, shapes and dtypes."""
+        return self.name

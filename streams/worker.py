@@ -1,0 +1,54 @@
+"""A worker is one thread that runs what it is handed, in order."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any
+
+
+class Worker:
+    """One thread with an inbox.
+
+    The thread is a daemon, because a non-daemon one would keep the interpreter from ever reaching its exit handlers;
+    whoever owns the worker stops it there.
+
+    Args:
+        name: of the thread.
+        run: called with each item on the thread.  It must not raise: an escaping exception ends the thread, loudly.
+    """
+
+    def __init__(self, name: str, run: Callable[[Any], None]) -> None:
+        self._run = run
+        self._inbox: SimpleQueue[Any] = SimpleQueue()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def post(self, item: object) -> None:
+        """Hand over `item` (anything but None); returns at once."""
+        self._inbox.put(item)
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Let the thread end after the item it is running; what is still queued is not run.
+
+        Returns whether the thread has ended within `timeout` seconds (None: wait for it).
+        """
+        self._stopping = True
+        self._inbox.put(None)
+        if self._thread is not threading.current_thread():
+            self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def _serve(self) -> None:
+        while True:
+            item = self._inbox.get()
+            if item is None or self._stopping:
+                return
+            self._run(item)
+            # Held in a local, the last item would keep its arrays alive until the next one comes.
+            item = None
+
+    def __repr__(self) -> str:
+        return f"<Worker {self._thread.name} {'running' if self._thread.is_alive() else 'stopped'}>"

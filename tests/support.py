@@ -1,0 +1,83 @@
+"""What several tests share: numerical gradients, and a comparison with numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import vmflow as flow
+
+Array = NDArray[Any]
+
+
+def arrays_for(seed: int, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0) -> list[Array]:
+    """float64 arrays, evenly distributed."""
+    generator = np.random.default_rng(seed)
+    return [generator.uniform(low, high, shape) for shape in shapes]
+
+
+def numerical_gradients(function: Callable[..., float], arrays: Sequence[Array], step: float = 1e-6) -> list[Array]:
+    """Central differences of a function of arrays that returns a number."""
+    gradients: list[Array] = []
+    for position, array in enumerate(arrays):
+        gradient = np.zeros_like(array)
+        for index in np.ndindex(array.shape):
+            shifted = [it.copy() for it in arrays]
+            shifted[position][index] = array[index] + step
+            above = function(*shifted)
+            shifted[position][index] = array[index] - step
+            gradient[index] = (above - function(*shifted)) / (2 * step)
+        gradients.append(gradient)
+    return gradients
+
+
+def check_gradients(
+    function: Callable[..., flow.Tensor],
+    *arrays: Array,
+    second: bool = False,
+    rtol: float = 1e-5,
+    atol: float = 1e-7,
+) -> None:
+    """Compare autograd's gradients of a function of float64 tensors with numerical ones.
+
+    The function's result is weighted by fixed random numbers, so that no gradient is a plain sum.  With `second`, the
+    gradients' own gradients are checked as well.
+    """
+
+    def weighted(*tensors: flow.Tensor) -> flow.Tensor:
+        result = function(*tensors)
+        weights = np.random.default_rng(7).uniform(0.5, 1.5, tuple(result.shape))
+        return (result * flow.tensor(weights)).sum()
+
+    def value(*given: Array) -> float:
+        with flow.no_grad():
+            return float(weighted(*[flow.tensor(it) for it in given]).item())
+
+    tensors = [flow.tensor(it, requires_grad=True) for it in arrays]
+    found = flow.autograd.grad(weighted(*tensors), tensors)
+    for have, want in zip(found, numerical_gradients(value, arrays), strict=True):
+        assert have is not None
+        np.testing.assert_allclose(have.numpy(), want, rtol=rtol, atol=atol)
+    if second:
+
+        def gradient_sum(*inner: flow.Tensor) -> flow.Tensor:
+            grads = flow.autograd.grad(weighted(*inner), inner, create_graph=True)
+            total = flow.zeros((), dtype=flow.float64)
+            for it in grads:
+                assert it is not None
+                total = total + (it * it).sum()
+            return total
+
+        def second_value(*given: Array) -> float:
+            return float(gradient_sum(*[flow.tensor(it, requires_grad=True) for it in given]).item())
+
+        tensors = [flow.tensor(it, requires_grad=True) for it in arrays]
+        total = gradient_sum(*tensors)
+        if not total.requires_grad:
+            return  # linear in everything
+        found = flow.autograd.grad(total, tensors, allow_unused=True)
+        for have, want in zip(found, numerical_gradients(second_value, arrays, 1e-5), strict=True):
+            np.testing.assert_allclose(np.zeros_like(want) if have is None else have.numpy(), want, rtol=1e-4, atol=1e-5)

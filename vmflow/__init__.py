@@ -1,0 +1,228 @@
+"""vmflow: an eager-first deep-learning framework for Python programs that live on an event loop.
+
+    import vmflow as flow
+
+    y = model(x)      # issues instructions and returns at once
+    y = await y       # suspends this coroutine until y is computed; in plain code just read it
+
+The names and argument orders are PyTorch's and OneFlow's.
+"""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+
+from . import autograd as autograd
+from . import random as random
+from .autograd import enable_grad as enable_grad
+from .autograd import inference_mode as inference_mode
+from .autograd import is_grad_enabled as is_grad_enabled
+from .autograd import no_grad as no_grad
+from .autograd import set_grad_enabled as set_grad_enabled
+from .devices import device as device
+from .dtypes import bfloat16 as bfloat16
+from .dtypes import bool_ as bool
+from .dtypes import complex128 as cdouble
+from .dtypes import complex128 as complex128
+from .dtypes import complex64 as cfloat
+from .dtypes import complex64 as complex64
+from .dtypes import dtype as dtype
+from .dtypes import finfo as finfo
+from .dtypes import float16 as float16
+from .dtypes import float16 as half
+from .dtypes import float32 as float
+from .dtypes import float32 as float32
+from .dtypes import float64 as double
+from .dtypes import float64 as float64
+from .dtypes import get_default_dtype as get_default_dtype
+from .dtypes import iinfo as iinfo
+from .dtypes import int16 as int16
+from .dtypes import int16 as short
+from .dtypes import int32 as int
+from .dtypes import int32 as int32
+from .dtypes import int64 as int64
+from .dtypes import int64 as long
+from .dtypes import int8 as int8
+from .dtypes import promote_types as promote_types
+from .dtypes import set_default_dtype as set_default_dtype
+from .dtypes import uint8 as uint8
+from .errors import BlockingCallWarning as BlockingCallWarning
+from .errors import DeviceUnavailable as DeviceUnavailable
+from .errors import InternalError as InternalError
+from .errors import VirtualMachineClosed as VirtualMachineClosed
+from .instructions.blob import Size as Size
+from .ops.activation import erf as erf
+from .ops.activation import log_softmax as log_softmax
+from .ops.activation import relu as relu
+from .ops.activation import relu_ as relu_
+from .ops.activation import sigmoid as sigmoid
+from .ops.activation import softmax as softmax
+from .ops.activation import tanh as tanh
+from .ops.creation import arange as arange
+from .ops.creation import as_tensor as as_tensor
+from .ops.creation import empty as empty
+from .ops.creation import empty_like as empty_like
+from .ops.creation import eye as eye
+from .ops.creation import from_numpy as from_numpy
+from .ops.creation import full as full
+from .ops.creation import full_like as full_like
+from .ops.creation import linspace as linspace
+from .ops.creation import ones as ones
+from .ops.creation import ones_like as ones_like
+from .ops.creation import set_default_device as set_default_device
+from .ops.creation import tensor as tensor
+from .ops.creation import zeros as zeros
+from .ops.creation import zeros_like as zeros_like
+from .ops.elementwise import abs as abs
+from .ops.elementwise import add as add
+from .ops.elementwise import atan2 as atan2
+from .ops.elementwise import bitwise_and as bitwise_and
+from .ops.elementwise import bitwise_not as bitwise_not
+from .ops.elementwise import bitwise_or as bitwise_or
+from .ops.elementwise import bitwise_xor as bitwise_xor
+from .ops.elementwise import cast as cast
+from .ops.elementwise import ceil as ceil
+from .ops.elementwise import clamp as clamp
+from .ops.elementwise import clamp as clip
+from .ops.elementwise import clone as clone
+from .ops.elementwise import conj as conj
+from .ops.elementwise import cos as cos
+from .ops.elementwise import div as div
+from .ops.elementwise import eq as eq
+from .ops.elementwise import exp as exp
+from .ops.elementwise import expm1 as expm1
+from .ops.elementwise import floor as floor
+from .ops.elementwise import floor_divide as floor_divide
+from .ops.elementwise import fmod as fmod
+from .ops.elementwise import ge as ge
+from .ops.elementwise import gt as gt
+from .ops.elementwise import isfinite as isfinite
+from .ops.elementwise import isinf as isinf
+from .ops.elementwise import isnan as isnan
+from .ops.elementwise import le as le
+from .ops.elementwise import lerp as lerp
+from .ops.elementwise import log as log
+from .ops.elementwise import log10 as log10
+from .ops.elementwise import log1p as log1p
+from .ops.elementwise import log2 as log2
+from .ops.elementwise import logical_and as logical_and
+from .ops.elementwise import logical_not as logical_not
+from .ops.elementwise import logical_or as logical_or
+from .ops.elementwise import logical_xor as logical_xor
+from .ops.elementwise import lt as lt
+from .ops.elementwise import masked_fill as masked_fill
+from .ops.elementwise import maximum as maximum
+from .ops.elementwise import minimum as minimum
+from .ops.elementwise import mul as mul
+from .ops.elementwise import ne as ne
+from .ops.elementwise import neg as neg
+from .ops.elementwise import neg as negative
+from .ops.elementwise import pow as pow
+from .ops.elementwise import reciprocal as reciprocal
+from .ops.elementwise import remainder as remainder
+from .ops.elementwise import round as round
+from .ops.elementwise import rsqrt as rsqrt
+from .ops.elementwise import sign as sign
+from .ops.elementwise import sin as sin
+from .ops.elementwise import sqrt as sqrt
+from .ops.elementwise import square as square
+from .ops.elementwise import sub as sub
+from .ops.elementwise import tan as tan
+from .ops.elementwise import trunc as trunc
+from .ops.elementwise import where as where
+from .ops.indexing import gather as gather
+from .ops.indexing import index_put as index_put
+from .ops.indexing import index_select as index_select
+from .ops.indexing import masked_select as masked_select
+from .ops.indexing import nonzero as nonzero
+from .ops.indexing import scatter as scatter
+from .ops.indexing import scatter_add as scatter_add
+from .ops.joining import cat as cat
+from .ops.joining import cat as concat
+from .ops.joining import flip as flip
+from .ops.joining import hstack as hstack
+from .ops.joining import roll as roll
+from .ops.joining import stack as stack
+from .ops.joining import tril as tril
+from .ops.joining import triu as triu
+from .ops.joining import vstack as vstack
+from .ops.linear_algebra import addmm as addmm
+from .ops.linear_algebra import baddbmm as baddbmm
+from .ops.linear_algebra import bmm as bmm
+from .ops.linear_algebra import dot as dot
+from .ops.linear_algebra import matmul as matmul
+from .ops.linear_algebra import mm as mm
+from .ops.linear_algebra import mv as mv
+from .ops.linear_algebra import outer as outer
+from .ops.reduction import all as all
+from .ops.reduction import amax as amax
+from .ops.reduction import amin as amin
+from .ops.reduction import any as any
+from .ops.reduction import argmax as argmax
+from .ops.reduction import argmin as argmin
+from .ops.reduction import cumprod as cumprod
+from .ops.reduction import cumsum as cumsum
+from .ops.reduction import logsumexp as logsumexp
+from .ops.reduction import max as max
+from .ops.reduction import mean as mean
+from .ops.reduction import min as min
+from .ops.reduction import norm as norm
+from .ops.reduction import prod_ as prod
+from .ops.reduction import std as std
+from .ops.reduction import sum as sum
+from .ops.reduction import var as var
+from .ops.view import broadcast_to as broadcast_to
+from .ops.view import chunk as chunk
+from .ops.view import diagonal as diagonal
+from .ops.view import flatten as flatten
+from .ops.view import movedim as movedim
+from .ops.view import narrow as narrow
+from .ops.view import permute as permute
+from .ops.view import reshape as reshape
+from .ops.view import select as select
+from .ops.view import split as split
+from .ops.view import squeeze as squeeze
+from .ops.view import t as t
+from .ops.view import transpose as swapaxes
+from .ops.view import transpose as transpose
+from .ops.view import unbind as unbind
+from .ops.view import unflatten as unflatten
+from .ops.view import unsqueeze as unsqueeze
+from .random import bernoulli as bernoulli
+from .random import default_generator as default_generator
+from .random import fork_rng as fork_rng
+from .random import Generator as Generator
+from .random import manual_seed as manual_seed
+from .random import normal as normal
+from .random import rand as rand
+from .random import rand_like as rand_like
+from .random import randint as randint
+from .random import randn as randn
+from .random import randn_like as randn_like
+from .random import randperm as randperm
+from .tensor import Tensor as Tensor
+from .vm.virtual_machine import synchronize as synchronize
+from .vm.virtual_machine import VirtualMachine as VirtualMachine
+
+if _TYPE_CHECKING:
+    from . import nn as nn
+    from . import optim as optim
+    from .io import load as load
+    from .io import save as save
+
+__version__ = "0.1.0"
+
+# Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
+_LAZY_MODULES = ("nn", "optim")
+_LAZY_NAMES = {"load": ".io", "save": ".io"}
+
+
+def __getattr__(name: str) -> object:
+    if name in _LAZY_MODULES:
+        return _import_module(f".{name}", __name__)
+    if name in _LAZY_NAMES:
+        return getattr(_import_module(_LAZY_NAMES[name], __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY_MODULES, *_LAZY_NAMES])

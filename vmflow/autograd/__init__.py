@@ -1,0 +1,128 @@
+"""Automatic differentiation: `backward`, `grad`, the grad modes and `Function`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .engine import run_backward
+from .function import Function as Function
+from .function import FunctionContext as FunctionContext
+from .function import once_differentiable as once_differentiable
+from .grad_mode import enable_grad as enable_grad
+from .grad_mode import inference_mode as inference_mode
+from .grad_mode import is_grad_enabled as is_grad_enabled
+from .grad_mode import no_grad as no_grad
+from .grad_mode import set_grad_enabled as set_grad_enabled
+from .node import AutogradMeta, Edge, Node
+
+if TYPE_CHECKING:
+    from vmflow.tensor import Tensor
+
+
+def backward(
+    tensors: Tensor | Sequence[Tensor],
+    grad_tensors: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+) -> None:
+    """Accumulate the gradients of `tensors` into the leaves they were made from.
+
+    Args:
+        tensors: to differentiate.
+        grad_tensors: the gradient of the final value by each; None is one, for single elements.
+        retain_graph: whether to allow another pass; by default as `create_graph`.
+        create_graph: whether the pass itself is recorded.
+
+    Raises:
+        RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit.
+    """
+    outputs = _as_tuple(tensors)
+    run_backward(
+        _roots(outputs, grad_tensors),
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+    )
+
+
+def grad(
+    outputs: Tensor | Sequence[Tensor],
+    inputs: Tensor | Sequence[Tensor],
+    grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    allow_unused: bool = False,
+) -> tuple[Tensor | None, ...]:
+    """The gradients of `outputs` by each of `inputs`; nothing is accumulated.
+
+    Args:
+        outputs: to differentiate.
+        inputs: to differentiate by; leaves or not.
+        grad_outputs: the gradient of the final value by each output; None is one, for single elements.
+        retain_graph: whether to allow another pass; by default as `create_graph`.
+        create_graph: whether the result can be differentiated in turn.
+        allow_unused: give None for an input that the outputs do not depend on, instead of raising.
+
+    Raises:
+        RuntimeError: as `backward`; for an input that does not require a gradient or was not used.
+    """
+    wanted: list[AutogradMeta | tuple[Node, int]] = []
+    for position, tensor in enumerate(_as_tuple(inputs)):
+        edge = tensor._autograd.edge() if tensor._autograd is not None else None
+        if edge is None:
+            raise RuntimeError(f"grad: input {position} does not require a gradient")
+        wanted.append(edge[0] if isinstance(edge[0], AutogradMeta) else (edge[0], edge[1]))
+    results = run_backward(
+        _roots(_as_tuple(outputs), grad_outputs),
+        retain_graph=create_graph if retain_graph is None else retain_graph,
+        create_graph=create_graph,
+        wanted=wanted,
+    )
+    for position, result in enumerate(results):
+        if result is None and not allow_unused:
+            raise RuntimeError(
+                f"grad: the outputs do not depend on input {position}; pass allow_unused=True to get None for it"
+            )
+    return tuple(results)
+
+
+def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
+    from vmflow.tensor import Tensor
+
+    return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
+
+
+def _roots(
+    outputs: tuple[Tensor, ...], gradients: Tensor | Sequence[Tensor | None] | None
+) -> list[tuple[Edge, Tensor]]:
+    from vmflow.ops.creation import ones_like
+    from vmflow.tensor import Tensor
+
+    given: Sequence[Tensor | None]
+    if gradients is None:
+        given = [None] * len(outputs)
+    else:
+        given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
+    if len(given) != len(outputs):
+        raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
+    roots: list[tuple[Edge, Tensor]] = []
+    for output, gradient in zip(outputs, given, strict=True):
+        edge = output._autograd.edge() if output._autograd is not None else None
+        if edge is None:
+            raise RuntimeError(
+                "the tensor to differentiate does not require a gradient: none of the tensors it was made from does, "
+                "or it was made under no_grad()"
+            )
+        if gradient is None:
+            if output.numel() != 1:
+                raise RuntimeError(
+                    f"the gradient can be left out for a single element only, not for shape {list(output.shape)}; "
+                    "reduce to a scalar, or pass the gradient"
+                )
+            gradient = ones_like(output)
+        elif gradient.shape != output.shape:
+            raise RuntimeError(
+                f"the gradient of a tensor of shape {list(output.shape)} cannot have shape {list(gradient.shape)}"
+            )
+        roots.append((edge, gradient))
+    return roots

@@ -1,0 +1,175 @@
+"""The backward pass: walk the graph from the outputs and run each node once all its consumers have.
+
+It runs on the calling thread and only issues instructions; it returns before they are computed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from vmflow.context import MODE
+
+from .node import AutogradMeta, Edge, Node
+
+if TYPE_CHECKING:
+    from vmflow.tensor import Tensor
+
+
+def run_backward(
+    roots: Sequence[tuple[Edge, Tensor]],
+    *,
+    retain_graph: bool,
+    create_graph: bool,
+    wanted: Sequence[AutogradMeta | tuple[Node, int]] | None = None,
+) -> list[Tensor | None]:
+    """Propagate the roots' gradients.
+
+    Args:
+        roots: where to begin, each with its gradient.
+        retain_graph: whether nodes keep what they saved.
+        create_graph: whether the pass itself is recorded.
+        wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
+
+    Returns:
+        The gradient of each of `wanted`, None where none arrived.
+    """
+    before = MODE.get()
+    MODE.set(before.replace(grad=create_graph))
+    try:
+        return _Pass(retain_graph, create_graph, wanted).run(roots)
+    finally:
+        # Only this one field is put back: a hook may have changed others on purpose.
+        MODE.set(MODE.get().replace(grad=before.grad))
+
+
+class _Pass:
+    """One backward pass."""
+
+    def __init__(
+        self, retain_graph: bool, create_graph: bool, wanted: Sequence[AutogradMeta | tuple[Node, int]] | None
+    ) -> None:
+        self.retain_graph = retain_graph
+        self.create_graph = create_graph
+        self.wanted = wanted
+        self.captured: dict[AutogradMeta | tuple[Node, int], Tensor] = {}
+        self.gradients: dict[Node, dict[int, Tensor]] = {}
+        # Nodes to run, latest first: a producer is always older than its consumers.
+        self.heap: list[tuple[int, Node]] = []
+        self.useful: set[Node] | None = None
+
+    def run(self, roots: Sequence[tuple[Edge, Tensor]]) -> list[Tensor | None]:
+        if self.wanted is not None:
+            self.useful = _leading_to(self.wanted, [edge for edge, _ in roots])
+        for edge, gradient in roots:
+            self._arrive(edge, gradient, shared=True)
+        while self.heap:
+            _, node = heapq.heappop(self.heap)
+            self._step(node)
+        if self.wanted is None:
+            return []
+        return [self.captured.get(key) for key in self.wanted]
+
+    def _step(self, node: Node) -> None:
+        arrived = self.gradients.pop(node)
+        if node.outputs is not None:
+            for index, autograd in node.outputs.items():
+                if index in arrived:
+                    arrived[index] = _with_hooks(autograd, arrived[index])
+                    if autograd.retains:
+                        self._accumulate(autograd, arrived[index], shared=True)
+        if self.wanted is not None:
+            for index, gradient in arrived.items():
+                if (node, index) in self.wanted:
+                    self.captured[node, index] = gradient
+        if self.useful is not None and node not in self.useful:
+            return
+        outputs = max(max(arrived) + 1, len(getattr(node, "output_metas", ())))
+        gradients = [arrived.get(index) for index in range(outputs)]
+        results = node.backward(gradients, self.create_graph)
+        for position, (edge, result) in enumerate(zip(node.edges, results, strict=True)):
+            if edge is not None and result is not None:
+                shared = isinstance(edge[0], AutogradMeta) and (
+                    node.may_share(result, gradients)
+                    or any(other is result for other in results[:position])
+                    or any(other is result for other in results[position + 1 :])
+                )
+                self._arrive(edge, result, shared)
+        if not self.retain_graph:
+            node.release()
+
+    def _arrive(self, edge: Edge, gradient: Tensor, shared: bool) -> None:
+        if edge is None:
+            return
+        target, index = edge
+        if isinstance(target, AutogradMeta):
+            self._arrive_at_leaf(target, gradient, shared)
+            return
+        if self.useful is not None and target not in self.useful and (target, index) not in (self.wanted or ()):
+            return
+        waiting = self.gradients.get(target)
+        if waiting is None:
+            waiting = self.gradients[target] = {}
+            heapq.heappush(self.heap, (-target.sequence, target))
+        earlier = waiting.get(index)
+        waiting[index] = gradient if earlier is None else earlier + gradient
+
+    def _arrive_at_leaf(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
+        if self.wanted is not None:
+            if leaf in self.wanted:
+                earlier = self.captured.get(leaf)
+                self.captured[leaf] = gradient if earlier is None else earlier + gradient
+            return
+        if leaf.hooks:
+            gradient, shared = _with_hooks(leaf, gradient), True
+        self._accumulate(leaf, gradient, shared)
+        if leaf.after:
+            for hook in list(leaf.after.values()):
+                hook()
+
+    def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
+        """Add to `grad`.
+
+        The first gradient is copied if anything else may hold its memory: a leaf's `grad` is changed in place later.
+        """
+        if autograd.grad is None:
+            if self.create_graph:
+                autograd.grad = gradient
+            else:
+                autograd.grad = gradient.clone() if shared else gradient
+        elif self.create_graph:
+            autograd.grad = autograd.grad + gradient
+        else:
+            autograd.grad.add_(gradient)
+
+
+def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
+    for hook in list((autograd.hooks or {}).values()):
+        changed = hook(gradient)
+        if changed is not None:
+            if changed.shape != gradient.shape:
+                raise RuntimeError(
+                    f"a hook returned a gradient of shape {list(changed.shape)} for one of {list(gradient.shape)}"
+                )
+            gradient = changed
+    return gradient
+
+
+def _leading_to(wanted: Iterable[AutogradMeta | tuple[Node, int]], roots: Iterable[Edge]) -> set[Node]:
+    """The nodes from which a backward step brings something towards `wanted`."""
+    targets: set[Node | AutogradMeta] = {it if isinstance(it, AutogradMeta) else it[0] for it in wanted}
+    seen: set[Node] = set()
+    stack = [edge[0] for edge in roots if edge is not None and isinstance(edge[0], Node)]
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            stack += [edge[0] for edge in node.edges if edge is not None and isinstance(edge[0], Node)]
+    useful: set[Node] = set()
+    for node in sorted(seen, key=lambda it: it.sequence):
+        for edge in node.edges:
+            if edge is not None and (edge[0] in targets or edge[0] in useful):
+                useful.add(node)
+                break
+    return useful

@@ -1,0 +1,216 @@
+"""`Function`: an op whose forward and backward the user writes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from vmflow.context import MODE
+
+from .grad_mode import no_grad
+from .node import AutogradMeta, Edge, Node, SavedTensor
+
+if TYPE_CHECKING:
+    from vmflow.tensor import Tensor
+
+
+class FunctionContext:
+    """Carries what `Function.forward` leaves for `Function.backward`; attributes may be set freely.
+
+    Attributes:
+        needs_input_grad: for each argument of forward, whether its gradient is wanted.
+    """
+
+    needs_input_grad: tuple[bool, ...] = ()
+
+    def __init__(self) -> None:
+        self._to_save: tuple[Tensor | None, ...] = ()
+        self._saved: list[SavedTensor | tuple[SavedTensor, int] | None] = []
+        self._non_differentiable: set[int] = set()
+        self._dirty: tuple[Tensor, ...] = ()
+        self._materialize = True
+        self._node: FunctionNode | None = None
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep inputs or outputs for backward, where they are `saved_tensors`."""
+        self._to_save = tensors
+
+    def mark_non_differentiable(self, *outputs: Tensor) -> None:
+        """These outputs have no gradient."""
+        self._non_differentiable = {id(it) for it in outputs}
+
+    def mark_dirty(self, *inputs: Tensor) -> None:
+        """These inputs are changed in place by forward, and returned."""
+        self._dirty = inputs
+
+    def set_materialize_grads(self, value: bool) -> None:
+        """Whether backward gets zeros (the default) or None for outputs that have no gradient."""
+        self._materialize = value
+
+    @property
+    def saved_tensors(self) -> tuple[Tensor | None, ...]:
+        """What `save_for_backward` kept.
+
+        Raises:
+            RuntimeError: if one was changed in place since, or a backward pass has freed them.
+        """
+        node = self._node
+        if node is None:
+            return self._to_save
+        if node.released:
+            raise RuntimeError(
+                f"the backward pass went through {node.name} a second time, and what it saved was freed the first "
+                "time; pass retain_graph=True to the first backward()"
+            )
+        return tuple([_unpack(it, node) for it in self._saved])
+
+
+def _unpack(saved: SavedTensor | tuple[SavedTensor, int] | None, node: FunctionNode) -> Tensor | None:
+    if saved is None:
+        return None
+    if isinstance(saved, tuple):
+        return saved[0].unpack(node, saved[1])
+    return saved.unpack(node)
+
+
+class FunctionNode(Node):
+    """The backward step of a `Function`."""
+
+    __slots__ = ("context", "function", "output_metas", "released")
+
+    def __init__(
+        self, function: type[Function], context: FunctionContext, edges: tuple[Edge, ...], outputs: Sequence[Tensor]
+    ) -> None:
+        super().__init__(f"{function.__name__}Backward", edges)
+        self.function = function
+        self.context = context
+        self.output_metas = tuple([it._blob.meta for it in outputs])
+        self.released = False
+
+    def where(self) -> str:
+        """For messages."""
+        return f"{self.function.__name__}.apply"
+
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        from vmflow.ops.elementwise import conform, zeros_of
+        from vmflow.tensor import Tensor
+
+        if self.context._materialize:
+            gradients = [
+                zeros_of(meta) if gradient is None else gradient
+                for gradient, meta in zip(gradients, self.output_metas, strict=True)
+            ]
+        results = self.function.backward(self.context, *gradients)
+        given = results if isinstance(results, tuple) else (results,)
+        if len(given) > len(self.edges) and all(it is None for it in given[len(self.edges) :]):
+            given = given[: len(self.edges)]
+        if len(given) != len(self.edges):
+            raise RuntimeError(
+                f"{self.name} returned {len(given)} gradients, but forward was given {len(self.edges)} arguments; "
+                "return one for each, None where there is none"
+            )
+        checked: list[Tensor | None] = []
+        for position, (result, needed) in enumerate(zip(given, self.context.needs_input_grad, strict=True)):
+            if result is not None and not isinstance(result, Tensor):
+                raise TypeError(f"{self.name} returned {type(result).__name__} for argument {position}, not a tensor")
+            checked.append(result if needed else None)
+        metas = self.input_metas
+        return [
+            result if result is None or meta is None else conform(result, meta)
+            for result, meta in zip(checked, metas, strict=True)
+        ]
+
+    @property
+    def input_metas(self) -> tuple[Any, ...]:
+        """The metas of the arguments that are tensors, None for the others."""
+        metas: tuple[Any, ...] = self.context.__dict__["_input_metas"]
+        return metas
+
+    def release(self) -> None:
+        self.released = True
+        self.context._saved = []
+
+
+class Function:
+    """Base of ops with a gradient of their own.
+
+    Define both as static methods and call `apply`:
+
+        class Double(vmflow.autograd.Function):
+            @staticmethod
+            def forward(ctx, x):
+                return x * 2
+
+            @staticmethod
+            def backward(ctx, gradient):
+                return gradient * 2
+
+        y = Double.apply(x)
+
+    `forward` runs without recording.  `backward` gets one gradient per output and returns one per argument, None where
+    there is none; it is recorded if the pass is run with ``create_graph=True``.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        raise NotImplementedError("define forward(ctx, ...) as a static method")
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        raise NotImplementedError("define backward(ctx, ...) as a static method")
+
+    @classmethod
+    def apply(cls, *args: Any, **kwargs: Any) -> Any:
+        """Run forward, and remember how to go back."""
+        from vmflow.interpreter import new_alias
+        from vmflow.tensor import Tensor
+
+        recording = MODE.get().grad
+        edges = tuple(
+            [it._autograd.edge() if isinstance(it, Tensor) and it._autograd is not None else None for it in args]
+        )
+        context = FunctionContext()
+        context.needs_input_grad = tuple([edge is not None for edge in edges])
+        context.__dict__["_input_metas"] = tuple([it._blob.meta if isinstance(it, Tensor) else None for it in args])
+        with no_grad():
+            returned = cls.forward(context, *args, **kwargs)
+        single = not isinstance(returned, tuple)
+        outputs: list[Any] = [returned] if single else list(returned)
+        if recording and any(context.needs_input_grad):
+            inputs = {id(it) for it in args}
+            dirty = {id(it) for it in context._dirty}
+            # An input returned as it is must not have its own history overwritten.
+            outputs = [
+                new_alias(it) if isinstance(it, Tensor) and id(it) in inputs and id(it) not in dirty else it
+                for it in outputs
+            ]
+            tensors = [it for it in outputs if isinstance(it, Tensor)]
+            node = FunctionNode(cls, context, edges, tensors)
+            context._node = node
+            context._saved = [_pack(it, tensors) for it in context._to_save]
+            for index, output in enumerate(tensors):
+                if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
+                    output._autograd = AutogradMeta(True, node, index)
+            context._to_save = ()
+        return outputs[0] if single else tuple(outputs)
+
+
+def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tuple[SavedTensor, int] | None:
+    if tensor is None:
+        return None
+    for index, output in enumerate(outputs):
+        if output is tensor:
+            return SavedTensor(tensor, False), index
+    return SavedTensor(tensor, True)
+
+
+def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorates a `Function.backward` that cannot itself be differentiated."""
+
+    @functools.wraps(backward)
+    def wrapped(ctx: Any, *gradients: Any) -> Any:
+        with no_grad():
+            return backward(ctx, *gradients)
+
+    return wrapped

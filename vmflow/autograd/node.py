@@ -1,0 +1,254 @@
+"""The graph that autograd records: `Node`s joined by edges, and what hangs on a tensor, `AutogradMeta`.
+
+An edge leads from a node to whatever made its input: another node and the number of that node's output, or, for a
+leaf, the leaf's `AutogradMeta` itself, which is where gradients are accumulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions import origin
+from vmflow.instructions.blob import Blob, TensorMeta
+from vmflow.instructions.release_tensor import Lease
+
+if TYPE_CHECKING:
+    from vmflow.ops.table import Attributes, OpExpr
+    from vmflow.tensor import Tensor
+
+Hook: TypeAlias = "Callable[[Tensor], Tensor | None]"
+Edge: TypeAlias = "tuple[Node | AutogradMeta, int] | None"
+
+_sequence = count()
+
+
+class AutogradMeta:
+    """What autograd knows of a tensor; a tensor without one neither requires nor has a gradient.
+
+    Attributes:
+        requires_grad: whether gradients flow into it.
+        node, index: which output of which node it is; node is None for a leaf.
+        grad: the accumulated gradient.
+        retains: whether a non-leaf keeps its gradient in `grad`.
+        hooks: called with the gradient before it is used, by handle; may replace it.
+        after: called with the leaf after its gradient was accumulated, by handle.
+    """
+
+    __slots__ = ("after", "grad", "hooks", "index", "node", "requires_grad", "retains")
+
+    def __init__(self, requires_grad: bool, node: Node | None = None, index: int = 0) -> None:
+        self.requires_grad = requires_grad
+        self.node = node
+        self.index = index
+        self.grad: Tensor | None = None
+        self.retains = False
+        self.hooks: dict[int, Hook] | None = None
+        self.after: dict[int, Callable[[], None]] | None = None
+
+    def edge(self) -> Edge:
+        if self.node is not None:
+            return self.node, self.index
+        return (self, 0) if self.requires_grad else None
+
+
+class Node:
+    """One step of the backward pass.
+
+    Attributes:
+        name: as shown by `Tensor.grad_fn`.
+        edges: one per input, None where no gradient is wanted.
+        sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
+        outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
+    """
+
+    __slots__ = ("__weakref__", "edges", "name", "outputs", "sequence")
+
+    def __init__(self, name: str, edges: tuple[Edge, ...]) -> None:
+        self.name = name
+        self.edges = edges
+        self.sequence = next(_sequence)
+        self.outputs: dict[int, AutogradMeta] | None = None
+
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        """The gradient of each input, from those of the outputs."""
+        raise NotImplementedError
+
+    def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
+        """Whether `gradient`, a result of `backward`, may share its memory with something that lives on."""
+        return True
+
+    def release(self) -> None:
+        """Let go of what was saved; another backward pass through this node is an error."""
+
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The edges, as PyTorch shows them."""
+        return tuple([(None, 0) if edge is None else edge for edge in self.edges])
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+class SavedTensor:
+    """A tensor kept for the backward pass, together with the version that was meant.
+
+    It holds the memory and the history, not the tensor object; an output's history is the node that saved it, and is
+    put back only when asked for, because a node that held itself would never be freed.
+    """
+
+    __slots__ = ("_autograd", "_blob", "_lease", "_version")
+
+    def __init__(self, tensor: Tensor, with_history: bool) -> None:
+        self._blob: Blob = tensor._blob
+        self._lease: Lease | None = tensor._lease
+        self._autograd: AutogradMeta | None = tensor._autograd if with_history else None
+        self._version = tensor._blob.storage.version
+
+    def unpack(self, owner: OpNode, output: int | None = None) -> Tensor:
+        """The tensor.
+
+        Raises:
+            RuntimeError: if it was changed in place since.
+        """
+        version = self._blob.storage.version
+        if version != self._version:
+            raise RuntimeError(
+                f"the gradient of {owner.name} needs a tensor of shape {list(self._blob.meta.shape)} that was changed "
+                f"in place after it was used (it is at version {version}, expected {self._version}); "
+                f"used at {owner.where()}"
+            )
+        tensor = _interpreter.new_tensor(self._blob, self._lease)
+        tensor._autograd = self._autograd if output is None else AutogradMeta(True, owner, output)
+        return tensor
+
+
+class OpNode(Node):
+    """The backward step of one op."""
+
+    __slots__ = (
+        "_inputs",
+        "_outputs",
+        "attributes",
+        "code",
+        "last",
+        "metas",
+        "op",
+        "output_metas",
+        "released",
+        "scalars",
+    )
+
+    def __init__(
+        self,
+        op: OpExpr,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        results: tuple[Tensor, ...],
+    ) -> None:
+        super().__init__(op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]))
+        self.op = op
+        self.attributes = attributes
+        self.scalars = scalars
+        self.metas = tuple([it._blob.meta for it in inputs])
+        self.output_metas = tuple([it._blob.meta for it in results])
+        self._inputs = [SavedTensor(inputs[i], True) for i in op.saves_inputs if i < len(inputs)]
+        self._outputs = [SavedTensor(results[i], False) for i in op.saves_outputs]
+        self.released = False
+        self.code, self.last = origin.capture()
+
+    @property
+    def needs(self) -> tuple[bool, ...]:
+        """Which inputs want a gradient."""
+        return tuple([edge is not None for edge in self.edges])
+
+    def input(self, index: int) -> Tensor:
+        """The saved input number `index`, with its history."""
+        return self._inputs[self.op.saves_inputs.index(index)].unpack(self)
+
+    def output(self, index: int) -> Tensor:
+        """The saved output number `index`, with its history."""
+        return self._outputs[self.op.saves_outputs.index(index)].unpack(self, index)
+
+    def meta(self, index: int) -> TensorMeta:
+        """The meta of input number `index`."""
+        return self.metas[index]
+
+    def where(self) -> str:
+        """The user's line that ran the op."""
+        return origin.describe(self.code, self.last)
+
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        if self.released:
+            raise RuntimeError(
+                f"the backward pass went through {self.name} (from {self.where()}) a second time, and what it saved "
+                "was freed the first time; pass retain_graph=True to the first backward()"
+            )
+        from vmflow.ops import elementwise  # the rules are written in ops, whose module needs this one
+
+        if any([gradient is None for gradient in gradients]):  # `in` would compare elements
+            gradients = [
+                elementwise.zeros_of(meta) if gradient is None else gradient
+                for gradient, meta in zip(gradients, self.output_metas, strict=True)
+            ]
+        assert self.op.rule is not None
+        try:
+            results = self.op.rule(self, *gradients)
+        except Exception as error:
+            error.add_note(f"in the backward pass of {self.name}, run forward at {self.where()}")
+            raise
+        return [
+            gradient
+            if gradient is None or edge is None or gradient._blob.meta is meta
+            else elementwise.conform(gradient, meta)
+            for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True)
+        ]
+
+    def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
+        blob = gradient._blob
+        if blob.strides is not None:
+            return True
+        shared = [it._blob.storage for it in gradients if it is not None]
+        shared += [saved._blob.storage for saved in (*self._inputs, *self._outputs)]
+        return blob.storage in shared
+
+    def release(self) -> None:
+        if self.op.saves_inputs or self.op.saves_outputs:
+            self.released = True
+            self._inputs = []
+            self._outputs = []
+
+    @staticmethod
+    def check_target(op: OpExpr, target: Tensor) -> None:
+        """Raise if autograd could not record that `target` is changed in place by `op`.
+
+        Raises:
+            RuntimeError: for a leaf that requires a gradient, and for a view.
+        """
+        if target.is_leaf and target.requires_grad:
+            raise RuntimeError(
+                f"{op.name}: a leaf tensor that requires a gradient cannot be changed in place while autograd records; "
+                "do it under vmflow.no_grad(), or use the form that returns a new tensor"
+            )
+        if target._blob.strides is not None:
+            raise RuntimeError(
+                f"{op.name}: changing a view in place is not recorded by autograd; change the whole tensor, use the "
+                "form that returns a new tensor, or do it under vmflow.no_grad()"
+            )
+
+
+def record(
+    op: OpExpr,
+    inputs: tuple[Tensor, ...],
+    attributes: Attributes,
+    scalars: tuple[Any, ...],
+    results: tuple[Tensor, ...],
+) -> None:
+    """Make `results` remember how they came about."""
+    node = OpNode(op, inputs, attributes, scalars, results)
+    for index, result in enumerate(results):
+        if result._blob.meta.dtype.category >= 2:  # only floating-point and complex values have gradients
+            result._autograd = AutogradMeta(True, node, index)

@@ -1,0 +1,82 @@
+"""`device`: a place where tensors live.  A name and an index; nothing here touches hardware."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .errors import DeviceUnavailable
+
+_KINDS: Final = ("cpu", "cuda", "meta")
+
+
+class device:
+    """A place where tensors live: ``device("cpu")``, ``device("cuda:1")``, ``device("cuda", 1)``.
+
+    Equal devices are the same object.  Naming a device is always possible; using one that is not there raises
+    `DeviceUnavailable`.
+
+    Attributes:
+        type: "cpu", "cuda" or "meta" (shapes and dtypes only, no data).
+        index: which of several, 0 where there is one.
+
+    Raises:
+        ValueError: for an unknown type or a malformed index.
+    """
+
+    __slots__ = ("index", "type")
+
+    type: str
+    index: int
+
+    def __new__(cls, type: str | device, index: int | None = None) -> device:
+        if isinstance(type, device):
+            return type
+        found = _DEVICES.get((type, index))
+        return found if found is not None else _make(cls, type, index)
+
+    def require(self) -> None:
+        """Raise `DeviceUnavailable` if nothing can run here."""
+        if self.type == "cuda":
+            raise DeviceUnavailable(
+                f"{self} cannot be used: this version of vmflow runs on the CPU only; use device='cpu'"
+            )
+        if self.type == "meta":
+            raise DeviceUnavailable("the meta device holds shapes only; nothing can be computed on it")
+
+    def __repr__(self) -> str:
+        return f"device(type={self.type!r}, index={self.index})"
+
+    def __str__(self) -> str:
+        return self.type if self.type in ("cpu", "meta") else f"{self.type}:{self.index}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return device, (self.type, self.index)
+
+
+_DEVICES: dict[tuple[str, int | None], device] = {}
+
+
+def _make(cls: type[device], name: str, index: int | None) -> device:
+    if not isinstance(name, str):
+        raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {name!r}")
+    kind, colon, number = name.partition(":")
+    if kind not in _KINDS:
+        raise ValueError(f"unknown device type {kind!r} in {name!r}; known are {', '.join(_KINDS)}")
+    if colon:
+        if index is not None:
+            raise ValueError(f"the index is given twice: {name!r} and {index}")
+        if not number.isdigit():
+            raise ValueError(f"malformed device {name!r}: expected an index after the colon")
+        index = int(number)
+    if index is not None and index < 0:
+        raise ValueError(f"a device index cannot be negative: {index}")
+    key = (kind, index or 0)
+    made = _DEVICES.get(key)
+    if made is None:
+        made = object.__new__(cls)
+        made.type, made.index = key
+        # Two threads may make the same one at the same time; all must end up with one object.
+        made = _DEVICES.setdefault(key, made)
+    if index is None:
+        _DEVICES[kind, None] = made
+    return made

@@ -1,0 +1,211 @@
+"""`dtype`: what an element is, and which dtype two of them make together."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from .context import MODE
+
+# Categories, in the order in which one outranks another in promotion.
+BOOL: Final = 0
+INTEGER: Final = 1
+FLOATING: Final = 2
+COMPLEX: Final = 3
+
+
+class dtype:
+    """An element type: ``vmflow.float32`` and so on; there is one object of each.
+
+    Attributes:
+        name: "float32" and so on.
+        numpy: the numpy dtype that holds it (bfloat16 is ml_dtypes').
+        itemsize: bytes per element.
+        category: BOOL, INTEGER, FLOATING or COMPLEX.
+    """
+
+    __slots__ = ("category", "itemsize", "name", "numpy")
+
+    def __init__(self, name: str, scalar: Any, category: int) -> None:
+        self.name = name
+        self.numpy: np.dtype[Any] = np.dtype(scalar)
+        self.itemsize = self.numpy.itemsize
+        self.category = category
+
+    @property
+    def is_floating_point(self) -> bool:
+        return self.category == FLOATING
+
+    @property
+    def is_complex(self) -> bool:
+        return self.category == COMPLEX
+
+    @property
+    def is_signed(self) -> bool:
+        return self.category >= FLOATING or self.name.startswith("int")
+
+    def to_real(self) -> dtype:
+        """The dtype of the real part."""
+        return {"complex64": float32, "complex128": float64}.get(self.name, self)
+
+    def __repr__(self) -> str:
+        return f"vmflow.{self.name}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return by_name, (self.name,)
+
+
+bool_ = dtype("bool", np.bool_, BOOL)
+uint8 = dtype("uint8", np.uint8, INTEGER)
+int8 = dtype("int8", np.int8, INTEGER)
+int16 = dtype("int16", np.int16, INTEGER)
+int32 = dtype("int32", np.int32, INTEGER)
+int64 = dtype("int64", np.int64, INTEGER)
+float16 = dtype("float16", np.float16, FLOATING)
+bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, FLOATING)
+float32 = dtype("float32", np.float32, FLOATING)
+float64 = dtype("float64", np.float64, FLOATING)
+complex64 = dtype("complex64", np.complex64, COMPLEX)
+complex128 = dtype("complex128", np.complex128, COMPLEX)
+
+ALL: Final = (
+    bool_,
+    uint8,
+    int8,
+    int16,
+    int32,
+    int64,
+    float16,
+    bfloat16,
+    float32,
+    float64,
+    complex64,
+    complex128,
+)
+_BY_NAME: Final = {it.name: it for it in ALL}
+_BY_NUMPY: Final = {it.numpy: it for it in ALL}
+
+
+def by_name(name: str) -> dtype:
+    """The dtype called `name`."""
+    return _BY_NAME[name]
+
+
+def from_numpy(array_dtype: Any) -> dtype:
+    """The dtype of a numpy array.
+
+    Raises:
+        TypeError: if there is none (strings, objects, unsigned integers wider than 8 bits, ...).
+    """
+    found = _BY_NUMPY.get(np.dtype(array_dtype).newbyteorder("="))
+    if found is None:
+        raise TypeError(f"no vmflow dtype holds numpy's {np.dtype(array_dtype)}; supported are {', '.join(_BY_NAME)}")
+    return found
+
+
+def get_default_dtype() -> dtype:
+    """The dtype of new floating-point tensors: float32, unless `set_default_dtype` said otherwise."""
+    return MODE.get().dtype or float32
+
+
+def set_default_dtype(d: dtype) -> None:
+    """Make `d`, a floating-point dtype, that of new floating-point tensors.
+
+    Holds for this thread or task and for the tasks it starts from now on; others do not notice.
+
+    Raises:
+        TypeError: if `d` is not a floating-point dtype.
+    """
+    if not isinstance(d, dtype) or not d.is_floating_point:
+        raise TypeError(f"the default dtype must be a floating-point dtype such as vmflow.float32, not {d!r}")
+    MODE.set(MODE.get().replace(dtype=d))
+
+
+def of_scalar(kind: type) -> dtype:
+    """The dtype that a Python number of this type makes when it stands alone."""
+    if issubclass(kind, bool):
+        return bool_
+    if issubclass(kind, int):
+        return int64
+    if issubclass(kind, float):
+        return get_default_dtype()
+    if issubclass(kind, complex):
+        return complex128 if get_default_dtype() is float64 else complex64
+    raise TypeError(f"expected a number, got {kind.__name__}")
+
+
+def promote_types(first: dtype, second: dtype) -> dtype:
+    """The smallest dtype that holds both; the higher category wins without widening, as in PyTorch.
+
+    int64 with float16 is float16; float16 with bfloat16 is float32; uint8 with int8 is int16.
+    """
+    if first is second:
+        return first
+    found = _PROMOTED.get((first, second))
+    if found is None:
+        found = _PROMOTED[first, second] = _promote(first, second)
+    return found
+
+
+_PROMOTED: dict[tuple[dtype, dtype], dtype] = {}
+
+
+def _promote(first: dtype, second: dtype) -> dtype:
+    low, high = sorted((first, second), key=lambda it: it.category)
+    if low.category == high.category:
+        if {low, high} == {float16, bfloat16}:
+            return float32
+        if bfloat16 in (low, high):
+            return high if low is bfloat16 else low
+        return from_numpy(np.promote_types(low.numpy, high.numpy))
+    if high is complex64 and low is float64:
+        return complex128
+    return high
+
+
+def promote_scalar(tensor: dtype, kind: type) -> dtype:
+    """The dtype of a tensor combined with a Python number, which raises the category but never widens."""
+    scalar = of_scalar(kind)
+    if scalar.category <= tensor.category:
+        return tensor
+    if scalar.category == COMPLEX and tensor.category == FLOATING:
+        return complex128 if tensor is float64 else complex64
+    return scalar
+
+
+class finfo:
+    """Limits of a floating-point dtype: ``bits, eps, max, min, tiny, smallest_normal, resolution``."""
+
+    def __init__(self, type: dtype | None = None) -> None:
+        chosen = (type or get_default_dtype()).to_real()
+        if not chosen.is_floating_point:
+            raise TypeError(f"finfo needs a floating-point dtype, not {chosen!r}; use iinfo for integers")
+        limits = ml_dtypes.finfo(chosen.numpy)
+        self.dtype = chosen.name
+        self.bits = int(limits.bits)
+        self.eps = float(limits.eps)
+        self.max = float(limits.max)
+        self.min = float(limits.min)
+        self.tiny = self.smallest_normal = float(limits.smallest_normal)
+        self.resolution = float(limits.resolution)
+
+    def __repr__(self) -> str:
+        return f"finfo(dtype={self.dtype}, eps={self.eps:g}, min={self.min:g}, max={self.max:g}, tiny={self.tiny:g})"
+
+
+class iinfo:
+    """Limits of an integer dtype: ``bits, max, min``."""
+
+    def __init__(self, type: dtype) -> None:
+        if type.category != INTEGER:
+            raise TypeError(f"iinfo needs an integer dtype, not {type!r}; use finfo for floating point")
+        limits = np.iinfo(type.numpy)
+        self.dtype = type.name
+        self.bits = limits.bits
+        self.max = int(limits.max)
+        self.min = int(limits.min)
+
+    def __repr__(self) -> str:
+        return f"iinfo(min={self.min}, max={self.max}, dtype={self.dtype})"

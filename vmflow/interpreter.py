@@ -1,0 +1,225 @@
+"""From an op and its operands to results: choose an interpreter, run the op, let autograd record it.
+
+The eager interpreter infers, makes output blobs and issues an `OpCall`.  A lazy one (building a graph) is chosen by the
+mode, and has the same four methods.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from . import tensor as _tensor
+from .autograd import node as _node
+from .context import MODE, Mode
+from .dtypes import dtype as DType
+from .instructions import origin
+from .instructions.blob import Blob, Storage, TensorMeta, meta
+from .instructions.builder import access
+from .instructions.instruction import Dependence, Instruction
+from .instructions.op_call import OpCall
+from .instructions.release_tensor import Lease
+from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
+from .vm.virtual_machine import VirtualMachine, default_machine
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+
+# Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
+# counting does as well and costs nothing.
+_LEASED_FROM: Final = 1 << 16
+
+
+class Interpreter(Protocol):
+    """What turns ops into results."""
+
+    def call(
+        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+    ) -> tuple[Tensor, ...]: ...
+
+    def call_into(
+        self,
+        op: OpExpr,
+        target: Tensor,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+    ) -> None: ...
+
+    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor: ...
+
+
+class EagerLocalInterpreter:
+    """Issues each op to the mode's machine at once."""
+
+    def call(
+        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+    ) -> tuple[Tensor, ...]:
+        """The results, whose values are being computed."""
+        inferred = _infer(op, inputs, attributes, scalars, mode.dtype)
+        machine: VirtualMachine = mode.machine or default_machine()
+        results: list[Tensor] = []
+        outputs: list[Blob] = []
+        for output in inferred.outputs:
+            blob = Blob(Storage(Dependence(machine)), output)
+            outputs.append(blob)
+            results.append(new_tensor(blob, Lease(blob.storage) if output.nbytes >= _LEASED_FROM else None))
+        _issue(machine, op, inferred, inputs, tuple(outputs), scalars)
+        return tuple(results)
+
+    def call_into(
+        self,
+        op: OpExpr,
+        target: Tensor,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+    ) -> None:
+        """Write the result into `target`'s memory."""
+        inferred = _infer(op, inputs, attributes, scalars, mode.dtype)
+        _check_target(op, inferred.outputs[0], target)
+        machine: VirtualMachine = mode.machine or default_machine()
+        _issue(machine, op, inferred, inputs, (target._blob,), scalars)
+        target._blob.storage.version += 1
+
+    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
+        """Another way of seeing `source`'s memory."""
+        blob = source._blob
+        old = blob.meta
+        shape, strides, offset = op.view(attributes, old.shape, blob.strides or old.strides, blob.offset)
+        whole = blob.storage, meta(shape, old.dtype, old.device)
+        if blob.strides is None and strides == whole[1].strides and offset == 0 and whole[1].numel == old.numel:
+            # Same memory in the same order under another shape; still, the storage's array has the old one.
+            if shape == old.shape:
+                return new_tensor(Blob(*whole), source._lease)
+        return new_tensor(Blob(*whole, strides, offset), source._lease)
+
+
+_EAGER_LOCAL: Final = EagerLocalInterpreter()
+
+
+def dispatch(
+    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
+) -> Tensor:
+    """Run an op of one result."""
+    mode = MODE.get()
+    results = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
+    if mode.grad and op.rule is not None:
+        for tensor in inputs:
+            if tensor._autograd is not None and tensor._autograd.requires_grad:
+                _node.record(op, inputs, attributes, scalars, results)
+                break
+    result: Tensor = results[0]
+    return result
+
+
+def dispatch_several(
+    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
+) -> tuple[Tensor, ...]:
+    """Run an op of several results."""
+    mode = MODE.get()
+    results: tuple[Tensor, ...] = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
+    if mode.grad and op.rule is not None and any([tensor.requires_grad for tensor in inputs]):
+        _node.record(op, inputs, attributes, scalars, results)
+    return results
+
+
+def dispatch_into(
+    op: OpExpr,
+    target: Tensor,
+    inputs: tuple[Tensor, ...],
+    attributes: Attributes = (),
+    scalars: tuple[Any, ...] = (),
+) -> Tensor:
+    """Run an op of one result and write that into `target`, which is returned.
+
+    Raises:
+        RuntimeError: if autograd would have to record it and cannot (see `OpNode.check_target`), or if the result does
+            not fit the target.
+    """
+    mode = MODE.get()
+    recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
+    if recorded:
+        _node.OpNode.check_target(op, target)
+    before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
+    (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
+    if recorded:
+        _node.record(op, before, attributes, scalars, (target,))
+    return target
+
+
+def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> Tensor:
+    """Another way of seeing `source`'s memory."""
+    mode = MODE.get()
+    result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
+    if source._autograd is not None and mode.grad and source._autograd.requires_grad:
+        _node.record(op, (source,), attributes, (), (result,))
+    return result
+
+
+def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
+    """A tensor of this blob, without autograd history."""
+    tensor = _new(_tensor.Tensor)
+    tensor._blob = blob
+    tensor._lease = lease
+    tensor._autograd = None
+    return tensor
+
+
+def new_alias(tensor: Tensor) -> Tensor:
+    """Another tensor object with the same memory and the same history."""
+    alias = new_tensor(tensor._blob, tensor._lease)
+    alias._autograd = tensor._autograd
+    return alias
+
+
+_new: Any = object.__new__
+
+
+def _infer(
+    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
+) -> Inferred:
+    metas = tuple([tensor._blob.meta for tensor in inputs])
+    kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
+    return op.inferred((metas, attributes, kinds, default), attributes, metas, kinds)
+
+
+def _issue(
+    machine: VirtualMachine,
+    op: OpExpr,
+    inferred: Inferred,
+    inputs: tuple[Tensor, ...],
+    outputs: tuple[Blob, ...],
+    scalars: tuple[Any, ...],
+) -> None:
+    blobs = tuple([tensor._blob for tensor in inputs])
+    code, last = origin.capture()
+    instruction = Instruction(
+        machine.stream(inferred.outputs[0].device),
+        OpCall(op.name, inferred.kernel, blobs, outputs, scalars, inferred.several),
+        tuple([access(blob.storage, machine) for blob in blobs]),
+        tuple([access(blob.storage, machine) for blob in outputs]),
+        inferred.cost,
+        code,
+        last,
+    )
+    for blob in outputs:
+        blob.storage.writer = instruction
+    machine.issue(instruction)
+
+
+def _check_target(op: OpExpr, result: TensorMeta, target: Tensor) -> None:
+    meta = target._blob.meta
+    if result is meta:
+        return
+    if result.shape != meta.shape:
+        raise RuntimeError(
+            f"{op.name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
+            f"{list(meta.shape)} that is to be written in place"
+        )
+    if result.dtype.category > meta.dtype.category:
+        raise RuntimeError(
+            f"{op.name}: the result is {result.dtype.name}, which cannot be written in place into a "
+            f"{meta.dtype.name} tensor; use the form that returns a new tensor"
+        )

@@ -1,0 +1,291 @@
+"""Activation functions."""
+
+from __future__ import annotations
+
+from math import pi, sqrt
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array
+from vmflow.instructions.op_call import Kernel
+
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, exp, where
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+
+def _relu_kernel(xp: Any) -> Kernel:
+    def relu(array: Array, out: Array | None) -> Array:
+        return xp.maximum(array, array.dtype.type(0), out)
+
+    return relu
+
+
+_RELU = elementwise("relu", _relu_kernel, most=FLOATING)
+
+
+@_RELU.gradient(outputs=(0,))
+def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (node.output(0) > 0),)
+
+
+def relu(input: Tensor) -> Tensor:
+    """``max(input, 0)``; its derivative at 0 is taken as 0."""
+    return _interpreter.dispatch(_RELU, (input,))
+
+
+def relu_(input: Tensor) -> Tensor:
+    """In-place `relu`."""
+    return _interpreter.dispatch_into(_RELU, input, (input,))
+
+
+def _sigmoid_kernel(xp: Any) -> Kernel:
+    def sigmoid(array: Array, out: Array | None) -> Array:
+        # 0.5 * (1 + tanh(x / 2)): no overflow on either side, and one transcendental function.
+        half = array.dtype.type(0.5)
+        result = xp.multiply(array, half, out)
+        result = xp.tanh(result, out)
+        result = xp.multiply(result, half, out)
+        return xp.add(result, half, out)
+
+    return sigmoid
+
+
+_SIGMOID = elementwise("sigmoid", _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+
+
+@_SIGMOID.gradient(outputs=(0,))
+def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (value * (1 - value)),)
+
+
+def sigmoid(input: Tensor) -> Tensor:
+    """``1 / (1 + exp(-input))``."""
+    return _interpreter.dispatch(_SIGMOID, (input,))
+
+
+_TANH = elementwise("tanh", "tanh", TO_FLOAT, cost=DEAR)
+
+
+@_TANH.gradient(outputs=(0,))
+def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.output(0)
+    return (gradient * (1 - value * value),)
+
+
+def tanh(input: Tensor) -> Tensor:
+    """The hyperbolic tangent."""
+    return _interpreter.dispatch(_TANH, (input,))
+
+
+def _erf_kernel(xp: Any) -> Kernel:
+    """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
+
+    def erf(array: Array, out: Array | None) -> Array:
+        x = xp.abs(xp.asarray(array, dtype=xp.float64))
+        result = xp.empty_like(x)
+        small = x <= 0.46875
+        z = xp.where(small, x * x, 0.0)
+        result = x * _ratio(z, _ERF_P, _ERF_Q)
+        middle = xp.clip(x, 0.46875, 4.0)
+        tail = xp.exp(-middle * middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
+        large = xp.maximum(x, 4.0)
+        inverse = 1.0 / (large * large)
+        far = xp.exp(-large * large) / large * (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q))
+        result = xp.where(small, result, 1.0 - xp.where(x <= 4.0, tail, far))
+        result = xp.where(xp.isnan(x), x, result)
+        return xp.asarray(xp.copysign(result, array)).astype(array.dtype, copy=False)
+
+    return erf
+
+
+def _ratio(x: Array, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Array:
+    """A ratio of polynomials, highest power first."""
+    top = bottom = 0.0
+    for coefficient in numerator:
+        top = top * x + coefficient
+    for coefficient in denominator:
+        bottom = bottom * x + coefficient
+    return top / bottom
+
+
+_ONE_OVER_ROOT_PI = 1 / sqrt(pi)
+_ERF_P = (
+    1.85777706184603153e-1,
+    3.16112374387056560e0,
+    1.13864154151050156e2,
+    3.77485237685302021e2,
+    3.20937758913846947e3,
+)
+_ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
+_ERFC_P = (
+    2.15311535474403846e-8,
+    5.64188496988670089e-1,
+    8.88314979438837594e0,
+    6.61191906371416295e1,
+    2.98635138197400131e2,
+    8.81952221241769090e2,
+    1.71204761263407058e3,
+    2.05107837782607147e3,
+    1.23033935479799725e3,
+)
+_ERFC_Q = (
+    1.0,
+    1.57449261107098347e1,
+    1.17693950891312499e2,
+    5.37181101862009858e2,
+    1.62138957456669019e3,
+    3.29079923573345963e3,
+    4.36261909014324716e3,
+    3.43936767414372164e3,
+    1.23033935480374942e3,
+)
+_FAR_P = (
+    1.63153871373020978e-2,
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+)
+_FAR_Q = (
+    1.0,
+    2.56852019228982242e0,
+    1.87295284992346047e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
+
+_ERF = elementwise("erf", _erf_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
+
+
+@_ERF.gradient(inputs=(0,))
+def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand = node.input(0)
+    return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
+
+
+def erf(input: Tensor) -> Tensor:
+    """The error function."""
+    return _interpreter.dispatch(_ERF, (input,))
+
+
+def gelu(input: Tensor, approximate: str = "none") -> Tensor:
+    """``input * P(X <= input)`` for a standard normal X.
+
+    Args:
+        approximate: "none", or "tanh" for the usual approximation by a hyperbolic tangent.
+    """
+    if approximate == "none":
+        return input * (erf(input * sqrt(0.5)) + 1) * 0.5
+    if approximate == "tanh":
+        return input * (tanh((input + input * input * input * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
+    raise ValueError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
+
+
+def silu(input: Tensor) -> Tensor:
+    """``input * sigmoid(input)``."""
+    return input * sigmoid(input)
+
+
+def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """`input` where positive, else ``negative_slope * input``."""
+    return where(input > 0, input, input * negative_slope)
+
+
+def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """`input` where positive, else ``alpha * (exp(input) - 1)``."""
+    # The branch not taken must not overflow, or its gradient would be nan.
+    return where(input > 0, input, (input.clamp(max=0)).expm1() * alpha)
+
+
+def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
+    """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
+    scaled = input * beta
+    return where(scaled > threshold, input, scaled.clamp(max=threshold).exp().log1p() / beta)
+
+
+def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """`input` limited to [min_val, max_val]."""
+    if min_val >= max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} must be below max_val {max_val}")
+    return input.clamp(min_val, max_val)
+
+
+# Softmax
+
+
+def _softmax(name: str, logarithm: bool) -> OpExpr:
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (dim,) = cast("tuple[int]", attributes)
+        (source,) = metas
+        if source.dtype.category != FLOATING:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
+        xp = array_module(source.device)
+        to = source.dtype.numpy
+        half = source.dtype in (dtypes.float16, dtypes.bfloat16)
+
+        def kernel(array: Array, out: Array | None) -> Array:
+            if array.ndim == 0 or array.size == 0:
+                return xp.full(array.shape, 0 if logarithm else 1, to)
+            if half:
+                array = array.astype(xp.float32)
+            result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")
+            if logarithm:
+                result -= xp.log(xp.exp(result).sum(axis=dim, keepdims=True))
+            else:
+                xp.exp(result, result)
+                result /= result.sum(axis=dim, keepdims=True)
+            return result.astype(to, copy=False)
+
+        return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP))
+
+    return OpExpr(name, infer)
+
+
+_SOFTMAX = _softmax("softmax", False)
+_LOG_SOFTMAX = _softmax("log_softmax", True)
+
+
+@_SOFTMAX.gradient(outputs=(0,))
+def _softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (dim,) = cast("tuple[int]", node.attributes)
+    value = node.output(0)
+    weighted = gradient * value
+    return (weighted - value * weighted.sum(dim, keepdim=True),)
+
+
+@_LOG_SOFTMAX.gradient(outputs=(0,))
+def _log_softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (dim,) = cast("tuple[int]", node.attributes)
+    return (gradient - exp(node.output(0)) * gradient.sum(dim, keepdim=True),)
+
+
+def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+    """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
+
+    Args:
+        dtype: cast to it first.
+    """
+    if dtype is not None:
+        input = input.to(dtype)
+    return _interpreter.dispatch(_SOFTMAX, (input,), (normalize_dim("softmax", dim, input.ndim),))
+
+
+def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+    """``log(softmax(input, dim))``, accurate also where the softmax is tiny.
+
+    Args:
+        dtype: cast to it first.
+    """
+    if dtype is not None:
+        input = input.to(dtype)
+    return _interpreter.dispatch(_LOG_SOFTMAX, (input,), (normalize_dim("log_softmax", dim, input.ndim),))

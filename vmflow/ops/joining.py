@@ -1,0 +1,234 @@
+"""Ops that put tensors together, repeat them or turn them round."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import Array, meta
+
+from .elementwise import CHEAP, result_dtype
+from .table import (
+    Attributes,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    normalize_dim,
+    normalize_dims,
+)
+from .view import sizes, sliced, unsqueeze
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+
+def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (axis,) = cast("tuple[int]", attributes)
+    device = common_device("cat", metas)
+    first = metas[0].shape
+    for other in metas:
+        if len(other.shape) != len(first) or any(
+            size != expected for it, (size, expected) in enumerate(zip(other.shape, first, strict=False)) if it != axis
+        ):
+            raise ValueError(
+                f"cat: shapes {list(first)} and {list(other.shape)} must agree in all dimensions except {axis}"
+            )
+    total = sum([it.shape[axis] for it in metas])
+    output = meta(first[:axis] + (total,) + first[axis + 1 :], result_dtype(metas), device)
+    xp = array_module(device)
+    to = output.dtype.numpy
+
+    def kernel(*arguments: Any) -> Array:
+        *arrays, out = arguments
+        if out is None:
+            out = xp.empty(output.shape, to)
+        return xp.concatenate(arrays, axis, out)
+
+    return Inferred(output, kernel, output.numel * CHEAP)
+
+
+_CAT = OpExpr("cat", _infer_cat)
+
+
+@_CAT.gradient()
+def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    (axis,) = cast("tuple[int]", node.attributes)
+    start = 0
+    pieces: list[Tensor | None] = []
+    for source, needed in zip(node.metas, node.needs, strict=True):
+        length = source.shape[axis]
+        pieces.append(sliced(gradient, axis, start, length) if needed else None)
+        start += length
+    return tuple(pieces)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors one after the other along `dim`; their other sizes must agree.
+
+    Raises:
+        ValueError: if there is none, or shapes do not agree.
+    """
+    given = tuple(tensors)
+    if not given:
+        raise ValueError("cat: expected at least one tensor")
+    if given[0].ndim == 0:
+        raise ValueError("cat: 0-d tensors cannot be concatenated; use stack()")
+    return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    """The tensors, of one shape, along a new dimension."""
+    given = tuple(tensors)
+    if not given:
+        raise ValueError("stack: expected at least one tensor")
+    for other in given:
+        if other.shape != given[0].shape:
+            raise ValueError(f"stack: shapes {list(given[0].shape)} and {list(other.shape)} differ")
+    axis = normalize_dim("stack", dim, given[0].ndim + 1)
+    return _interpreter.dispatch(_CAT, tuple([unsqueeze(it, axis) for it in given]), (axis,))
+
+
+def hstack(tensors: Sequence[Tensor]) -> Tensor:
+    """Side by side: along the second dimension, or the first of vectors."""
+    given = [it.reshape(1) if it.ndim == 0 else it for it in tensors]
+    return cat(given, 0 if given and given[0].ndim == 1 else 1)
+
+
+def vstack(tensors: Sequence[Tensor]) -> Tensor:
+    """One below the other; vectors become rows."""
+    return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in tensors], 0)
+
+
+def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (repeats,) = cast("tuple[tuple[int, ...]]", attributes)
+    (source,) = metas
+    padded = (1,) * (len(repeats) - len(source.shape)) + tuple(source.shape)
+    shape = tuple([size * times for size, times in zip(padded, repeats, strict=True)])
+    output = meta(shape, source.dtype, source.device)
+    xp = array_module(source.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return xp.ascontiguousarray(xp.tile(array, repeats)).reshape(shape)
+
+    return Inferred(output, kernel, output.numel * CHEAP)
+
+
+_REPEAT = OpExpr("repeat", _infer_repeat)
+
+
+@_REPEAT.gradient()
+def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (repeats,) = cast("tuple[tuple[int, ...]]", node.attributes)
+    shape = tuple(node.meta(0).shape)
+    padded = (1,) * (len(repeats) - len(shape)) + shape
+    split = [part for pair in zip(repeats, padded, strict=True) for part in pair]
+    summed = gradient.reshape(split).sum(tuple(range(0, len(split), 2))) if split else gradient
+    return (summed.reshape(shape),)
+
+
+def repeat(input: Tensor, *repeats: Any) -> Tensor:
+    """Copies of the tensor side by side, this many times along each dimension; new dimensions go in front."""
+    times = sizes("repeat", repeats)
+    if len(times) < input.ndim:
+        raise ValueError(f"repeat: {list(times)} has fewer numbers than the tensor's {input.ndim} dimensions")
+    if any(it < 0 for it in times):
+        raise ValueError(f"repeat: numbers of repetitions cannot be negative, got {list(times)}")
+    return _interpreter.dispatch(_REPEAT, (input,), (times,))
+
+
+def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dims,) = cast("tuple[tuple[int, ...]]", attributes)
+    (source,) = metas
+    xp = array_module(source.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return xp.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
+
+    return Inferred(source, kernel, source.numel * CHEAP)
+
+
+_FLIP = OpExpr("flip", _infer_flip)
+
+
+@_FLIP.gradient()
+def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_FLIP, (gradient,), node.attributes),)
+
+
+def flip(input: Tensor, dims: int | tuple[int, ...] | list[int]) -> Tensor:
+    """A copy with the order along `dims` reversed."""
+    return _interpreter.dispatch(_FLIP, (input,), (normalize_dims("flip", dims, input.ndim),))
+
+
+def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    shifts, dims = cast("tuple[tuple[int, ...], tuple[int, ...]]", attributes)
+    (source,) = metas
+    xp = array_module(source.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return xp.ascontiguousarray(xp.roll(array, shifts, dims)).reshape(source.shape)
+
+    return Inferred(source, kernel, source.numel * CHEAP)
+
+
+_ROLL = OpExpr("roll", _infer_roll)
+
+
+@_ROLL.gradient()
+def _roll_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    shifts, dims = cast("tuple[tuple[int, ...], tuple[int, ...]]", node.attributes)
+    return (_interpreter.dispatch(_ROLL, (gradient,), (tuple([-it for it in shifts]), dims)),)
+
+
+def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ...] | None = None) -> Tensor:
+    """The elements moved by `shifts` along `dims`, those falling off one end coming in at the other.
+
+    With `dims` None the flattened tensor is rolled.
+    """
+    amounts = (shifts,) if isinstance(shifts, int) else tuple(shifts)
+    if dims is None:
+        if len(amounts) != 1:
+            raise ValueError(f"roll: {len(amounts)} shifts need as many dims")
+        return roll(input.flatten(), amounts, (0,)).reshape(input.shape)
+    given = (dims,) if isinstance(dims, int) else tuple(dims)
+    if len(given) != len(amounts):
+        raise ValueError(f"roll: {len(amounts)} shifts and {len(given)} dims")
+    axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in given])
+    return _interpreter.dispatch(_ROLL, (input,), (amounts, axes)) if input.ndim else input.clone()
+
+
+def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    lower, diagonal = cast("tuple[bool, int]", attributes)
+    (source,) = metas
+    if len(source.shape) < 2:
+        raise ValueError(f"{'tril' if lower else 'triu'}: expected at least 2 dimensions, got {list(source.shape)}")
+    xp = array_module(source.device)
+    cut = xp.tril if lower else xp.triu
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return cut(array, diagonal)
+
+    return Inferred(source, kernel, source.numel * CHEAP * 2)
+
+
+_TRIANGLE = OpExpr("triangle", _infer_triangle)
+
+
+@_TRIANGLE.gradient()
+def _triangle_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_TRIANGLE, (gradient,), node.attributes),)
+
+
+def tril(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices' lower triangles, zero above `diagonal` (0 is the main one, 1 the one above)."""
+    return _interpreter.dispatch(_TRIANGLE, (input,), (True, int(diagonal)))
+
+
+def triu(input: Tensor, diagonal: int = 0) -> Tensor:
+    """The matrices' upper triangles, zero below `diagonal` (0 is the main one, 1 the one above)."""
+    return _interpreter.dispatch(_TRIANGLE, (input,), (False, int(diagonal)))

@@ -1,0 +1,153 @@
+"""Matrix products."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import Array, meta
+
+from .elementwise import conj_if_complex
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+# Floating-point operations per nanosecond that one core does in a large product: a guess, for inline or worker only.
+_PER_NANOSECOND = 20.0
+
+
+def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    first, second = metas
+    device = common_device("matmul", metas)
+    if first.dtype is not second.dtype:
+        raise TypeError(
+            f"matmul: expected one dtype, got {first.dtype.name} and {second.dtype.name}; cast one with .to()"
+        )
+    if not first.shape or not second.shape:
+        raise ValueError("matmul: 0-d tensors cannot be multiplied as matrices; use *")
+    rows = first.shape[-2:-1]
+    columns = second.shape[-1:] if len(second.shape) > 1 else ()
+    inner = second.shape[-2] if len(second.shape) > 1 else second.shape[0]
+    if first.shape[-1] != inner:
+        raise ValueError(
+            f"matmul: shapes {list(first.shape)} and {list(second.shape)} do not fit: the last dimension of the first "
+            f"({first.shape[-1]}) must equal the {'second-last' if len(second.shape) > 1 else 'only'} dimension of the "
+            f"second ({inner})"
+        )
+    batch = broadcast_shapes("matmul", tuple(first.shape[:-2]), tuple(second.shape[:-2]))
+    output = meta(batch + tuple(rows) + tuple(columns), first.dtype, device)
+    xp = array_module(device)
+    to = first.dtype.numpy
+    # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
+    wide = dtypes.float32.numpy if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
+
+    def kernel(left: Array, right: Array, out: Array | None) -> Array:
+        if wide is not None:
+            return xp.matmul(left.astype(wide), right.astype(wide)).astype(to)
+        if to.kind == "b":
+            return xp.matmul(left, right)
+        # matmul's result is C-contiguous whatever the operands' strides are.
+        return xp.matmul(left, right, out) if out is not None else xp.matmul(left, right)
+
+    return Inferred(output, kernel, 2.0 * prod(output.shape) * inner / _PER_NANOSECOND + 500)
+
+
+_MATMUL = OpExpr("matmul", _infer_matmul)
+
+
+@_MATMUL.gradient(inputs=(0, 1))
+def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    needs_first, needs_second = node.needs
+    first = second = None
+    vector_first = len(node.meta(0).shape) == 1
+    vector_second = len(node.meta(1).shape) == 1
+    if vector_first:
+        gradient = gradient.unsqueeze(-1 if vector_second else -2)
+    if vector_second:
+        gradient = gradient.unsqueeze(-1)
+    if needs_first:
+        right = conj_if_complex(node.input(1))
+        right = right.unsqueeze(-1) if vector_second else right
+        first = matmul(gradient, right.mT)
+        first = first.squeeze(-2) if vector_first else first
+    if needs_second:
+        left = conj_if_complex(node.input(0))
+        left = left.unsqueeze(0) if vector_first else left
+        if not vector_second and left.ndim > 2 and len(node.meta(1).shape) == 2:
+            # One product over all of the batch, instead of one for each and a sum.
+            left = left.reshape(-1, left.shape[-1])
+            gradient = gradient.reshape(-1, gradient.shape[-1])
+        second = matmul(left.mT, gradient)
+        second = second.squeeze(-1) if vector_second else second
+    return first, second
+
+
+def matmul(input: Tensor, other: Tensor) -> Tensor:
+    """The matrix product; further dimensions in front broadcast, vectors get a dimension that is then removed.
+
+    (..., n, k) with (..., k, m) gives (..., n, m); (k,) with (k,) gives ().
+
+    Raises:
+        TypeError: for two dtypes.
+        ValueError: for shapes that do not fit.
+    """
+    return _interpreter.dispatch(_MATMUL, (input, other))
+
+
+def mm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
+    _ranks("mm", 2, input, mat2)
+    return matmul(input, mat2)
+
+
+def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+    """The products of two batches of matrices: (b, n, k) with (b, k, m) gives (b, n, m)."""
+    _ranks("bmm", 3, input, mat2)
+    if input.shape[0] != mat2.shape[0]:
+        raise ValueError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices do not fit")
+    return matmul(input, mat2)
+
+
+def mv(input: Tensor, vec: Tensor) -> Tensor:
+    """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
+    _ranks("mv", 2, input)
+    _ranks("mv", 1, vec)
+    return matmul(input, vec)
+
+
+def dot(input: Tensor, tensor: Tensor) -> Tensor:
+    """The inner product of two vectors of one length."""
+    _ranks("dot", 1, input, tensor)
+    return matmul(input, tensor)
+
+
+def outer(input: Tensor, vec2: Tensor) -> Tensor:
+    """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
+    _ranks("outer", 1, input, vec2)
+    return input.unsqueeze(1) * vec2
+
+
+def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter."""
+    product = mm(mat1, mat2) if alpha == 1 else mm(mat1, mat2) * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+    """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter."""
+    product = bmm(batch1, batch2) if alpha == 1 else bmm(batch1, batch2) * alpha
+    if beta == 0:
+        return product
+    return (input if beta == 1 else input * beta) + product
+
+
+def _ranks(name: str, rank: int, *tensors: Any) -> None:
+    for tensor in tensors:
+        if tensor.ndim != rank:
+            raise ValueError(f"{name}: expected {rank}-d tensors, got one of shape {list(tensor.shape)}")

@@ -1,0 +1,211 @@
+"""The op table: what an op is, declared once.
+
+An `OpExpr` holds an op's inference (shapes, dtypes, kernel), and the rule for its gradient.  It says nothing about how
+it is run; that is the interpreters' business.
+
+Inference happens once per combination of attributes and input metas and is remembered.  A Python number among the
+operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from vmflow.devices import device as Device
+from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.op_call import Kernel
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+Attributes: TypeAlias = tuple[Hashable, ...]
+Metas: TypeAlias = tuple[TensorMeta, ...]
+Kinds: TypeAlias = tuple[type, ...]
+
+
+class Inferred:
+    """What is known of a call before it runs.
+
+    Attributes:
+        outputs: the metas of the results.
+        kernel: see `vmflow.instructions.op_call.Kernel`.
+        cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
+        several: whether the kernel returns a tuple.
+    """
+
+    __slots__ = ("cost", "kernel", "outputs", "several")
+
+    def __init__(self, outputs: Metas | TensorMeta, kernel: Kernel, cost: float) -> None:
+        self.several = isinstance(outputs, tuple)
+        self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
+        self.kernel = kernel
+        self.cost = int(cost)
+
+
+# infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError on what does not fit
+Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
+# rule(node, gradient of each output) -> gradient of each input, None where there is none
+GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
+
+OPS: dict[str, OpExpr] = {}
+
+
+class OpExpr:
+    """One op.
+
+    Attributes:
+        name: as in PyTorch, unique in the table.
+        infer: see `Infer`.
+        rule: the gradient, in terms of flow ops, or None if the op has none.
+        saves_inputs, saves_outputs: which of them the rule looks at.
+    """
+
+    __slots__ = ("_inferred", "infer", "name", "rule", "saves_inputs", "saves_outputs")
+
+    def __init__(self, name: str, infer: Infer) -> None:
+        if name in OPS:
+            raise ValueError(f"op {name!r} is declared twice")
+        OPS[name] = self
+        self.name = name
+        self.infer = infer
+        self.rule: GradientRule | None = None
+        self.saves_inputs: tuple[int, ...] = ()
+        self.saves_outputs: tuple[int, ...] = ()
+        self._inferred: dict[Hashable, Inferred] = {}
+
+    def gradient(
+        self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = ()
+    ) -> Callable[[GradientRule], GradientRule]:
+        """Declare the decorated function as the gradient rule.
+
+        It is called as ``rule(node, *gradients)`` with one gradient per output and returns one per input, or None.  It
+        may use `node.input(i)` and `node.output(i)` for the indices declared here, and `node.meta(i)`,
+        `node.attributes`, `node.scalars` and `node.needs` for any.  A gradient is summed over broadcast dimensions and
+        cast to its input's dtype by the caller.
+        """
+
+        def declare(rule: GradientRule) -> GradientRule:
+            self.rule = rule
+            self.saves_inputs = inputs
+            self.saves_outputs = outputs
+            return rule
+
+        return declare
+
+    def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        """The inference under `key`, which must determine the other arguments."""
+        found = self._inferred.get(key)
+        if found is None:
+            found = self.infer(attributes, metas, kinds)
+            if len(self._inferred) >= _REMEMBERED:
+                self._inferred.clear()
+            self._inferred[key] = found
+        return found
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+_REMEMBERED = 1 << 14
+
+# A view: from (attributes, shape, strides, offset), all in elements, to the new (shape, strides, offset).
+ViewRule: TypeAlias = Callable[
+    [Attributes, tuple[int, ...], tuple[int, ...], int], tuple[tuple[int, ...], tuple[int, ...], int]
+]
+
+
+class ViewExpr(OpExpr):
+    """An op whose result shares its input's memory; nothing runs, hence no instruction is issued.
+
+    Attributes:
+        view: see `ViewRule`; raises like `infer`.
+    """
+
+    __slots__ = ("view",)
+
+    def __init__(self, name: str, view: ViewRule) -> None:
+        super().__init__(name, _not_inferred)
+        self.view = view
+
+
+def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    raise NotImplementedError("a view has no kernel")
+
+
+def array_module(device: Device) -> Any:
+    """The array library that computes on `device`."""
+    device.require()
+    return np
+
+
+def common_device(name: str, metas: Metas) -> Device:
+    """The device all of them are on.
+
+    Raises:
+        RuntimeError: if they are on several.
+    """
+    device = metas[0].device
+    for other in metas:
+        if other.device is not device:
+            raise RuntimeError(
+                f"{name}: expected all tensors on one device, got {device} and {other.device}; move one with .to()"
+            )
+    return device
+
+
+def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape to which these broadcast, numpy's rule.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    rank = max(len(shape) for shape in shapes)
+    result = [1] * rank
+    for shape in shapes:
+        for axis, size in enumerate(shape, rank - len(shape)):
+            if size != 1:
+                if result[axis] not in (1, size):
+                    listed = " and ".join(str(list(shape)) for shape in shapes)
+                    raise ValueError(
+                        f"{name}: shapes {listed} do not broadcast: sizes {result[axis]} and {size} at dimension "
+                        f"{axis - rank} differ and neither is 1"
+                    )
+                result[axis] = size
+    return tuple(result)
+
+
+def normalize_dim(name: str, dim: int, rank: int) -> int:
+    """`dim` counted from the front.
+
+    Raises:
+        IndexError: if there is no such dimension.
+    """
+    if not -max(rank, 1) <= dim < max(rank, 1):
+        limit = max(rank, 1)
+        raise IndexError(f"{name}: dim {dim} is out of range; a {rank}-d tensor takes {-limit} to {limit - 1}")
+    return dim + max(rank, 1) if dim < 0 else dim
+
+
+def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, rank: int) -> tuple[int, ...]:
+    """Distinct dimensions counted from the front, sorted; all of them for None.
+
+    Raises:
+        IndexError: if one does not exist.
+        ValueError: if one is given twice.
+    """
+    if dims is None:
+        return tuple(range(rank))
+    if isinstance(dims, int):
+        dims = (dims,)
+    if rank == 0:
+        for dim in dims:
+            normalize_dim(name, dim, rank)
+        return ()
+    normal = sorted(normalize_dim(name, dim, rank) for dim in dims)
+    if len(set(normal)) != len(normal):
+        raise ValueError(f"{name}: dim {tuple(dims)} names one dimension twice")
+    return tuple(normal)

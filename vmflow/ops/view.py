@@ -1,0 +1,416 @@
+"""Ops that see the same memory differently: they issue no instruction.
+
+Where a view is not possible (a reshape of a strided tensor), a copy is made first.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.instructions.blob import contiguous_strides
+
+from .elementwise import clone
+from .table import Attributes, ViewExpr, normalize_dim, normalize_dims
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+Shape = tuple[int, ...]
+Viewed = tuple[Shape, Shape, int]
+
+
+def sizes(name: str, given: tuple[Any, ...]) -> Shape:
+    """Sizes given as ``f(2, 3)`` or ``f((2, 3))``.
+
+    Raises:
+        TypeError: if they are not integers.
+    """
+    if len(given) == 1 and isinstance(given[0], (tuple, list)):
+        given = tuple(given[0])
+    for size in given:
+        if not hasattr(size, "__index__") or isinstance(size, bool):
+            raise TypeError(f"{name}: sizes must be integers, got {size!r}")
+    return tuple([int(size.__index__()) for size in given])
+
+
+# Reshaping
+
+
+def _resolve_shape(name: str, shape: Shape, numel: int) -> Shape:
+    """`shape` with -1 replaced by what is left.
+
+    Raises:
+        ValueError: if it cannot hold `numel` elements.
+    """
+    if shape.count(-1) > 1:
+        raise ValueError(f"{name}: only one size can be -1, got {list(shape)}")
+    if any(size < -1 for size in shape):
+        raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+    if -1 in shape:
+        known = prod(size for size in shape if size != -1)
+        if known == 0 or numel % known:
+            raise ValueError(f"{name}: {numel} elements do not fit into the shape {list(shape)}")
+        shape = tuple([numel // known if size == -1 else size for size in shape])
+    if prod(shape) != numel:
+        raise ValueError(f"{name}: {numel} elements do not fit into the shape {list(shape)}")
+    return shape
+
+
+def reshaped_strides(old: Shape, strides: Shape, new: Shape) -> Shape | None:
+    """Strides that show `old` memory under the shape `new`, or None if there are none.
+
+    Dimensions that lie in one run of memory merge; each run is then cut into the new sizes.
+    """
+    if prod(new) == 0:
+        return contiguous_strides(new)
+    runs: list[list[int]] = []  # [elements, stride of the last one]
+    for size, stride in zip(old, strides, strict=True):
+        if size == 1:
+            continue
+        if runs and runs[-1][1] == size * stride:
+            runs[-1][0] *= size
+            runs[-1][1] = stride
+        else:
+            runs.append([size, stride])
+    result = [0] * len(new)
+    left, stride = runs.pop() if runs else (1, 1)
+    for axis in range(len(new) - 1, -1, -1):
+        size = new[axis]
+        if left == 1 and size != 1 and runs:
+            left, stride = runs.pop()
+        if left % size:
+            return None
+        result[axis] = stride
+        stride *= size
+        left //= size
+    return tuple(result)
+
+
+def _view_reshape(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (new,) = cast("tuple[Shape]", attributes)
+    found = reshaped_strides(shape, strides, new)
+    assert found is not None
+    return new, found, offset
+
+
+_RESHAPE = ViewExpr("reshape", _view_reshape)
+
+
+@_RESHAPE.gradient()
+def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (reshape(gradient, node.meta(0).shape),)
+
+
+def reshape(input: Tensor, *shape: Any) -> Tensor:
+    """The elements, in order, under another shape; one size may be -1.  A view where possible, else a copy."""
+    new = _resolve_shape("reshape", sizes("reshape", shape), input.numel())
+    if new == input.shape:
+        return input
+    if reshaped_strides(input.shape, input.stride(), new) is None:
+        input = clone(input)
+    return _interpreter.dispatch_view(_RESHAPE, input, (new,))
+
+
+def view(input: Tensor, *shape: Any) -> Tensor:
+    """As `reshape`, but never a copy.
+
+    Raises:
+        RuntimeError: if the strides do not allow a view.
+    """
+    new = _resolve_shape("view", sizes("view", shape), input.numel())
+    if reshaped_strides(input.shape, input.stride(), new) is None:
+        raise RuntimeError(
+            f"view: a tensor of shape {list(input.shape)} and strides {list(input.stride())} cannot be seen as "
+            f"{list(new)} without copying; use reshape()"
+        )
+    return _interpreter.dispatch_view(_RESHAPE, input, (new,))
+
+
+def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+    """Merge the dimensions from `start_dim` to `end_dim`."""
+    first = normalize_dim("flatten", start_dim, input.ndim)
+    last = normalize_dim("flatten", end_dim, input.ndim)
+    if first > last:
+        raise ValueError(f"flatten: start_dim {start_dim} comes after end_dim {end_dim}")
+    shape = tuple(input.shape)
+    return reshape(input, shape[:first] + (prod(shape[first : last + 1]),) + shape[last + 1 :])
+
+
+def unflatten(input: Tensor, dim: int, sizes: tuple[int, ...]) -> Tensor:
+    """Split a dimension into several, of the given sizes; one may be -1."""
+    axis = normalize_dim("unflatten", dim, input.ndim)
+    shape = tuple(input.shape)
+    parts = _resolve_shape("unflatten", tuple(sizes), shape[axis])
+    return reshape(input, shape[:axis] + parts + shape[axis + 1 :])
+
+
+def squeeze(input: Tensor, dim: int | tuple[int, ...] | None = None) -> Tensor:
+    """Without the dimensions of size 1: all of them, or those of `dim` that have it."""
+    chosen = normalize_dims("squeeze", dim, input.ndim)
+    return reshape(input, tuple([size for axis, size in enumerate(input.shape) if axis not in chosen or size != 1]))
+
+
+def unsqueeze(input: Tensor, dim: int) -> Tensor:
+    """With a dimension of size 1 inserted before `dim`."""
+    axis = normalize_dim("unsqueeze", dim, input.ndim + 1)
+    shape = tuple(input.shape)
+    return _interpreter.dispatch_view(_RESHAPE, input, (shape[:axis] + (1,) + shape[axis:],))
+
+
+# Reordering
+
+
+def _view_permute(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (order,) = cast("tuple[Shape]", attributes)
+    return tuple([shape[axis] for axis in order]), tuple([strides[axis] for axis in order]), offset
+
+
+_PERMUTE = ViewExpr("permute", _view_permute)
+
+
+@_PERMUTE.gradient()
+def _permute_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (order,) = cast("tuple[Shape]", node.attributes)
+    return (permute(gradient, sorted(range(len(order)), key=order.__getitem__)),)
+
+
+def permute(input: Tensor, *dims: Any) -> Tensor:
+    """The dimensions in another order.
+
+    Raises:
+        ValueError: if `dims` does not name each dimension once.
+    """
+    given = sizes("permute", dims)
+    if len(given) != input.ndim:
+        raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(given)}")
+    order = tuple([normalize_dim("permute", dim, input.ndim) for dim in given])
+    if len(set(order)) != len(order):
+        raise ValueError(f"permute: dims {list(given)} name one dimension twice")
+    return _interpreter.dispatch_view(_PERMUTE, input, (order,))
+
+
+def transpose(input: Tensor, dim0: int, dim1: int) -> Tensor:
+    """Two dimensions exchanged."""
+    if input.ndim == 0:
+        normalize_dim("transpose", dim0, 0), normalize_dim("transpose", dim1, 0)
+        return input
+    first = normalize_dim("transpose", dim0, input.ndim)
+    second = normalize_dim("transpose", dim1, input.ndim)
+    order = list(range(input.ndim))
+    order[first], order[second] = second, first
+    return _interpreter.dispatch_view(_PERMUTE, input, (tuple(order),))
+
+
+def t(input: Tensor) -> Tensor:
+    """The transpose of a matrix; a vector as it is.
+
+    Raises:
+        ValueError: above two dimensions.
+    """
+    if input.ndim > 2:
+        raise ValueError(f"t: expected at most 2 dimensions, got {input.ndim}; use transpose() or permute()")
+    return transpose(input, 0, 1) if input.ndim == 2 else input
+
+
+def reversed_dims(input: Tensor) -> Tensor:
+    """All dimensions in reverse order (the `T` property)."""
+    return _interpreter.dispatch_view(_PERMUTE, input, (tuple(range(input.ndim - 1, -1, -1)),))
+
+
+def movedim(input: Tensor, source: int | tuple[int, ...], destination: int | tuple[int, ...]) -> Tensor:
+    """Move dimensions to other positions; the rest keep their order."""
+    sources = (source,) if isinstance(source, int) else tuple(source)
+    targets = (destination,) if isinstance(destination, int) else tuple(destination)
+    if len(sources) != len(targets):
+        raise ValueError(f"movedim: {len(sources)} sources and {len(targets)} destinations")
+    rank = input.ndim
+    sources = tuple([normalize_dim("movedim", dim, rank) for dim in sources])
+    targets = tuple([normalize_dim("movedim", dim, rank) for dim in targets])
+    if len(set(sources)) != len(sources) or len(set(targets)) != len(targets):
+        raise ValueError(f"movedim: a dimension is named twice in {source} or {destination}")
+    rest = iter([axis for axis in range(rank) if axis not in sources])
+    placed = dict(zip(targets, sources, strict=True))
+    return permute(input, [placed[axis] if axis in placed else next(rest) for axis in range(rank)])
+
+
+# Broadcasting
+
+
+def _view_expand(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    (new,) = cast("tuple[Shape]", attributes)
+    extra = len(new) - len(shape)
+    kept = [stride if size == wanted else 0 for size, stride, wanted in zip(shape, strides, new[extra:], strict=True)]
+    return new, (0,) * extra + tuple(kept), offset
+
+
+_EXPAND = ViewExpr("expand", _view_expand)
+
+
+@_EXPAND.gradient()
+def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)  # summed over the new dimensions by the caller
+
+
+def expand(input: Tensor, *size: Any) -> Tensor:
+    """Dimensions of size 1 repeated without copying, and new ones in front; -1 keeps a size."""
+    given = sizes("expand", size)
+    shape = tuple(input.shape)
+    extra = len(given) - len(shape)
+    if extra < 0:
+        raise ValueError(f"expand: {list(given)} has fewer dimensions than the tensor's {list(shape)}")
+    new: list[int] = []
+    for axis, wanted in enumerate(given):
+        have = shape[axis - extra] if axis >= extra else 1
+        if wanted == -1 and axis >= extra:
+            wanted = have
+        if wanted < 0 or have not in (1, wanted):
+            raise ValueError(f"expand: a tensor of shape {list(shape)} does not expand to {list(given)}")
+        new.append(wanted)
+    return _interpreter.dispatch_view(_EXPAND, input, (tuple(new),))
+
+
+def expand_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` expanded to the shape of `other`."""
+    return expand(input, other.shape)
+
+
+def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`input` expanded to `shape`."""
+    return expand(input, shape)
+
+
+# Cutting
+
+
+def _view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
+    return (
+        shape[:axis] + (length,) + shape[axis + 1 :],
+        strides[:axis] + (strides[axis] * step,) + strides[axis + 1 :],
+        offset + start * strides[axis],
+    )
+
+
+_SLICE = ViewExpr("slice", _view_slice)
+
+
+@_SLICE.gradient()
+def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    from .indexing import scatter_slice
+
+    return (scatter_slice(gradient, node.meta(0), node.attributes),)
+
+
+def sliced(input: Tensor, axis: int, start: int, length: int, step: int = 1) -> Tensor:
+    """`length` elements of a dimension, from `start`, every `step`-th; all counted from the front."""
+    return _interpreter.dispatch_view(_SLICE, input, (axis, start, length, step))
+
+
+def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
+    """`length` elements of a dimension from `start`.
+
+    Raises:
+        IndexError: if they are not all there.
+    """
+    axis = normalize_dim("narrow", dim, input.ndim)
+    size = input.shape[axis] if input.ndim else 0
+    begin = start + size if start < 0 else start
+    if length < 0 or not 0 <= begin <= size - length:
+        raise IndexError(f"narrow: {length} elements from {start} are not within dimension {dim} of size {size}")
+    return sliced(input, axis, begin, length)
+
+
+def select(input: Tensor, dim: int, index: int) -> Tensor:
+    """One index of a dimension, which disappears.
+
+    Raises:
+        IndexError: if there is no such index.
+    """
+    if input.ndim == 0:
+        raise IndexError("select: a 0-d tensor has no dimension to select from; use item()")
+    axis = normalize_dim("select", dim, input.ndim)
+    size = input.shape[axis]
+    if not -size <= index < size:
+        raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
+    shape = tuple(input.shape)
+    one = sliced(input, axis, index % size, 1)
+    return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+
+
+def split(
+    tensor: Tensor, split_size_or_sections: int | list[int] | tuple[int, ...], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Cut a dimension into pieces of one size (the last may be smaller) or of the given sizes.
+
+    Raises:
+        ValueError: if the sizes do not add up.
+    """
+    axis = normalize_dim("split", dim, tensor.ndim)
+    size = tensor.shape[axis]
+    if isinstance(split_size_or_sections, int):
+        each = split_size_or_sections
+        if each <= 0:
+            raise ValueError(f"split: the size of a piece must be positive, not {each}")
+        lengths = [min(each, size - start) for start in range(0, size, each)] or [0]
+    else:
+        lengths = list(split_size_or_sections)
+        if sum(lengths) != size or any(length < 0 for length in lengths):
+            raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
+    pieces: list[Tensor] = []
+    start = 0
+    for length in lengths:
+        pieces.append(sliced(tensor, axis, start, length))
+        start += length
+    return tuple(pieces)
+
+
+def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
+    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller)."""
+    if chunks <= 0:
+        raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
+    size = input.shape[normalize_dim("chunk", dim, input.ndim)]
+    return split(input, max(-(-size // chunks), 1), dim)
+
+
+def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
+    """The slices along a dimension, without it."""
+    axis = normalize_dim("unbind", dim, input.ndim)
+    if input.ndim == 0:
+        raise IndexError("unbind: a 0-d tensor has no dimension to unbind")
+    return tuple([select(input, axis, index) for index in range(input.shape[axis])])
+
+
+def _view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+    diagonal, first, second = cast("tuple[int, int, int]", attributes)
+    rows, columns = shape[first], shape[second]
+    length = max(0, min(rows, columns - diagonal) if diagonal >= 0 else min(rows + diagonal, columns))
+    if length:
+        offset += diagonal * strides[second] if diagonal >= 0 else -diagonal * strides[first]
+    rest = [axis for axis in range(len(shape)) if axis not in (first, second)]
+    return (
+        tuple([shape[axis] for axis in rest]) + (length,),
+        tuple([strides[axis] for axis in rest]) + (strides[first] + strides[second],),
+        offset,
+    )
+
+
+_DIAGONAL = ViewExpr("diagonal", _view_diagonal)
+
+
+@_DIAGONAL.gradient()
+def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    from .indexing import scatter_diagonal
+
+    return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
+
+
+def diagonal(input: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal of two dimensions, as the last one; `offset` > 0 is above the main diagonal."""
+    first = normalize_dim("diagonal", dim1, input.ndim)
+    second = normalize_dim("diagonal", dim2, input.ndim)
+    if first == second:
+        raise ValueError(f"diagonal: dim1 and dim2 are the same dimension ({dim1} and {dim2})")
+    return _interpreter.dispatch_view(_DIAGONAL, input, (offset, first, second))

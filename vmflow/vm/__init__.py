@@ -1,0 +1,5 @@
+"""When instructions run: the pure engine and the machine that drives it."""
+
+from .engine import VirtualMachineEngine as VirtualMachineEngine
+from .virtual_machine import VirtualMachine as VirtualMachine
+from .virtual_machine import default_machine as default_machine

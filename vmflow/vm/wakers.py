@@ -1,0 +1,99 @@
+"""Ways to wake whoever waits: a thread, a coroutine, or a loop that wants to drive.
+
+`wake` may be called from any thread and returns whether somebody was there to be woken.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop, Future
+
+_get_running_loop: Callable[[], Any] | None = None
+
+
+def running_loop() -> AbstractEventLoop | None:
+    """The event loop that runs on this thread, if any.
+
+    A program that never imported asyncio has none; importing it here would be a third of the import time.
+    """
+    global _get_running_loop
+    if _get_running_loop is None:
+        _get_running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+        if _get_running_loop is None:
+            return None
+    loop: AbstractEventLoop | None = _get_running_loop()
+    return loop
+
+
+class ThreadWaker:
+    """Wakes one sleeping thread.
+
+    Attributes:
+        active: whether the thread still cares.
+        enlisted: whether it stands in the machine's list of those who would drive.
+    """
+
+    __slots__ = ("_bell", "active", "enlisted")
+
+    def __init__(self) -> None:
+        self.active = True
+        self.enlisted = False
+        self._bell = threading.Semaphore(0)
+
+    def sleep(self) -> None:
+        """Return when woken; at once if that has happened since the last time."""
+        self._bell.acquire()
+
+    def wake(self) -> bool:
+        self._bell.release()
+        return self.active
+
+
+class LoopWaker:
+    """Wakes a loop by calling `turn` on it."""
+
+    __slots__ = ("enlisted", "loop", "turn")
+
+    def __init__(self, loop: AbstractEventLoop, turn: Callable[[AbstractEventLoop], None]) -> None:
+        self.loop = loop
+        self.turn = turn
+        self.enlisted = False
+
+    def wake(self) -> bool:
+        return call_soon(self.loop, self.turn, self.loop)
+
+
+class FutureWaker:
+    """Wakes the coroutine that awaits `future`."""
+
+    __slots__ = ("future", "loop")
+
+    def __init__(self, loop: AbstractEventLoop, future: Future[None]) -> None:
+        self.loop = loop
+        self.future = future
+
+    def wake(self) -> bool:
+        if running_loop() is self.loop:
+            self._set()
+            return True
+        return call_soon(self.loop, self._set)
+
+    def _set(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+def call_soon(loop: AbstractEventLoop, callback: Callable[..., None], *arguments: object) -> bool:
+    """Call `callback` on `loop`, from whichever thread this is; False if the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(callback, *arguments)
+    except RuntimeError:
+        if loop.is_closed():
+            return False
+        raise
+    return True
