@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 def _relu_kernel(xp: Any) -> Kernel:
     def relu(array: Array, out: Array | None) -> Array:
-        return xp.maximum(array, array.dtype.type(0), out)
+        return xp.maximum(array, array.dtype.type(0), out=out)
 
     return relu
 

@@ -211,9 +211,14 @@ _POW = Binary("pow", lambda xp: _power(xp), cost=DEAR)
 _FLOOR_DIVIDE = Binary("floor_divide", "floor_divide", most=FLOATING)
 _REMAINDER = Binary("remainder", "remainder", most=FLOATING)
 _FMOD = Binary("fmod", "fmod", most=FLOATING)
-_MAXIMUM = Binary("maximum", "maximum", most=FLOATING)
-_MINIMUM = Binary("minimum", "minimum", most=FLOATING)
+_MAXIMUM = Binary("maximum", lambda xp: _by_keyword(xp.maximum), most=FLOATING)
+_MINIMUM = Binary("minimum", lambda xp: _by_keyword(xp.minimum), most=FLOATING)
 _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
+
+
+def _by_keyword(ufunc: Any) -> Kernel:
+    """maximum and minimum are about to give a third positional operand another meaning."""
+    return lambda first, second, out: ufunc(first, second, out=out)
 
 
 def _power(xp: Any) -> Kernel:
@@ -909,8 +914,8 @@ def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scala
     return input
 
 
-_CLAMP_MIN = elementwise("clamp_min", "maximum", least=1, most=FLOATING)
-_CLAMP_MAX = elementwise("clamp_max", "minimum", least=1, most=FLOATING)
+_CLAMP_MIN = elementwise("clamp_min", lambda xp: _by_keyword(xp.maximum), least=1, most=FLOATING)
+_CLAMP_MAX = elementwise("clamp_max", lambda xp: _by_keyword(xp.minimum), least=1, most=FLOATING)
 
 
 @_CLAMP_MIN.gradient(inputs=(0,))
