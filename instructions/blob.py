@@ -89,9 +89,10 @@ class Storage:
         writer: the instruction issued last that writes it, in program order.  Whoever wants the value waits for it.
         failure: why it holds nothing, if an instruction that should have written it failed.
         version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
+        history: how many of them autograd recorded; a view from before the last one has an outdated history.
     """
 
-    __slots__ = ("__weakref__", "array", "dependence", "failure", "version", "writer")
+    __slots__ = ("__weakref__", "array", "dependence", "failure", "history", "version", "writer")
 
     def __init__(self, dependence: Dependence, array: Array | None = None) -> None:
         self.array = array
@@ -99,6 +100,7 @@ class Storage:
         self.writer: Instruction | None = None
         self.failure: Failure | None = None
         self.version = 0
+        self.history = 0
 
     def settled(self) -> bool:
         """Whether every write issued so far has finished."""
@@ -137,9 +139,11 @@ class Blob:
         if self.strides is None:
             return base
         meta = self.meta
-        itemsize = meta.dtype.itemsize
         if meta.numel == 0:
             return np.empty(meta.shape, meta.dtype.numpy)
+        if self.strides == meta.strides and base.size == meta.numel and base.dtype == meta.dtype.numpy:
+            return base.reshape(meta.shape)
+        itemsize = meta.dtype.itemsize
         # Through bytes, because ml_dtypes' arrays do not export a buffer and because a view may change the dtype.
         return np.ndarray(
             meta.shape,

@@ -15,6 +15,7 @@ class InstructionPolicy:
     Attributes:
         name: for people.
         barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
+        prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
         preschedulable: whether it may be launched behind predecessors on its own stream that are merely launched.
     """
 
@@ -22,6 +23,7 @@ class InstructionPolicy:
 
     name: str = "instruction"
     barrier: bool = False
+    prepares: bool = False
     preschedulable: bool = True
 
     def prepare(self) -> None:

@@ -56,16 +56,12 @@ class EagerLocalInterpreter:
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
         """The results, whose values are being computed."""
-        inferred = _infer(op, inputs, attributes, scalars, mode.dtype)
+        blobs = tuple([tensor._blob for tensor in inputs])
+        inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
-        results: list[Tensor] = []
-        outputs: list[Blob] = []
-        for output in inferred.outputs:
-            blob = Blob(Storage(Dependence(machine)), output)
-            outputs.append(blob)
-            results.append(new_tensor(blob, Lease(blob.storage) if output.nbytes >= _LEASED_FROM else None))
-        _issue(machine, op, inferred, inputs, tuple(outputs), scalars)
-        return tuple(results)
+        outputs = tuple([Blob(Storage(Dependence(machine)), output) for output in inferred.outputs])
+        _issue(machine, op, inferred, blobs, outputs, scalars)
+        return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
     def call_into(
         self,
@@ -77,23 +73,18 @@ class EagerLocalInterpreter:
         mode: Mode,
     ) -> None:
         """Write the result into `target`'s memory."""
-        inferred = _infer(op, inputs, attributes, scalars, mode.dtype)
+        blobs = tuple([tensor._blob for tensor in inputs])
+        inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         _check_target(op, inferred.outputs[0], target)
-        machine: VirtualMachine = mode.machine or default_machine()
-        _issue(machine, op, inferred, inputs, (target._blob,), scalars)
-        target._blob.storage.version += 1
+        _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
         blob = source._blob
         old = blob.meta
-        shape, strides, offset = op.view(attributes, old.shape, blob.strides or old.strides, blob.offset)
-        whole = blob.storage, meta(shape, old.dtype, old.device)
-        if blob.strides is None and strides == whole[1].strides and offset == 0 and whole[1].numel == old.numel:
-            # Same memory in the same order under another shape; still, the storage's array has the old one.
-            if shape == old.shape:
-                return new_tensor(Blob(*whole), source._lease)
-        return new_tensor(Blob(*whole, strides, offset), source._lease)
+        strides = old.strides if blob.strides is None else blob.strides
+        shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
+        return new_tensor(Blob(blob.storage, meta(shape, old.dtype, old.device), strides, offset), source._lease)
 
 
 _EAGER_LOCAL: Final = EagerLocalInterpreter()
@@ -104,14 +95,50 @@ def dispatch(
 ) -> Tensor:
     """Run an op of one result."""
     mode = MODE.get()
-    results = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
+    if mode.interpreter is None:
+        result = _call_one(op, inputs, attributes, scalars, mode)
+    else:
+        result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None:
         for tensor in inputs:
             if tensor._autograd is not None and tensor._autograd.requires_grad:
-                _node.record(op, inputs, attributes, scalars, results)
+                _node.record(op, inputs, attributes, scalars, (result,))
                 break
-    result: Tensor = results[0]
     return result
+
+
+def _call_one(
+    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+) -> Tensor:
+    """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
+    blobs = tuple([tensor._blob for tensor in inputs])
+    inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
+    output = inferred.outputs[0]
+    machine: VirtualMachine = mode.machine or default_machine()
+    written = Dependence(machine)
+    storage = Storage(written)
+    blob = Blob(storage, output)
+    reads: list[Dependence] = []
+    for source in blobs:
+        dependence = source.storage.dependence
+        reads.append(dependence if dependence.machine is machine else machine.take_over(source.storage))
+    code, last = origin.capture()
+    instruction = Instruction(
+        machine.stream(output.device),
+        OpCall(op.name, inferred.kernel, blobs, (blob,), scalars),
+        tuple(reads),
+        (written,),
+        inferred.cost,
+        code,
+        last,
+    )
+    storage.writer = instruction
+    machine.issue(instruction)
+    tensor: Tensor = _new(_tensor.Tensor)
+    tensor._blob = blob
+    tensor._lease = Lease(storage) if output.nbytes >= _LEASED_FROM else None
+    tensor._autograd = None
+    return tensor
 
 
 def dispatch_several(
@@ -144,8 +171,12 @@ def dispatch_into(
         _node.OpNode.check_target(op, target)
     before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
     (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
+    storage = target._blob.storage
     if recorded:
-        _node.record(op, before, attributes, scalars, (target,))
+        # Before the version goes up: what the op read of the target is no longer there for the backward pass.
+        storage.history += 1
+        _node.record(op, before, attributes, scalars, (target,), in_place=True)
+    storage.version += 1
     return target
 
 
@@ -177,23 +208,28 @@ def new_alias(tensor: Tensor) -> Tensor:
 _new: Any = object.__new__
 
 
+def _leased(output: TensorMeta) -> bool:
+    return output.nbytes >= _LEASED_FROM
+
+
 def _infer(
-    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
+    op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred:
-    metas = tuple([tensor._blob.meta for tensor in inputs])
+    metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
-    return op.inferred((metas, attributes, kinds, default), attributes, metas, kinds)
+    key = (metas, attributes, kinds, default)
+    found = op.known.get(key)
+    return found if found is not None else op.inferred(key, attributes, metas, kinds)
 
 
 def _issue(
     machine: VirtualMachine,
     op: OpExpr,
     inferred: Inferred,
-    inputs: tuple[Tensor, ...],
+    blobs: tuple[Blob, ...],
     outputs: tuple[Blob, ...],
     scalars: tuple[Any, ...],
 ) -> None:
-    blobs = tuple([tensor._blob for tensor in inputs])
     code, last = origin.capture()
     instruction = Instruction(
         machine.stream(inferred.outputs[0].device),

@@ -509,10 +509,10 @@ class Tensor:
 
     # Ops
 
-    __add__ = elementwise.add
+    __add__ = elementwise.plus
     __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
+    __mul__ = elementwise.times
+    __truediv__ = elementwise.over
     __floordiv__ = elementwise.floor_divide
     __mod__ = elementwise.remainder
     __pow__ = elementwise.pow
@@ -520,8 +520,8 @@ class Tensor:
     __and__ = elementwise.bitwise_and
     __or__ = elementwise.bitwise_or
     __xor__ = elementwise.bitwise_xor
-    __radd__ = elementwise.add
-    __rmul__ = elementwise.mul
+    __radd__ = elementwise.plus
+    __rmul__ = elementwise.times
     __rand__ = elementwise.bitwise_and
     __ror__ = elementwise.bitwise_or
     __rxor__ = elementwise.bitwise_xor

@@ -11,6 +11,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
@@ -35,14 +36,16 @@ class AutogradMeta:
         retains: whether a non-leaf keeps its gradient in `grad`.
         hooks: called with the gradient before it is used, by handle; may replace it.
         after: called with the leaf after its gradient was accumulated, by handle.
+        history: the storage's when this was made; see `check_history`.
     """
 
-    __slots__ = ("after", "grad", "hooks", "index", "node", "requires_grad", "retains")
+    __slots__ = ("after", "grad", "history", "hooks", "index", "node", "requires_grad", "retains")
 
-    def __init__(self, requires_grad: bool, node: Node | None = None, index: int = 0) -> None:
+    def __init__(self, requires_grad: bool, node: Node | None = None, index: int = 0, history: int = 0) -> None:
         self.requires_grad = requires_grad
         self.node = node
         self.index = index
+        self.history = history
         self.grad: Tensor | None = None
         self.retains = False
         self.hooks: dict[int, Hook] | None = None
@@ -101,11 +104,12 @@ class SavedTensor:
 
     __slots__ = ("_autograd", "_blob", "_lease", "_version")
 
-    def __init__(self, tensor: Tensor, with_history: bool) -> None:
+    def __init__(self, tensor: Tensor, with_history: bool, in_place: bool = False) -> None:
         self._blob: Blob = tensor._blob
         self._lease: Lease | None = tensor._lease
         self._autograd: AutogradMeta | None = tensor._autograd if with_history else None
-        self._version = tensor._blob.storage.version
+        # The result of an in-place op is the version that is about to be.
+        self._version = tensor._blob.storage.version + in_place
 
     def unpack(self, owner: OpNode, output: int | None = None) -> Tensor:
         """The tensor.
@@ -148,6 +152,7 @@ class OpNode(Node):
         attributes: Attributes,
         scalars: tuple[Any, ...],
         results: tuple[Tensor, ...],
+        in_place: bool,
     ) -> None:
         super().__init__(op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]))
         self.op = op
@@ -156,7 +161,7 @@ class OpNode(Node):
         self.metas = tuple([it._blob.meta for it in inputs])
         self.output_metas = tuple([it._blob.meta for it in results])
         self._inputs = [SavedTensor(inputs[i], True) for i in op.saves_inputs if i < len(inputs)]
-        self._outputs = [SavedTensor(results[i], False) for i in op.saves_outputs]
+        self._outputs = [SavedTensor(results[i], False, in_place) for i in op.saves_outputs]
         self.released = False
         self.code, self.last = origin.capture()
 
@@ -246,9 +251,18 @@ def record(
     attributes: Attributes,
     scalars: tuple[Any, ...],
     results: tuple[Tensor, ...],
+    in_place: bool = False,
 ) -> None:
     """Make `results` remember how they came about."""
-    node = OpNode(op, inputs, attributes, scalars, results)
+    for tensor in inputs:
+        autograd = tensor._autograd
+        if autograd is not None and autograd.node is not None:
+            if autograd.history != tensor._blob.storage.history - in_place * (tensor._blob is results[0]._blob):
+                raise RuntimeError(
+                    f"{op.name}: an operand is a view of a tensor that was changed in place after the view was made; "
+                    "its gradient would miss the change, so make the view anew"
+                )
+    node = OpNode(op, inputs, attributes, scalars, results, in_place)
     for index, result in enumerate(results):
-        if result._blob.meta.dtype.category >= 2:  # only floating-point and complex values have gradients
-            result._autograd = AutogradMeta(True, node, index)
+        if result._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients
+            result._autograd = AutogradMeta(True, node, index, result._blob.storage.history)

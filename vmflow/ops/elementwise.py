@@ -173,6 +173,18 @@ class Binary:
             return _interpreter.dispatch(self.scalar, (input,), (), (number(self.name, other),))
         raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
+    def operator(self) -> Callable[[Tensor, Tensor | Scalar], Tensor]:
+        """The op as a method for an operator, one call shorter on the commonest path."""
+        tensors = self.tensors
+        either = self.__call__
+
+        def operate(self: Tensor, other: Tensor | Scalar) -> Tensor:
+            if isinstance(other, _tensor.Tensor):
+                return _interpreter.dispatch(tensors, (self, other))
+            return either(self, other)
+
+        return operate
+
     def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
         """``input = input op other``, in place."""
         if isinstance(other, _tensor.Tensor):
@@ -219,6 +231,12 @@ _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 def _by_keyword(ufunc: Any) -> Kernel:
     """maximum and minimum are about to give a third positional operand another meaning."""
     return lambda first, second, out: ufunc(first, second, out=out)
+
+
+# As methods of Tensor.
+plus = _ADD.operator()
+times = _MUL.operator()
+over = _DIV.operator()
 
 
 def _power(xp: Any) -> Kernel:

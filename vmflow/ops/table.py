@@ -62,9 +62,10 @@ class OpExpr:
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
         saves_inputs, saves_outputs: which of them the rule looks at.
+        known: the inferences made so far, by key.
     """
 
-    __slots__ = ("_inferred", "infer", "name", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = ("infer", "known", "name", "rule", "saves_inputs", "saves_outputs")
 
     def __init__(self, name: str, infer: Infer) -> None:
         if name in OPS:
@@ -75,7 +76,7 @@ class OpExpr:
         self.rule: GradientRule | None = None
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()
-        self._inferred: dict[Hashable, Inferred] = {}
+        self.known: dict[Hashable, Inferred] = {}
 
     def gradient(
         self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = ()
@@ -97,13 +98,11 @@ class OpExpr:
         return declare
 
     def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        """The inference under `key`, which must determine the other arguments."""
-        found = self._inferred.get(key)
-        if found is None:
-            found = self.infer(attributes, metas, kinds)
-            if len(self._inferred) >= _REMEMBERED:
-                self._inferred.clear()
-            self._inferred[key] = found
+        """Infer, and remember it under `key`, which must determine the other arguments."""
+        found = self.infer(attributes, metas, kinds)
+        if len(self.known) >= _REMEMBERED:
+            self.known.clear()
+        self.known[key] = found
         return found
 
     def __repr__(self) -> str:

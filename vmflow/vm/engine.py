@@ -51,7 +51,7 @@ class VirtualMachineEngine:
         story: how many turns the story remembers.
     """
 
-    def __init__(self, window: int = WINDOW, story: int = 64) -> None:
+    def __init__(self, window: int = WINDOW, story: int = 32) -> None:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
         self.window = window

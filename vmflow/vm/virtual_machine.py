@@ -308,7 +308,8 @@ class VirtualMachine:
         policy = instruction.policy
         assert policy is not None
         try:
-            policy.prepare()
+            if policy.prepares:
+                policy.prepare()
             policy.compute()
         except Exception as error:
             return self._poison(instruction, policy, error)
