@@ -165,14 +165,21 @@ def _promote(first: dtype, second: dtype) -> dtype:
     return high
 
 
-def promote_scalar(tensor: dtype, kind: type) -> dtype:
-    """The dtype of a tensor combined with a Python number, which raises the category but never widens."""
-    scalar = of_scalar(kind)
-    if scalar.category <= tensor.category:
+def promote_unsized(tensor: dtype, other: dtype) -> dtype:
+    """The dtype of a tensor of `tensor` combined with a number or 0-d tensor of `other`.
+
+    The latter raises the category but never widens.
+    """
+    if other.category <= tensor.category:
         return tensor
-    if scalar.category == COMPLEX and tensor.category == FLOATING:
+    if other.category == COMPLEX and tensor.category == FLOATING:
         return complex128 if tensor is float64 else complex64
-    return scalar
+    return promote_types(tensor, other)
+
+
+def promote_scalar(tensor: dtype, kind: type) -> dtype:
+    """The dtype of a tensor combined with a Python number of this type."""
+    return promote_unsized(tensor, of_scalar(kind))
 
 
 class finfo:

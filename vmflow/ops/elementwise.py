@@ -6,6 +6,8 @@ wins without widening; Python numbers and 0-d tensors raise the category but do 
 
 from __future__ import annotations
 
+import cmath
+import math
 from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any, Final
@@ -55,7 +57,7 @@ def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
     else:
         scalar = _promote_all(without)
         if scalar is not None and scalar.category > ranked.category:
-            ranked = dtypes.promote_types(ranked, scalar)
+            ranked = dtypes.promote_unsized(ranked, scalar)
     for kind in kinds:
         ranked = dtypes.of_scalar(kind) if ranked is None else dtypes.promote_scalar(ranked, kind)
     assert ranked is not None
@@ -75,8 +77,8 @@ _constants: dict[tuple[Any, Any], Array] = {}
 
 
 def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """`value` as a 0-d array, which a ufunc takes faster than a Python number.  Integers wrap around."""
-    if not value:
+    """`value` as a 0-d array, which a ufunc takes faster than a Python number.  Integers wrap around, as in PyTorch."""
+    if not value or type(value) is complex:
         return np.array(value).astype(numpy_dtype)  # 0.0 and -0.0 are equal, and must not be confused
     key = (value, numpy_dtype)
     found = _constants.get(key)
@@ -87,6 +89,21 @@ def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
     return found
 
 
+def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
+    """As `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
+    if numpy_dtype.kind in "iu":
+        limits = np.iinfo(numpy_dtype)
+        value = min(max(value, limits.min), limits.max)
+    return constant(value, numpy_dtype)
+
+
+def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
+    """As `constant`, but an integer that does not fit is left to numpy, whose comparisons know what to do with it."""
+    if numpy_dtype.kind in "iu" and not np.iinfo(numpy_dtype).min <= value <= np.iinfo(numpy_dtype).max:
+        return value
+    return constant(value, numpy_dtype)
+
+
 def elementwise(
     name: str,
     function: str | Callable[[Any], Kernel],
@@ -95,6 +112,7 @@ def elementwise(
     cost: float = CHEAP,
     least: int = BOOL,
     most: int = COMPLEX,
+    operand: Callable[[Any, np.dtype[Any]], Any] = constant,
 ) -> OpExpr:
     """Declare an op that applies a ufunc to broadcast operands.
 
@@ -104,6 +122,7 @@ def elementwise(
         result: SAME, TO_FLOAT (integers become the default dtype), TO_BOOL or TO_REAL.
         cost: nanoseconds per element.
         least, most: the categories accepted.
+        operand: what a Python number becomes: `constant`, `saturated` or `comparable`.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -111,7 +130,7 @@ def elementwise(
         shape = metas[0].shape if len(metas) == 1 else broadcast_shapes(name, *[it.shape for it in metas])
         compute = result_dtype(metas, kinds)
         if not least <= compute.category <= most:
-            raise TypeError(f"{name} is not defined for {compute.name} tensors")
+            raise TypeError(f"{name.removesuffix('_scalar')} is not defined for {compute.name} tensors")
         if result == TO_FLOAT and compute.category < FLOATING:
             compute = dtypes.get_default_dtype()
         output = dtypes.bool_ if result == TO_BOOL else compute.to_real() if result == TO_REAL else compute
@@ -119,25 +138,27 @@ def elementwise(
         ufunc = getattr(xp, function) if isinstance(function, str) else function(xp)
         return Inferred(
             (out := meta(shape, output, device)),
-            _kernel(ufunc, compute, metas, bool(kinds), attributes == REVERSED),
+            _kernel(ufunc, compute, metas, operand if kinds else None, attributes == REVERSED),
             out.numel * cost,
         )
 
     return OpExpr(name, infer)
 
 
-def _kernel(ufunc: Kernel, compute: DType, metas: Metas, scalar: bool, reversed_: bool) -> Kernel:
+def _kernel(
+    ufunc: Kernel, compute: DType, metas: Metas, operand: Callable[[Any, np.dtype[Any]], Any] | None, reversed_: bool
+) -> Kernel:
     """`ufunc`, with the operands cast to `compute` where they are not."""
     to = compute.numpy
-    if scalar:
+    if operand is not None:
         cast = metas[0].dtype is not compute
 
         def with_scalar(array: Array, value: Any, out: Array | None) -> Array:
             if cast:
                 array = array.astype(to)
             if reversed_:
-                return ufunc(constant(value, to), array, out)
-            return ufunc(array, constant(value, to), out)
+                return ufunc(operand(value, to), array, out)
+            return ufunc(array, operand(value, to), out)
 
         return with_scalar
     if all(it.dtype is compute for it in metas):
@@ -159,10 +180,18 @@ class Binary:
 
     __slots__ = ("name", "scalar", "tensors")
 
-    def __init__(self, name: str, function: str | Callable[[Any], Kernel], result: str = SAME, **options: Any) -> None:
+    def __init__(
+        self,
+        name: str,
+        function: str | Callable[[Any], Kernel],
+        result: str = SAME,
+        *,
+        scalar_function: str | Callable[[Any], Kernel] | None = None,
+        **options: Any,
+    ) -> None:
         self.name = name
         self.tensors = elementwise(name, function, result, **options)
-        self.scalar = elementwise(f"{name}_scalar", function, result, **options)
+        self.scalar = elementwise(f"{name}_scalar", scalar_function or function, result, **options)
 
     def __call__(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
         if isinstance(other, _tensor.Tensor):
@@ -219,12 +248,19 @@ _ADD = Binary("add", "add")
 _SUB = Binary("sub", "subtract")
 _MUL = Binary("mul", "multiply")
 _DIV = Binary("div", "true_divide", TO_FLOAT)
-_POW = Binary("pow", lambda xp: _power(xp), cost=DEAR)
-_FLOOR_DIVIDE = Binary("floor_divide", "floor_divide", most=FLOATING)
-_REMAINDER = Binary("remainder", "remainder", most=FLOATING)
-_FMOD = Binary("fmod", "fmod", most=FLOATING)
-_MAXIMUM = Binary("maximum", lambda xp: _by_keyword(xp.maximum), most=FLOATING)
-_MINIMUM = Binary("minimum", lambda xp: _by_keyword(xp.minimum), most=FLOATING)
+_POW = Binary(
+    "pow", lambda xp: _power(xp), scalar_function=lambda xp: _scalar_power(xp), cost=DEAR, least=dtypes.INTEGER
+)
+_FLOOR_DIVIDE = Binary(
+    "floor_divide", lambda xp: _divided(xp.floor_divide), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
+)
+_TRUNC_DIVIDE = Binary(
+    "trunc_divide", lambda xp: _divided(_trunc_divide(xp)), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
+)
+_REMAINDER = Binary("remainder", lambda xp: _divided(xp.remainder), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_MAXIMUM = Binary("maximum", lambda xp: _by_keyword(xp.maximum), most=FLOATING, operand=saturated)
+_MINIMUM = Binary("minimum", lambda xp: _by_keyword(xp.minimum), most=FLOATING, operand=saturated)
 _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
@@ -233,38 +269,74 @@ def _by_keyword(ufunc: Any) -> Kernel:
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
-# As methods of Tensor.
-plus = _ADD.operator()
-times = _MUL.operator()
-over = _DIV.operator()
-
-
 def _power(xp: Any) -> Kernel:
     def power(base: Array, exponent: Array, out: Array | None) -> Array:
-        # numpy's float power is ten times slower than these two, which are also the common ones.
-        if exponent.ndim == 0 and base.ndim and base.dtype.kind in "fc":
-            if exponent == 2:
-                return xp.multiply(base, base, out)
-            if exponent == 0.5:
-                return xp.sqrt(base, out)
+        if exponent.dtype.kind == "i" and (exponent < 0).any():
+            # numpy refuses.  What is left of a fraction when rounded towards zero is 0, except for 1 and -1.
+            unit = xp.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
+            result = xp.where(exponent < 0, unit, xp.power(base, xp.maximum(exponent, 0)))
+            return result.astype(base.dtype, copy=False)
         return xp.power(base, exponent, out)
 
     return power
 
 
+def _scalar_power(xp: Any) -> Kernel:
+    power = _power(xp)
+
+    def scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
+        # numpy's float power is ten times slower than these two, which are also the common ones.
+        if exponent.ndim == 0:
+            if exponent == 2:
+                return xp.multiply(base, base, out)
+            if exponent == 0.5:
+                return xp.sqrt(base, out)
+        return power(base, exponent, out)
+
+    return scalar_power
+
+
+def _divided(divide: Kernel) -> Kernel:
+    """A division of some kind; where it is of integers, numpy's would give 0 for a divisor of 0."""
+
+    def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
+        if divisor.dtype.kind in "iu" and not divisor.all():
+            raise ZeroDivisionError("integer division by zero")
+        return divide(dividend, divisor, out)
+
+    return divided
+
+
+def _trunc_divide(xp: Any) -> Kernel:
+    def trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
+        if dividend.dtype.kind in "iu":
+            # Through floating point, large integers would lose digits.
+            down = xp.floor_divide(dividend, divisor)
+            inexact = (dividend < 0) != (divisor < 0)
+            inexact &= down * divisor != dividend
+            return xp.add(down, inexact, out)
+        return xp.trunc(xp.true_divide(dividend, divisor), out)
+
+    return trunc_divide
+
+
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
-    """``input + alpha * other``."""
-    return _ADD(input, other if alpha == 1 else other * alpha)
+    """``input + alpha * other``; of bools the logical or.
+
+    Raises:
+        TypeError: for a floating-point `alpha` and integer tensors.
+    """
+    return _ADD(input, other if alpha == 1 else _scaled("add", input, other, alpha))
 
 
 def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """``input - alpha * other``.
 
     Raises:
-        TypeError: for two bool tensors.
+        TypeError: for bools, whose difference is not defined.
     """
     _no_bools("sub", input, other)
-    return _SUB(input, other if alpha == 1 else other * alpha)
+    return _SUB(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
 def mul(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
@@ -277,41 +349,58 @@ def div(input: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | 
 
     Args:
         rounding_mode: None, "trunc" (towards zero) or "floor"; with either, integers stay integers.
+
+    Raises:
+        ValueError: for another `rounding_mode`.
+        ZeroDivisionError: for an integer divided by zero in a rounding mode.
     """
     if rounding_mode is None:
         return _DIV(input, other)
     if rounding_mode == "floor":
-        return _FLOOR_DIVIDE(input, other)
+        return floor_divide(input, other)
     if rounding_mode != "trunc":
         raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
-    quotient = _DIV(input, other)
-    return trunc(quotient).to(_common_dtype(input, other))
+    _no_zero("div", input, other)
+    return _TRUNC_DIVIDE(input, other)
 
 
 def pow(input: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
-    """``input ** exponent``.
+    """``input ** exponent``; an integer to a negative power from a tensor is rounded towards zero.
 
     Raises:
-        ValueError: for an integer tensor and a negative integer exponent.
+        ValueError: for an integer tensor and an exponent that is a negative number, or does not fit its dtype.
     """
-    if isinstance(exponent, int) and exponent < 0 and isinstance(input, _tensor.Tensor):
-        if input.dtype.category < FLOATING:
-            raise ValueError("pow: integers to a negative integer power are not integers; convert with .float() first")
+    _check_exponent("pow", input, exponent)
     return _POW(input, exponent)
 
 
 def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """The quotient rounded down."""
+    """The quotient rounded down.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    _no_zero("floor_divide", input, other)
     return _FLOOR_DIVIDE(input, other)
 
 
 def remainder(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """The remainder of `floor_divide`; it has the divisor's sign."""
+    """The remainder of `floor_divide`; it has the divisor's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    _no_zero("remainder", input, other)
     return _REMAINDER(input, other)
 
 
 def fmod(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """The remainder of division rounded towards zero; it has the dividend's sign."""
+    """The remainder of division rounded towards zero; it has the dividend's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    _no_zero("fmod", input, other)
     return _FMOD(input, other)
 
 
@@ -332,13 +421,13 @@ def atan2(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
 
 def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `add`."""
-    return _ADD.into(input, other if alpha == 1 else other * alpha)
+    return _ADD.into(input, other if alpha == 1 else _scaled("add_", input, other, alpha))
 
 
 def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `sub`."""
     _no_bools("sub_", input, other)
-    return _SUB.into(input, other if alpha == 1 else other * alpha)
+    return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
 
 
 def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
@@ -346,26 +435,55 @@ def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
     return _MUL.into(input, other)
 
 
-def div_(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
     """In-place `div`."""
-    return _DIV.into(input, other)
+    if rounding_mode is None:
+        return _DIV.into(input, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise ValueError(f"div_: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+    _no_zero("div_", input, other)
+    return (_FLOOR_DIVIDE if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
 
 
 def pow_(input: Tensor, exponent: Tensor | Scalar) -> Tensor:
     """In-place `pow`."""
+    _check_exponent("pow_", input, exponent)
     return _POW.into(input, exponent)
 
 
-def _no_bools(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
-    if _common_dtype(input, other) is dtypes.bool_:
-        raise TypeError(f"{name}: bool tensors cannot be subtracted; use logical_xor")
+def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar) -> None:
+    if isinstance(exponent, (int, np.integer)) and isinstance(input, _tensor.Tensor):
+        if input.dtype.category < FLOATING and exponent < 0:
+            raise ValueError(
+                f"{name}: integers to a negative integer power are not integers; convert with .float() first"
+            )
+        if input.dtype.category == dtypes.INTEGER and exponent > dtypes.iinfo(input.dtype).max:
+            raise ValueError(f"{name}: the exponent {exponent} does not fit into {input.dtype.name}")
 
 
-def _common_dtype(input: Tensor | Scalar, other: Tensor | Scalar) -> DType:
-    operands = (input, other)
+def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar) -> Tensor | Scalar:
+    if not isinstance(alpha, (int, np.integer)) and _common_dtype(input, other).category < FLOATING:
+        raise TypeError(f"{name}: alpha must be an integer for integer tensors, not {alpha!r}")
+    return other * alpha
+
+
+def _no_bools(name: str, *operands: Tensor | Scalar) -> None:
+    for operand in operands:
+        if isinstance(operand, (bool, np.bool_)) or (
+            isinstance(operand, _tensor.Tensor) and operand.dtype is dtypes.bool_
+        ):
+            raise TypeError(f"{name}: bools cannot be subtracted; use logical_xor, or ~ to invert a mask")
+
+
+def _no_zero(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
+    if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
+        raise ZeroDivisionError(f"{name}: integer division by zero")
+
+
+def _common_dtype(*operands: Any) -> DType:
     return result_dtype(
         tuple([it._blob.meta for it in operands if isinstance(it, _tensor.Tensor)]),
-        tuple([type(it) for it in operands if not isinstance(it, _tensor.Tensor)]),
+        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensor.Tensor)]),
     )
 
 
@@ -426,88 +544,105 @@ def _div_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_POW.tensors.gradient(inputs=(0, 1), outputs=(0,))
 def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     base, exponent = node.input(0), node.input(1)
+    if exponent.dtype.category < FLOATING:
+        exponent = cast(exponent, gradient.dtype)
+    if base.dtype.category < FLOATING:
+        base = cast(base, gradient.dtype)
     first, second = node.needs
+    # Where these hold, 0 * 0**-1 and 0 * log(0) would be nan and the derivative is 0.
+    flat = exponent == 0
+    flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
     return (
-        # 0 * 0**-1 would be nan where the derivative is 0.
-        gradient * where(exponent == 0, 0.0, exponent * base ** (exponent - 1)) if first else None,
-        gradient * where((base == 0) & (exponent >= 0), 0.0, node.output(0) * log(base)) if second else None,
+        gradient * conj_if_complex(where(flat, 0.0, exponent * base ** (exponent - 1))) if first else None,
+        gradient * conj_if_complex(where(flat_in_exponent, 0.0, node.output(0) * log(base))) if second else None,
     )
 
 
-@_POW.scalar.gradient(inputs=(0,))
+@_POW.scalar.gradient(inputs=(0,), outputs=(0,))
 def _pow_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     value = node.scalars[0]
     operand = node.input(0)
     if node.attributes == REVERSED:
         if value == 0:
             return (gradient * 0.0,)
-        import cmath
-        import math
-
-        logarithm = math.log(value) if not isinstance(value, complex) and value > 0 else cmath.log(value)
-        return (gradient * _POW(value, operand) * logarithm,)
+        if isinstance(value, complex) or operand.dtype.is_complex:
+            return (gradient * conj_if_complex(node.output(0) * cmath.log(value)),)
+        return (gradient * node.output(0) * (math.log(value) if value > 0 else math.nan),)
     if value == 0:
         return (gradient * 0.0,)
-    return (gradient * (operand ** (value - 1) * value),)
+    return (gradient * conj_if_complex(operand ** (value - 1) * value),)
 
 
 @_REMAINDER.tensors.gradient(inputs=(0, 1))
 def _remainder_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    second = -gradient * floor(node.input(0) / node.input(1)) if node.needs[1] else None
+    second = -gradient * floor_divide(node.input(0), node.input(1)) if node.needs[1] else None
     return gradient, second
 
 
-@_REMAINDER.scalar.gradient()
+@_REMAINDER.scalar.gradient(inputs=(0,))
 def _remainder_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     if node.attributes == REVERSED:
-        raise RuntimeError("remainder: the gradient by a divisor under a number is not defined here; make it a tensor")
+        return (-gradient * floor_divide(node.scalars[0], node.input(0)),)
     return (gradient,)
 
 
 @_FMOD.tensors.gradient(inputs=(0, 1))
 def _fmod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    second = -gradient * trunc(node.input(0) / node.input(1)) if node.needs[1] else None
+    second = -gradient * _TRUNC_DIVIDE(node.input(0), node.input(1)) if node.needs[1] else None
     return gradient, second
 
 
-@_FMOD.scalar.gradient()
+@_FMOD.scalar.gradient(inputs=(0,))
 def _fmod_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     if node.attributes == REVERSED:
-        raise RuntimeError("fmod: the gradient by a divisor under a number is not defined here; make it a tensor")
+        return (-gradient * _TRUNC_DIVIDE(node.scalars[0], node.input(0)),)
     return (gradient,)
 
 
-def _select_gradient(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """Of two equal elements each gets half, as in PyTorch."""
-    first, second = node.input(0), node.input(1)
-    half = where(first == second, gradient * 0.5, 0.0)
-    needs_first, needs_second = node.needs
-    return (
-        where(first_wins, gradient, half) if needs_first else None,
-        where(first_wins | (first == second), half, gradient) if needs_second else None,
-    )
+def _zero_gradients(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    zero = gradient * 0.0
+    return tuple([zero if needed else None for needed in node.needs])
+
+
+for _steps in (_FLOOR_DIVIDE, _TRUNC_DIVIDE):
+    _steps.tensors.gradient()(_zero_gradients)
+    _steps.scalar.gradient()(_zero_gradients)
 
 
 @_MAXIMUM.tensors.gradient(inputs=(0, 1))
 def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return _select_gradient(node, gradient, node.input(0) > node.input(1))
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, first < second, second < first)
 
 
 @_MINIMUM.tensors.gradient(inputs=(0, 1))
 def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    return _select_gradient(node, gradient, node.input(0) < node.input(1))
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, second < first, first < second)
+
+
+def _shared_gradient(
+    node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements each gets half, as in PyTorch."""
+    shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
+    needs_first, needs_second = node.needs
+    return (
+        where(second_wins, 0.0, shared) if needs_first else None,
+        where(first_wins, 0.0, shared) if needs_second else None,
+    )
 
 
 @_MAXIMUM.scalar.gradient(inputs=(0,))
 def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand = node.input(0)
-    return (gradient * ((operand > node.scalars[0]) + (operand == node.scalars[0]) * 0.5),)
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
 
 
 @_MINIMUM.scalar.gradient(inputs=(0,))
 def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand = node.input(0)
-    return (gradient * ((operand < node.scalars[0]) + (operand == node.scalars[0]) * 0.5),)
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
 
 
 @_ATAN2.tensors.gradient(inputs=(0, 1))
@@ -517,16 +652,23 @@ def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
     return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
 
 
+@_ATAN2.scalar.gradient(inputs=(0,))
+def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    scaled = gradient * value / (operand * operand + value * value)
+    return (-scaled if node.attributes == REVERSED else scaled,)
+
+
 # Functions of one operand
 
 _NEG = elementwise("neg", "negative", least=1)
 _ABS = elementwise("abs", "absolute", TO_REAL, least=1)
-_SIGN = elementwise("sign", "sign")
+_SIGN = elementwise("sign", lambda xp: _sign(xp), most=FLOATING)
 _SQUARE = elementwise("square", "square", least=1)
 _FLOOR = elementwise("floor", "floor", least=1, most=FLOATING)
 _CEIL = elementwise("ceil", "ceil", least=1, most=FLOATING)
 _TRUNC = elementwise("trunc", "trunc", least=1, most=FLOATING)
-_ROUND = elementwise("round", "rint", most=FLOATING)
+_ROUND = elementwise("round", lambda xp: _round(xp), least=1, most=FLOATING)
 _CONJ = elementwise("conj", "conjugate", least=1)
 _EXP = elementwise("exp", "exp", TO_FLOAT, cost=DEAR)
 _EXPM1 = elementwise("expm1", "expm1", TO_FLOAT, cost=DEAR)
@@ -542,6 +684,22 @@ _TAN = elementwise("tan", "tan", TO_FLOAT, cost=DEAR)
 _RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x), out), TO_FLOAT)
 
 
+def _sign(xp: Any) -> Kernel:
+    def sign(array: Array, out: Array | None) -> Array:
+        if array.dtype.kind == "b":
+            return array.copy()
+        # numpy's sign of nan is nan, and of -0.0 depends on the dtype.
+        above = xp.greater(array, 0).astype(array.dtype)
+        return xp.subtract(above, xp.less(array, 0).astype(array.dtype), out)
+
+    return sign
+
+
+def _round(xp: Any) -> Kernel:
+    # numpy would turn integers into floats.
+    return lambda array, out: array.copy() if array.dtype.kind in "iu" else xp.rint(array, out)
+
+
 def neg(input: Tensor) -> Tensor:
     """``-input``."""
     return _interpreter.dispatch(_NEG, (input,))
@@ -553,13 +711,13 @@ def abs(input: Tensor) -> Tensor:
 
 
 def sign(input: Tensor) -> Tensor:
-    """-1, 0 or 1 as the element is negative, zero or positive."""
+    """-1, 0 or 1 as the element is negative, zero or positive; 0 for nan."""
     return _interpreter.dispatch(_SIGN, (input,))
 
 
 def square(input: Tensor) -> Tensor:
-    """``input * input``."""
-    return _interpreter.dispatch(_SQUARE, (input,))
+    """``input * input``; bools become int64."""
+    return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
 
 
 def floor(input: Tensor) -> Tensor:
@@ -578,11 +736,20 @@ def trunc(input: Tensor) -> Tensor:
 
 
 def round(input: Tensor, *, decimals: int = 0) -> Tensor:
-    """The nearest value with `decimals` decimals; ties go to even."""
-    if decimals:
+    """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
+
+    Raises:
+        TypeError: for an integer tensor and `decimals`.
+    """
+    if not decimals:
+        return _interpreter.dispatch(_ROUND, (input,))
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"round: decimals need a floating-point tensor, not {input.dtype.name}")
+    if decimals > 0:
         scale = 10.0**decimals
         return _interpreter.dispatch(_ROUND, (input * scale,)) / scale
-    return _interpreter.dispatch(_ROUND, (input,))
+    scale = 10.0**-decimals  # a power of ten is exact, its reciprocal is not
+    return _interpreter.dispatch(_ROUND, (input / scale,)) * scale
 
 
 def conj(input: Tensor) -> Tensor:
@@ -657,7 +824,11 @@ def _neg_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_ABS.gradient(inputs=(0,))
 def _abs_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient * sign(node.input(0)),)
+    operand = node.input(0)
+    if operand.dtype.is_complex:
+        modulus = abs(operand)
+        return (gradient * where(modulus == 0, 0.0, operand / modulus),)
+    return (gradient * sign(operand),)
 
 
 @_SQUARE.gradient(inputs=(0,))
@@ -685,7 +856,7 @@ def _exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_EXPM1.gradient(outputs=(0,))
 def _expm1_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient * (node.output(0) + 1),)
+    return (gradient * (conj_if_complex(node.output(0)) + 1),)
 
 
 @_LOG.gradient(inputs=(0,))
@@ -695,17 +866,17 @@ def _log_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_LOG2.gradient(inputs=(0,))
 def _log2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient / (node.input(0) * 0.6931471805599453),)
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(2)),)
 
 
 @_LOG10.gradient(inputs=(0,))
 def _log10_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient / (node.input(0) * 2.302585092994046),)
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(10)),)
 
 
 @_LOG1P.gradient(inputs=(0,))
 def _log1p_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient / (node.input(0) + 1),)
+    return (gradient / (conj_if_complex(node.input(0)) + 1),)
 
 
 @_SQRT.gradient(outputs=(0,))
@@ -743,15 +914,15 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 # Comparison and logic
 
-_EQ = Binary("eq", "equal", TO_BOOL)
-_NE = Binary("ne", "not_equal", TO_BOOL)
-_LT = Binary("lt", "less", TO_BOOL, most=FLOATING)
-_LE = Binary("le", "less_equal", TO_BOOL, most=FLOATING)
-_GT = Binary("gt", "greater", TO_BOOL, most=FLOATING)
-_GE = Binary("ge", "greater_equal", TO_BOOL, most=FLOATING)
-_LOGICAL_AND = Binary("logical_and", "logical_and", TO_BOOL)
-_LOGICAL_OR = Binary("logical_or", "logical_or", TO_BOOL)
-_LOGICAL_XOR = Binary("logical_xor", "logical_xor", TO_BOOL)
+_EQ = Binary("eq", "equal", TO_BOOL, operand=comparable)
+_NE = Binary("ne", "not_equal", TO_BOOL, operand=comparable)
+_LT = Binary("lt", "less", TO_BOOL, operand=comparable, most=FLOATING)
+_LE = Binary("le", "less_equal", TO_BOOL, operand=comparable, most=FLOATING)
+_GT = Binary("gt", "greater", TO_BOOL, operand=comparable, most=FLOATING)
+_GE = Binary("ge", "greater_equal", TO_BOOL, operand=comparable, most=FLOATING)
+_LOGICAL_AND = Binary("logical_and", "logical_and", TO_BOOL, operand=saturated)
+_LOGICAL_OR = Binary("logical_or", "logical_or", TO_BOOL, operand=saturated)
+_LOGICAL_XOR = Binary("logical_xor", "logical_xor", TO_BOOL, operand=saturated)
 _LOGICAL_NOT = elementwise("logical_not", "logical_not", TO_BOOL)
 _BITWISE_AND = Binary("bitwise_and", "bitwise_and", most=dtypes.INTEGER)
 _BITWISE_OR = Binary("bitwise_or", "bitwise_or", most=dtypes.INTEGER)
@@ -858,15 +1029,16 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     output = meta(shape, result_dtype(metas[1:], kinds), device)
     xp = array_module(device)
     to = output.dtype.numpy
-    order = attributes
+    arrays = len(metas) - 1
+    reversed_ = attributes == REVERSED
 
     def kernel(condition: Array, *operands: Any) -> Array:
-        *values, out = operands
-        values = [constant(it, to) if not isinstance(it, np.ndarray) else it.astype(to, copy=False) for it in values]
-        if order == REVERSED:
+        values = [it.astype(to, copy=False) for it in operands[:arrays]]
+        values += [constant(it, to) for it in operands[arrays:-1]]
+        if reversed_:
             values.reverse()
-        result = xp.where(condition, values[0], values[1])
-        return result if out is None and result.flags.c_contiguous else xp.ascontiguousarray(result).reshape(shape)
+        # np.where keeps the layout of its operands, which need not be C.
+        return xp.ascontiguousarray(xp.where(condition, values[0], values[1])).reshape(shape)
 
     return Inferred(output, kernel, output.numel * CHEAP * 4)
 
@@ -877,7 +1049,7 @@ _WHERE = OpExpr("where", _infer_where)
 @_WHERE.gradient(inputs=(0,))
 def _where_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     condition = node.input(0)
-    if node.scalars:
+    if len(node.metas) == 2:
         chosen = logical_not(condition) if node.attributes == REVERSED else condition
         return None, where(chosen, gradient, 0.0)
     _, first, second = node.needs
@@ -888,8 +1060,17 @@ def _where_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
     )
 
 
-def where(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-    """`input` where the bool `condition` holds, else `other`; all three broadcast."""
+def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor | Scalar | None = None) -> Any:
+    """`input` where the bool `condition` holds, else `other`; all three broadcast.
+
+    With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
+    """
+    if input is None or other is None:
+        if input is not other:
+            raise TypeError("where: give both values to choose from, or neither")
+        from .indexing import nonzero
+
+        return nonzero(condition, as_tuple=True)
     if isinstance(input, _tensor.Tensor):
         if isinstance(other, _tensor.Tensor):
             return _interpreter.dispatch(_WHERE, (condition, input, other))
@@ -900,17 +1081,96 @@ def where(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> 
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
-    """A copy of `input` with `value` where the bool `mask`, which broadcasts to it, holds."""
-    filled = where(mask, value, input)
-    if filled.shape != input.shape:
-        raise ValueError(
-            f"masked_fill: a mask of shape {list(mask.shape)} does not broadcast to the tensor's {list(input.shape)}"
-        )
-    return filled.to(input.dtype)
+    """A copy of `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds; the two broadcast.
+
+    Raises:
+        TypeError: if the mask is no bool tensor.
+        ValueError: if the value is no single number, or not one that the dtype holds.
+    """
+    filling, order, scalars = _filling("masked_fill", input, value)
+    return _interpreter.dispatch(_WHERE, (mask, *filling, input), order, scalars)
+
+
+def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+    """In-place `masked_fill`; the mask must broadcast to the tensor."""
+    filling, order, scalars = _filling("masked_fill_", input, value)
+    return _interpreter.dispatch_into(_WHERE, input, (mask, *filling, input), order, scalars)
+
+
+def _filling(
+    name: str, input: Tensor, value: Tensor | Scalar
+) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
+    """What `where` needs to choose between `value`, in the dtype of `input`, and `input`."""
+    if not isinstance(value, _tensor.Tensor):
+        return (), REVERSED, (fitting(name, value, input.dtype),)
+    if value.shape:
+        raise ValueError(f"{name}: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
+    return (value.to(input.dtype),), (), ()
+
+
+def fitting(name: str, value: Any, dtype: DType) -> Any:
+    """`value` as a Python number of the kind that `dtype` holds; fractions are cut off for integers.
+
+    Raises:
+        TypeError: if it is no number, or complex and the dtype is not.
+        ValueError: if it is out of the dtype's range.
+    """
+    value = number(name, value)
+    if isinstance(value, complex):
+        if dtype.category < COMPLEX:
+            raise TypeError(f"{name}: the complex number {value} cannot become {dtype.name}")
+        return value
+    if dtype.category == BOOL:
+        return bool(value)
+    if dtype.category == dtypes.INTEGER:
+        limits = dtypes.iinfo(dtype)
+        # A nan is not less or equal to anything.
+        if not limits.min <= value <= limits.max:
+            raise ValueError(
+                f"{name}: {value} does not fit into {dtype.name}, which holds {limits.min} to {limits.max}"
+            )
+        return int(value)
+    if math.isfinite(value) and not math.isfinite(constant(value, dtype.to_real().numpy)):
+        raise ValueError(f"{name}: {value} does not fit into {dtype.name}, which holds up to {dtypes.finfo(dtype).max}")
+    return value
+
+
+_CLAMP_MIN = Binary("clamp_min", lambda xp: _by_keyword(xp.maximum), least=1, most=FLOATING, operand=saturated)
+_CLAMP_MAX = Binary("clamp_max", lambda xp: _by_keyword(xp.minimum), least=1, most=FLOATING, operand=saturated)
+
+
+@_CLAMP_MIN.tensors.gradient(inputs=(0, 1))
+def _clamp_min_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _limited_gradient(node, gradient, node.input(0) < node.input(1))
+
+
+@_CLAMP_MAX.tensors.gradient(inputs=(0, 1))
+def _clamp_max_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _limited_gradient(node, gradient, node.input(0) > node.input(1))
+
+
+def _limited_gradient(node: OpNode, gradient: Tensor, beyond: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    needs_input, needs_limit = node.needs
+    return (
+        where(beyond, 0.0, gradient) if needs_input else None,
+        where(beyond, gradient, 0.0) if needs_limit else None,
+    )
+
+
+@_CLAMP_MIN.scalar.gradient(inputs=(0,))
+def _clamp_min_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (where(node.input(0) < node.scalars[0], 0.0, gradient),)
+
+
+@_CLAMP_MAX.scalar.gradient(inputs=(0,))
+def _clamp_max_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (where(node.input(0) > node.scalars[0], 0.0, gradient),)
 
 
 def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
     """Each element limited to [min, max]; None is no limit.
+
+    A limit takes no part of the gradient where an element equals it; where `min` is above `max`, the result is `max`.
 
     Raises:
         ValueError: if both limits are None.
@@ -918,37 +1178,54 @@ def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scala
     if min is None and max is None:
         raise ValueError("clamp: give min, max or both")
     if min is not None:
-        input = (
-            maximum(input, min)
-            if isinstance(min, _tensor.Tensor)
-            else _interpreter.dispatch(_CLAMP_MIN, (input,), (), (number("clamp", min),))
-        )
-    if max is not None:
-        input = (
-            minimum(input, max)
-            if isinstance(max, _tensor.Tensor)
-            else _interpreter.dispatch(_CLAMP_MAX, (input,), (), (number("clamp", max),))
-        )
-    return input
+        input = _CLAMP_MIN(input, min)
+    return input if max is None else _CLAMP_MAX(input, max)
 
 
-_CLAMP_MIN = elementwise("clamp_min", lambda xp: _by_keyword(xp.maximum), least=1, most=FLOATING)
-_CLAMP_MAX = elementwise("clamp_max", lambda xp: _by_keyword(xp.minimum), least=1, most=FLOATING)
+def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
+    """In-place `clamp`."""
+    if min is None and max is None:
+        raise ValueError("clamp_: give min, max or both")
+    if min is not None:
+        _CLAMP_MIN.into(input, min)
+    return input if max is None else _CLAMP_MAX.into(input, max)
 
 
-@_CLAMP_MIN.gradient(inputs=(0,))
-def _clamp_min_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (where(node.input(0) >= node.scalars[0], gradient, 0.0),)
+def clamp_min(input: Tensor, min: Tensor | Scalar) -> Tensor:
+    """Each element, or `min` if that is larger."""
+    return _CLAMP_MIN(input, min)
 
 
-@_CLAMP_MAX.gradient(inputs=(0,))
-def _clamp_max_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (where(node.input(0) <= node.scalars[0], gradient, 0.0),)
+def clamp_max(input: Tensor, max: Tensor | Scalar) -> Tensor:
+    """Each element, or `max` if that is smaller."""
+    return _CLAMP_MAX(input, max)
 
 
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
-    """``input + weight * (end - input)``."""
+    """``input + weight * (end - input)``.
+
+    Raises:
+        TypeError: if `input` and `end` differ in dtype.
+    """
+    if input.dtype is not end.dtype:
+        raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
     return input + weight * (end - input)
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    return add(input, tensor1 * tensor2, alpha=value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``input + value * tensor1 / tensor2``, of floating-point tensors.
+
+    Raises:
+        TypeError: for two integer tensors, whose quotient would not be of their dtype.
+    """
+    if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
+        raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
+    return add(input, tensor1 / tensor2, alpha=value)
 
 
 # Copies and casts
@@ -961,14 +1238,21 @@ def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output = meta(source.shape, target, source.device)
     xp = array_module(source.device)
     to = target.numpy
+    loses_imaginary = _loses_imaginary(source.dtype, target)
 
     def kernel(array: Array, out: Array | None) -> Array:
+        if loses_imaginary:
+            array = array.real  # numpy would warn
         if out is None:
             return array.astype(to, order="C")
         xp.copyto(out, array, casting="unsafe")
         return out
 
     return Inferred(output, kernel, output.numel * CHEAP)
+
+
+def _loses_imaginary(source: DType, target: DType) -> bool:
+    return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 
 _CAST = OpExpr("cast", _infer_cast)
@@ -980,7 +1264,10 @@ def _cast_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def cast(input: Tensor, dtype: DType) -> Tensor:
-    """A copy of another dtype.  Floating point to integer rounds towards zero; complex to real drops the imaginary part."""
+    """A copy of another dtype.
+
+    Floating point to integer rounds towards zero; complex to real drops the imaginary part; to bool is "not zero".
+    """
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
 
 
@@ -1004,8 +1291,11 @@ def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             f"copy_: a tensor of shape {list(source.shape)} does not broadcast to the target's {list(target.shape)}"
         )
     xp = array_module(target.device)
+    loses_imaginary = _loses_imaginary(source.dtype, target.dtype)
 
     def kernel(array: Array, out: Array | None) -> Array:
+        if loses_imaginary:
+            array = array.real
         if out is None:
             return xp.broadcast_to(array, target.shape).astype(target.dtype.numpy, order="C")
         xp.copyto(out, array, casting="unsafe")
@@ -1022,8 +1312,8 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-def copy_(input: Tensor, src: Tensor) -> Tensor:
-    """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype."""
+def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+    """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype.  Nothing here ever blocks."""
     return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
 
 
@@ -1035,8 +1325,8 @@ def _infer_fill(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 
     def kernel(value: Any, out: Array | None) -> Array:
         if out is None:
-            return xp.full(output.shape, np.array(value).astype(to), to)
-        out[...] = np.array(value).astype(to)
+            return xp.full(output.shape, constant(value, to), to)
+        out[...] = constant(value, to)
         return out
 
     return Inferred(output, kernel, output.numel * CHEAP)
@@ -1045,23 +1335,41 @@ def _infer_fill(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _FILL = OpExpr("fill", _infer_fill)
 
 
+@_FILL.gradient()
+def _fill_gradient(node: OpNode, gradient: Tensor) -> tuple[()]:
+    return ()  # made from nothing
+
+
 def full_of(output: TensorMeta, value: Scalar) -> Tensor:
-    """A tensor with this meta, filled with `value`."""
-    return _interpreter.dispatch(_FILL, (), (output,), (number("fill", value),))
+    """A tensor with this meta, filled with `value`.
+
+    Raises:
+        ValueError: if the dtype does not hold the value.
+    """
+    return _interpreter.dispatch(_FILL, (), (output,), (fitting("full", value, output.dtype),))
 
 
 def zeros_of(output: TensorMeta) -> Tensor:
     """A tensor with this meta, filled with zeros."""
-    return full_of(output, 0)
+    return _interpreter.dispatch(_FILL, (), (output,), (0,))
 
 
 def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
-    """Set every element to `value`, a number or a 0-d tensor."""
+    """Set every element to `value`, a number or a 0-d tensor.
+
+    Raises:
+        ValueError: if the value is no single number, or not one that the dtype holds.
+    """
     if isinstance(value, _tensor.Tensor):
         if value.shape:
             raise ValueError(f"fill_: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
         return copy_(input, value)
-    return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (number("fill_", value),))
+    return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (fitting("fill_", value, input.dtype),))
+
+
+def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
+    """A tensor like `input`, of `value` everywhere; `input`'s gradient is zero."""
+    return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
 
 
 def zero_(input: Tensor) -> Tensor:
