@@ -14,7 +14,8 @@ class AccessBlobByCallback(InstructionPolicy):
 
     Args:
         blob: what to access.
-        callback: called on the blob's stream, in its turn; the array is valid only during the call.
+        callback: called on the blob's stream, in its turn; the array is valid only during the call.  Not called if
+            there is a failure instead of data, unless the whole storage is to be written.
         modifier: "const" to read; "mut" to write, the shape being known when issued.
     """
 
@@ -30,13 +31,17 @@ class AccessBlobByCallback(InstructionPolicy):
         self.modifier = modifier
 
     def compute(self) -> None:
+        blob = self.blob
+        storage = blob.storage
+        # Nothing to see in a poisoned blob, and writing a part does not mend the whole.  Whoever waits for this
+        # instruction looks at the failure himself.
+        if storage.failure is not None and (self.modifier == "const" or blob.strides is not None):
+            return
         if self.modifier == "mut":
-            self.callback(self.blob.destination())
-            if self.blob.strides is None:
-                self.blob.storage.failure = None
-        elif self.blob.storage.failure is None:
-            # A poisoned blob has no array; whoever waits for this instruction looks at the failure himself.
-            self.callback(self.blob.array())
+            self.callback(blob.destination())
+            storage.failure = None
+        else:
+            self.callback(blob.array())
 
     def fail(self, failure: Failure) -> None:
         if self.modifier == "mut":

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from vmflow.errors import InternalError
+
 from .instruction import ERASED, Dependence
 
 if TYPE_CHECKING:
@@ -154,10 +156,19 @@ class Blob:
         )
 
     def destination(self) -> Array:
-        """The array to write into, allocated if the storage has no memory yet."""
+        """The array to write into, allocated if the storage has no memory yet.
+
+        A part of a storage that a failure has left without memory gets memory of its own: what is written there is
+        lost, as the rest of the storage is.
+        """
         storage = self.storage
         if storage.array is None:
-            storage.array = np.empty(self.meta.shape, self.meta.dtype.numpy)
+            array = np.empty(self.meta.shape, self.meta.dtype.numpy)
+            if self.strides is not None:
+                if storage.failure is None:
+                    raise InternalError(f"{self!r} is a part of a storage that was never written as a whole")
+                return array
+            storage.array = array
         return self.array()
 
     def __repr__(self) -> str:

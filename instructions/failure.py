@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-import traceback
+from collections.abc import Generator
+from types import FunctionType, TracebackType
 
 
 class Failure:
@@ -17,11 +18,10 @@ class Failure:
     __slots__ = ("__weakref__", "error", "observed", "origin")
 
     def __init__(self, error: BaseException) -> None:
-        # The frames' locals are arrays; the lines are worth keeping, the arrays are not.
-        traceback.clear_frames(error.__traceback__)
-        self.error = error
-        self.origin = error.__traceback__
+        self.origin = _lines(error.__traceback__)
+        self.error = error.with_traceback(self.origin)
         self.observed = False
+        _detach_chain(error)
 
     def throw(self) -> None:
         """Raise the original exception."""
@@ -45,3 +45,61 @@ class Failure:
         # While the interpreter is torn down the machine's exit handler has already reported, and logging is gone.
         if not self.observed and not sys.is_finalizing():
             self.report()
+
+
+def _detach_chain(error: BaseException) -> None:
+    """Do with what `error` was raised from, or while handling, as with itself."""
+    seen = {id(error)}
+    chain = [error]
+    while chain:
+        later = chain.pop()
+        if later.__context__ is not None and _is_running(later.__context__.__traceback__):
+            # Raised outside the instruction, and being handled by whoever happened to drive: it explains nothing.
+            later.__context__ = None
+        for earlier in (later.__context__, later.__cause__):
+            if earlier is not None and id(earlier) not in seen:
+                seen.add(id(earlier))
+                chain.append(earlier.with_traceback(_lines(earlier.__traceback__)))
+
+
+def _is_running(trace: TracebackType | None) -> bool:
+    """Whether the function in which the exception was caught has not returned yet."""
+    if trace is None:
+        return False
+    try:
+        trace.tb_frame.clear()
+    except RuntimeError:
+        return True
+    return False
+
+
+def _lines(trace: TracebackType | None) -> TracebackType | None:
+    """A traceback that shows the same lines and holds no frame.
+
+    A frame keeps its locals, which are arrays, and its callers, and so the driver, the instruction and all it accesses,
+    this failure included: nothing of it would be freed before a garbage collection.  The driver's own lines, in front,
+    are left out.
+    """
+    while trace is not None and trace.tb_next is not None and _is_running(trace):
+        trace = trace.tb_next
+    entries: list[TracebackType] = []
+    while trace is not None:
+        entries.append(trace)
+        trace = trace.tb_next
+    lines: TracebackType | None = None
+    for entry in reversed(entries):
+        code = entry.tb_frame.f_code
+        stand_in = _stand_in.__code__.replace(
+            co_filename=code.co_filename,
+            co_firstlineno=code.co_firstlineno,
+            co_name=code.co_name,
+            co_qualname=code.co_qualname,
+        )
+        # The one kind of frame that has neither run nor a caller is that of a generator not yet started.
+        frame = FunctionType(stand_in, entry.tb_frame.f_globals)().gi_frame
+        lines = TracebackType(lines, frame, -1, entry.tb_lineno)
+    return lines
+
+
+def _stand_in() -> Generator[None, None, None]:
+    yield

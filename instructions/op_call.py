@@ -70,17 +70,19 @@ class OpCall(InstructionPolicy):
             return
         output = self.outputs[0]
         storage = output.storage
-        meta = output.meta
-        # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar instead of an array.
-        if storage.array is None and not strided and meta.nbytes <= _LET_KERNEL_ALLOCATE and meta.shape:
-            storage.array = self.kernel(*arrays, *self.scalars, None)
-        elif storage.failure is not None and output.strides is not None:
+        if output.strides is None:
+            meta = output.meta
+            # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
+            if storage.array is None and not strided and meta.nbytes <= _LET_KERNEL_ALLOCATE and meta.shape:
+                storage.array = self.kernel(*arrays, *self.scalars, None)
+                storage.failure = None
+                return
+        elif storage.failure is not None:
             return  # writing a part does not mend the whole
-        else:
-            out = output.destination()
-            result = self.kernel(*arrays, *self.scalars, out)
-            if result is not out:
-                np.copyto(out, result)
+        out = output.destination()
+        result = self.kernel(*arrays, *self.scalars, out)
+        if result is not out:
+            np.copyto(out, result)
         storage.failure = None
 
     def _destinations(self, strided: bool) -> tuple[Array, ...] | None:
@@ -91,6 +93,8 @@ class OpCall(InstructionPolicy):
     def _store_all(self, results: tuple[Array, ...]) -> None:
         for output, result in zip(self.outputs, results, strict=True):
             storage = output.storage
+            if output.strides is not None and storage.failure is not None:
+                continue  # writing a part does not mend the whole
             if storage.array is None:
                 storage.array = np.ascontiguousarray(result).reshape(output.meta.shape)
             else:

@@ -68,7 +68,10 @@ class VirtualMachineEngine:
         self.erased: list[Instruction] = []
         self.story = Story(story)
         self._reported = False
+        self._barrier_due = False
+        # For the story: failures reported, and instructions absorbed with other than the usual order.
         self._failures: list[tuple[int, str]] = []
+        self._fences: list[tuple[int, bool]] = []
         self._probes: list[Callable[[], bool]] = []
 
     # Events
@@ -115,20 +118,21 @@ class VirtualMachineEngine:
         if self.ready:
             self._dispatch(launches)
         if erased or launches or self.local_pending:
-            self.story.remember(erased, self.local_pending, launches, self._failures)
+            self.story.remember(erased, self.local_pending, launches, self._failures, self._fences)
             if self._failures:
                 self._failures = []
+            if self._fences:
+                self._fences = []
             if self.local_pending:
                 self.local_pending = []
         if self._probes:
             self._probes = [probe for probe in self._probes if not probe()]
+        self._barrier_due = bool(self.barriers) and self.barriers[0] is next(iter(self.lively))
         return launches
 
     def has_work(self) -> bool:
-        """Whether another turn would change anything, with no further event."""
-        if self._reported or self.pending or self.ready:
-            return True
-        return bool(self.barriers) and self.barriers[0] is next(iter(self.lively))
+        """Whether another turn would change anything, with no further event.  May be asked from any thread."""
+        return self._reported or bool(self.pending) or bool(self.ready) or self._barrier_due
 
     def idle(self) -> bool:
         """Whether nothing is known that has not been erased."""
@@ -163,6 +167,9 @@ class VirtualMachineEngine:
             instruction.on_launch = instruction.on_finish = None
         for stream in [stream for stream in self.active_streams if not stream.running]:
             del self.active_streams[stream]
+        seen = [instruction for instruction, _ in abandoned if instruction.serial >= 0]
+        if seen:
+            self.story.remember_abandoned(seen)
         return abandoned
 
     # The steps of a turn
@@ -219,10 +226,14 @@ class VirtualMachineEngine:
             self.total_inserted += 1
             instruction.state = WAITING
             self.lively[instruction] = None
+            preschedulable = policy.preschedulable
             if policy.barrier:
+                self._fences.append((instruction.serial, True))
                 self.barriers.append(instruction)
                 continue
-            self._connect(instruction, policy.preschedulable)
+            if not preschedulable:
+                self._fences.append((instruction.serial, False))
+            self._connect(instruction, preschedulable)
             if instruction.waits == 0:
                 instruction.state = READY
                 self.ready.append(instruction)

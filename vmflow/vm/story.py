@@ -4,14 +4,30 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.errors import InternalError
+from vmflow.instructions.instruction import DONE, LAUNCHED, Dependence, Instruction
+from vmflow.instructions.policy import InstructionPolicy
+from vmflow.streams import Stream, StreamPolicy
+
+if TYPE_CHECKING:
+    from .engine import VirtualMachineEngine
+
+# Plain data, one entry per turn: what `json` can write and read back.
+Script: TypeAlias = list[dict[str, Any]]
 
 
 class Turn:
-    """One turn: what was erased, absorbed and launched, and which failures were reported."""
+    """One turn: what was erased, absorbed and launched, and which failures were reported.
 
-    __slots__ = ("absorbed", "erased", "failures", "launched")
+    Attributes:
+        fences: the absorbed ones that do not order themselves in the usual way, as (serial, whether a barrier); the
+            others of them are not preschedulable.  Their policies, which say so, are dropped when they have run.
+        abandoned: what was forgotten instead, if this is no turn but a call of `abandon`.
+    """
+
+    __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "launched")
 
     def __init__(
         self,
@@ -19,11 +35,15 @@ class Turn:
         absorbed: list[Instruction],
         launched: list[Instruction],
         failures: list[tuple[int, str]],
+        fences: list[tuple[int, bool]],
+        abandoned: list[Instruction],
     ) -> None:
         self.erased = erased
         self.absorbed = absorbed
         self.launched = launched
         self.failures = failures
+        self.fences = fences
+        self.abandoned = abandoned
 
 
 class Story:
@@ -41,9 +61,14 @@ class Story:
         absorbed: list[Instruction],
         launched: list[Instruction],
         failures: list[tuple[int, str]],
+        fences: list[tuple[int, bool]],
     ) -> None:
         """Add a turn; the lists are kept, not copied."""
-        self.turns.append(Turn(erased, absorbed, launched, failures))
+        self.turns.append(Turn(erased, absorbed, launched, failures, fences, []))
+
+    def remember_abandoned(self, abandoned: list[Instruction]) -> None:
+        """Add what was forgotten between two turns."""
+        self.turns.append(Turn([], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
         """The story as ``(event, serial, detail)``, oldest first.
@@ -51,54 +76,144 @@ class Story:
         Args:
             about: keep one instruction (itself or its serial), or those of one name; None keeps all.
         """
-        serial = about.serial if isinstance(about, Instruction) else about
         told = [event for turn in self.turns for event in _tell(turn)]
-        if serial is None:
+        if about is None:
             return told
-        if isinstance(serial, str):
-            serials = {number for _, number, detail in told if detail.split(" ", 1)[0] == serial}
-            return [event for event in told if event[1] in serials]
-        return [event for event in told if event[1] == serial]
+        if isinstance(about, Instruction):
+            about = about.serial
+        if isinstance(about, int):
+            return [event for event in told if event[1] == about]
+        named = {it.serial for turn in self.turns for it in _instructions(turn) if it.name == about}
+        return [event for event in told if event[1] in named]
 
-    def script(self) -> list[dict[str, object]]:
-        """The story as plain data, from which the turns can be replayed on a fresh engine (see `replay`).
+    def script(self) -> Script:
+        """The story as plain data, from which `replay` makes the same turns on a fresh engine.
 
         Complete only if no turn has been forgotten yet.
         """
-        numbers: dict[Dependence, int] = {}
+        dependences: dict[Dependence, int] = {}
+        streams: dict[Stream, str] = {}
 
-        def number(dependences: tuple[Dependence, ...]) -> list[int]:
-            return [numbers.setdefault(dependence, len(numbers)) for dependence in dependences]
+        def numbers(accessed: tuple[Dependence, ...]) -> list[int]:
+            return [dependences.setdefault(dependence, len(dependences)) for dependence in accessed]
 
-        return [
-            {
-                "absorbed": [
-                    {
-                        "serial": it.serial,
-                        "name": it.name,
-                        "stream": it.stream.name,
-                        "reads": number(it.reads),
-                        "writes": number(it.writes),
-                    }
-                    for it in turn.absorbed
-                ],
-                "erased": [it.serial for it in turn.erased],
-                "failed": [serial for serial, _ in turn.failures],
-                "launched": [it.serial for it in turn.launched],
-            }
-            for turn in self.turns
-        ]
+        def name(stream: Stream) -> str:
+            if stream not in streams:
+                taken = stream.name in streams.values()
+                streams[stream] = f"{stream.name}#{len(streams)}" if taken else stream.name
+            return streams[stream]
+
+        script: Script = []
+        for turn in self.turns:
+            fences = dict(turn.fences)
+            script.append(
+                {
+                    "failed": [serial for serial, _ in turn.failures],
+                    "erased": [it.serial for it in turn.erased],
+                    "absorbed": [
+                        {
+                            "serial": it.serial,
+                            "name": it.name,
+                            "stream": name(it.stream),
+                            "reads": numbers(it.reads),
+                            "writes": numbers(it.writes),
+                            "barrier": fences.get(it.serial, False),
+                            "preschedulable": it.serial not in fences,
+                        }
+                        for it in turn.absorbed
+                    ],
+                    "launched": [it.serial for it in turn.launched],
+                    "abandoned": [it.serial for it in turn.abandoned],
+                }
+            )
+        return script
 
     def __str__(self) -> str:
         return "\n".join(f"{event:9} #{serial} {detail}".rstrip() for event, serial, detail in self.events())
 
 
+def _instructions(turn: Turn) -> list[Instruction]:
+    return turn.erased + turn.absorbed + turn.launched + turn.abandoned
+
+
 def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
     for serial, error in turn.failures:
         yield "failed", serial, error
-    for instruction in turn.erased:
-        yield "erased", instruction.serial, f"{instruction.name} on {instruction.stream.name}"
-    for instruction in turn.absorbed:
-        yield "absorbed", instruction.serial, f"{instruction.name} on {instruction.stream.name}"
-    for instruction in turn.launched:
-        yield "launched", instruction.serial, f"{instruction.name} on {instruction.stream.name}"
+    for event, instructions in (
+        ("erased", turn.erased),
+        ("absorbed", turn.absorbed),
+        ("launched", turn.launched),
+        ("abandoned", turn.abandoned),
+    ):
+        for instruction in instructions:
+            yield event, instruction.serial, f"{instruction.name} on {instruction.stream.name}"
+
+
+class Replayed(InstructionPolicy):
+    """Stands for the policy of an instruction that is replayed; it orders like that one and runs nothing."""
+
+    __slots__ = ("barrier", "name", "preschedulable")
+
+    def __init__(self, name: str, barrier: bool, preschedulable: bool) -> None:
+        self.name = name
+        self.barrier = barrier
+        self.preschedulable = preschedulable
+
+
+def replay(script: Script) -> VirtualMachineEngine:
+    """A fresh engine that has been told what a `Story.script` tells, and has decided the same.
+
+    Raises:
+        ValueError: if the script does not begin at the beginning of an engine's life.
+        InternalError: if the engine decides otherwise.
+    """
+    from .engine import VirtualMachineEngine  # the engine owns a story, so the story cannot import it first
+
+    engine = VirtualMachineEngine(
+        window=max([len(turn["absorbed"]) for turn in script], default=0) or 1, story=len(script)
+    )
+    # A stream that keeps program order needs no mark here: its order is among the writes.
+    policy = StreamPolicy()
+    streams: dict[str, Stream] = {}
+    dependences: dict[int, Dependence] = {}
+    played: dict[int, Instruction] = {}
+
+    def told(serial: int) -> Instruction:
+        if serial not in played:
+            raise ValueError(
+                f"the script speaks of #{serial}, which it has not introduced: its first turns were forgotten; "
+                "record it with a longer story"
+            )
+        return played[serial]
+
+    def accessed(numbers: list[int]) -> tuple[Dependence, ...]:
+        return tuple([dependences.setdefault(number, Dependence()) for number in numbers])
+
+    for turn, entry in enumerate(script):
+        if entry["abandoned"]:
+            engine.abandon([it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED])
+            continue
+        for serial in entry["failed"]:
+            engine.failed(told(serial), RuntimeError("as in the script"))
+        for serial in entry["erased"]:
+            if told(serial).state != DONE:
+                engine.completed(told(serial))
+        for it in entry["absorbed"]:
+            if it["serial"] != len(played):
+                raise ValueError(
+                    f"the script introduces #{it['serial']} where #{len(played)} is due: its first turns were "
+                    "forgotten; record it with a longer story"
+                )
+            played[it["serial"]] = Instruction(
+                streams.setdefault(it["stream"], Stream(it["stream"], None, policy)),
+                Replayed(it["name"], it["barrier"], it["preschedulable"]),
+                accessed(it["reads"]),
+                accessed(it["writes"]),
+            )
+            engine.receive(played[it["serial"]])
+        launched = [it.serial for it in engine.schedule()]
+        if launched != entry["launched"]:
+            raise InternalError(
+                f"turn {turn} of the replay launched {launched}, the script {entry['launched']}\n{engine.story}"
+            )
+    return engine
