@@ -10,6 +10,7 @@ from .access_blob import AccessBlobByCallback
 from .barrier import Barrier, GlobalSync
 from .blob import Array, Blob, Storage
 from .instruction import Dependence, Instruction
+from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .op_call import Kernel, OpCall
 from .release_tensor import ReleaseTensor
 
@@ -31,7 +32,7 @@ class Machine(Protocol):
 
     def take_over(self, storage: Storage) -> Dependence: ...
 
-    def issue(self, instruction: Instruction) -> None: ...
+    def issue(self, instruction: Instruction, written: Storage | None = None) -> None: ...
 
 
 class InstructionsBuilder:
@@ -64,6 +65,18 @@ class InstructionsBuilder:
         return self._add(
             stream,
             OpCall(name, kernel, inputs, outputs, scalars, several),
+            reads=[blob.storage for blob in inputs],
+            writes=[blob.storage for blob in outputs],
+            cost=cost,
+        )
+
+    def multi_tensor_update(
+        self, name: str, kernel: UpdateKernel, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], *, cost: int = 0
+    ) -> Instruction:
+        """Change all `outputs` in place by one instruction; see `MultiTensorUpdate`."""
+        return self._add(
+            self.machine.stream(outputs[0].meta.device),
+            MultiTensorUpdate(name, kernel, inputs, outputs),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,
@@ -121,8 +134,37 @@ def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result
     """Let `build` compose instructions, then issue them in order.  If it raises, none is issued."""
     builder = InstructionsBuilder(machine)
     result = build(builder)
-    for storage, instruction in builder.writes:
-        storage.writer = instruction
-    for instruction in builder.instructions:
-        machine.issue(instruction)
+    issue(machine, builder.instructions, builder.writes)
     return result
+
+
+def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[Storage, Instruction]]) -> None:
+    """Issue instructions, having told the storages who writes them.
+
+    If Ctrl-C comes in between, the instructions are issued all the same: a storage must not wait for one that nobody
+    was given.
+    """
+    if len(writes) == len(instructions) == 1:
+        machine.issue(instructions[0], writes[0][0])
+        return
+    try:
+        for storage, instruction in writes:
+            storage.writer = instruction
+    finally:
+        _issue_all(machine, instructions)
+
+
+def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
+    """Issue every one of them, then raise what the first failing call raised.
+
+    A closed machine refuses an instruction and poisons what it would have written; Ctrl-C and the like come out of a
+    call that has accepted its instruction.  In either case, those behind it must not be left out.
+    """
+    escaping: BaseException | None = None
+    for instruction in instructions:
+        try:
+            machine.issue(instruction)
+        except BaseException as error:
+            escaping = escaping or error
+    if escaping is not None:
+        raise escaping

@@ -30,21 +30,32 @@ class Worker:
         """Hand over `item` (anything but None); returns at once."""
         self._inbox.put(item)
 
-    def stop(self, timeout: float | None = None) -> bool:
-        """Let the thread end after the item it is running; what is still queued is not run.
+    def stop(self, timeout: float | None = None) -> list[Any]:
+        """Let the thread end after the item it is running, waiting up to `timeout` seconds for it (None: for ever).
 
-        Returns whether the thread has ended within `timeout` seconds (None: wait for it).
+        Returns the items that were handed over and will not be run.
         """
         self._stopping = True
         self._inbox.put(None)
         if self._thread is not threading.current_thread():
             self._thread.join(timeout)
-        return not self._thread.is_alive()
+        left: list[Any] = []
+        while not self._inbox.empty():
+            item = self._inbox.get()
+            if item is not None:
+                left.append(item)
+        # If the thread still runs its last item, it must find something to wake up for, and to end at.
+        self._inbox.put(None)
+        return left
 
     def _serve(self) -> None:
         while True:
             item = self._inbox.get()
-            if item is None or self._stopping:
+            if item is None:
+                return
+            if self._stopping:
+                # Taken out in the moment of stopping: put it back, for `stop` to find.
+                self._inbox.put(item)
                 return
             self._run(item)
             # Held in a local, the last item would keep its arrays alive until the next one comes.

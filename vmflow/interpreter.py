@@ -14,7 +14,7 @@ from .context import MODE, Mode
 from .dtypes import dtype as DType
 from .instructions import origin
 from .instructions.blob import Blob, Storage, TensorMeta, meta
-from .instructions.builder import access
+from .instructions.builder import access, issue
 from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import OpCall
 from .instructions.release_tensor import Lease
@@ -132,8 +132,7 @@ def _call_one(
         code,
         last,
     )
-    storage.writer = instruction
-    machine.issue(instruction)
+    machine.issue(instruction, storage)
     tensor: Tensor = _new(_tensor.Tensor)
     tensor._blob = blob
     tensor._lease = Lease(storage) if output.nbytes >= _LEASED_FROM else None
@@ -240,9 +239,7 @@ def _issue(
         code,
         last,
     )
-    for blob in outputs:
-        blob.storage.writer = instruction
-    machine.issue(instruction)
+    issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
 
 
 def _check_target(op: OpExpr, result: TensorMeta, target: Tensor) -> None:

@@ -509,10 +509,10 @@ class Tensor:
 
     # Ops
 
-    __add__ = elementwise.plus
+    __add__ = elementwise._ADD.operator()
     __sub__ = elementwise.sub
-    __mul__ = elementwise.times
-    __truediv__ = elementwise.over
+    __mul__ = elementwise._MUL.operator()
+    __truediv__ = elementwise._DIV.operator()
     __floordiv__ = elementwise.floor_divide
     __mod__ = elementwise.remainder
     __pow__ = elementwise.pow
@@ -520,8 +520,8 @@ class Tensor:
     __and__ = elementwise.bitwise_and
     __or__ = elementwise.bitwise_or
     __xor__ = elementwise.bitwise_xor
-    __radd__ = elementwise.plus
-    __rmul__ = elementwise.times
+    __radd__ = elementwise._ADD.operator()
+    __rmul__ = elementwise._MUL.operator()
     __rand__ = elementwise.bitwise_and
     __ror__ = elementwise.bitwise_or
     __rxor__ = elementwise.bitwise_xor

@@ -20,30 +20,29 @@ _main_ident = threading.main_thread().ident
 
 
 class Shield:
-    """Notes SIGINT between `up` and `down`, if this is the main thread and nobody else handles the signal.
+    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and nobody else handles the signal.
 
     asyncio and applications install handlers that do not raise; those are left alone.
     """
 
-    __slots__ = ("interrupted", "up")
+    __slots__ = ("interrupted",)
 
     def __init__(self) -> None:
         self.interrupted = False
-        self.up = False
 
-    def raise_it(self) -> None:
+    def raise_it(self) -> bool:
+        """Begin; whoever gets True must call `lower`."""
         if _get_ident() == _main_ident and _signal.getsignal(_SIGINT) is signal.default_int_handler:
-            self.up = True
             _signal.signal(_SIGINT, self._note)
+            return True
+        return False
 
     def lower(self) -> None:
         """Restore the handler; raises KeyboardInterrupt if there was a signal meanwhile."""
-        if self.up:
-            self.up = False
-            _signal.signal(_SIGINT, signal.default_int_handler)
-            if self.interrupted:
-                self.interrupted = False
-                raise KeyboardInterrupt
+        _signal.signal(_SIGINT, signal.default_int_handler)
+        if self.interrupted:
+            self.interrupted = False
+            raise KeyboardInterrupt
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.interrupted = True

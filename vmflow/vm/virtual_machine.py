@@ -106,6 +106,8 @@ class VirtualMachine:
         # numpy keeps its error state in a context variable: kernels run in a context in which inf and nan are silent.
         self._context = _quiet_context()
         self._shield = Shield()
+        # Alive and perhaps never looked at; reported when the machine closes, at the latest.
+        self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._home: AbstractEventLoop | None = None
         self._mode_before: Any = None
         _machines.add(self)
@@ -156,13 +158,24 @@ class VirtualMachine:
 
     # Issuing
 
-    def issue(self, instruction: Instruction) -> None:
-        """Accept an instruction.  Returns at once, except for back-pressure and the turns a script drives itself."""
+    def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
+        """Accept an instruction.  Returns at once, except for back-pressure and the turns a script drives itself.
+
+        Args:
+            instruction: to run.
+            written: a storage that it writes, which is told of its new writer.
+        """
         if self.closed:
             self._refuse(instruction)
         engine = self.engine
         pending = engine.pending
+        # These two belong together: Python looks for signals after calls and jumps, hence not in between.  Otherwise
+        # Ctrl-C could leave a storage waiting for an instruction that nobody was ever given.
+        if written is not None:
+            written.writer = instruction
         pending.append(instruction)
+        if self._enlisted:
+            self._pass_on()
         loop = running_loop()
         if loop is not None:
             if self._armed is not loop:
@@ -218,11 +231,11 @@ class VirtualMachine:
             for other in [other for other in self._loops if other.is_closed()]:
                 del self._loops[other]
             waker = self._loops[loop] = LoopWaker(loop, self._loop_turn)
-        if not self._turn_lock.acquire(blocking=False):
+        deadline = time.perf_counter() + self.turn_budget
+        if not self._drive(None, deadline):
             self._enlist(waker)
-            if not self._turn_lock.acquire(blocking=False):
+            if not self._drive(None, deadline):
                 return
-        self._hold(None, time.perf_counter() + self.turn_budget)
         if self._can_go_on():
             if self._armed is None:
                 self._arm(loop)
@@ -230,32 +243,32 @@ class VirtualMachine:
             self._enlist(waker)
             self._pass_on()
 
-    def _drive(self, until: Instruction | None = None) -> bool:
-        """Run turns until nothing can go on or `until` is erased, unless somebody else is at it.
+    def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
+        """Run turns until nothing can go on, `until` is erased or the deadline has passed.
 
-        Returns whether it drove.
+        Returns whether it did: not if somebody else is at it.
         """
-        if not self._turn_lock.acquire(blocking=False):
-            return False
-        self._hold(until, 0.0)
-        return True
-
-    def _hold(self, until: Instruction | None, deadline: float) -> None:
-        """Run turns with the lock, which the caller has taken, and let go of it."""
-        shield = self._shield
-        self._driver = threading.get_ident()
-        shield.raise_it()
+        # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
+        shielded = self._shield.raise_it()
+        escaping: BaseException | None = None
         try:
-            self._context.run(self._turns, until, deadline)
+            if not self._turn_lock.acquire(blocking=False):
+                return False
+            self._driver = threading.get_ident()
+            try:
+                self._context.run(self._turns, until, deadline)
+            finally:
+                self._driver = None
+                escaping, self._escaping = self._escaping, None
+                self._turn_lock.release()
+                if self._enlisted:
+                    self._pass_on()
         finally:
-            self._driver = None
-            escaping, self._escaping = self._escaping, None
-            self._turn_lock.release()
-            if self._enlisted:
-                self._pass_on()
-            shield.lower()
+            if shielded:
+                self._shield.lower()
         if escaping is not None:
             raise escaping
+        return True
 
     def _turns(self, until: Instruction | None, deadline: float) -> None:
         engine = self.engine
@@ -323,6 +336,7 @@ class VirtualMachine:
         error.add_note(f"while running {policy.describe()}")
         error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
         failure = Failure(error)
+        self._failures.add(failure)
         policy.fail(failure)
         return failure
 
@@ -410,21 +424,18 @@ class VirtualMachine:
         self._waiters.setdefault(instruction, []).append(waker)
         try:
             while instruction.state != ERASED:
-                if not self._turn_lock.acquire(blocking=False):
+                if not self._drive(instruction):
                     self._enlist(waker)
+                    # Unless whoever drove has just stopped, he or a successor will wake this thread.
                     if self._turn_lock.locked() and instruction.state != ERASED:
                         waker.sleep()
-                    continue
-                self._hold(instruction, 0.0)
-                if instruction.state == ERASED:
-                    return
-                if self._departures:
+                elif self._departures:
                     machine, departure = self._departures.popleft()
                     machine.wait(departure)
-                    continue
-                self._enlist(waker)
-                if not self._can_go_on() and instruction.state != ERASED:
-                    waker.sleep()
+                elif instruction.state != ERASED:
+                    self._enlist(waker)
+                    if not self._can_go_on() and instruction.state != ERASED:
+                        waker.sleep()
         finally:
             waker.active = False
             self._pass_on()
@@ -532,23 +543,28 @@ class VirtualMachine:
             return
         try:
             self.closed = True
-            self._drop()
+            unrun = list(self._launched)
+            self._launched.clear()
             for stream in self.streams():
                 if stream.worker is not None:
-                    stream.worker.stop(max(0.0, deadline - time.monotonic()))
+                    left = stream.worker.stop(max(0.0, deadline - time.monotonic()))
+                    stream.posted -= len(left)
+                    unrun += left
                     stream.worker = None
+            self._drop(unrun)
             self._collect_reports()
             self.engine.schedule()
             self._settle(self.engine.erased)
         finally:
             self._turn_lock.release()
+        for unseen in list(self._failures):
+            unseen.report()
 
-    def _drop(self) -> None:
-        """Poison and erase everything that no worker has in its hands."""
+    def _drop(self, unrun: list[Instruction]) -> None:
+        """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
         failure = Failure(VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed"))
         failure.observed = True  # closing is the owner's decision, not an error to report
-        dropped = self.engine.abandon(list(self._launched))
-        self._launched.clear()
+        dropped = self.engine.abandon(unrun)
         for instruction, policy in dropped:
             policy.fail(failure)
             for waiter in self._waiters.pop(instruction, ()):

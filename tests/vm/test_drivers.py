@@ -1,0 +1,422 @@
+"""The machine under event loops and threads: order, waiting, waking, cancelling, back-pressure."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.instructions import Instruction, InstructionPolicy
+from vmflow.instructions.builder import physical_run
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
+
+WORKERS = ["never", "always", "auto"]
+
+
+class Call(InstructionPolicy):
+    """An instruction that calls a function."""
+
+    name = "call"
+
+    def __init__(self, function: Callable[[], None]) -> None:
+        self.function = function
+
+    def compute(self) -> None:
+        self.function()
+
+
+def issue_call(machine: VirtualMachine, function: Callable[[], None], cost: int = 0) -> Instruction:
+    instruction = Instruction(machine.stream(flow.device("cpu")), Call(function), cost=cost)
+    machine.issue(instruction)
+    return instruction
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+async def test_await_gives_the_value(worker: str) -> None:
+    async with VirtualMachine(cpu_worker=worker):
+        x = flow.ones(300, 300)
+        for _ in range(5):
+            x = x @ x * (1 / 300) + 0
+        assert (await x) is x
+        np.testing.assert_allclose(x.numpy(), 1.0, rtol=1e-5)
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+async def test_many_wait_for_one_and_one_for_many(worker: str) -> None:
+    async with VirtualMachine(cpu_worker=worker):
+        x = flow.ones(50, 50)
+        parts = [x * step for step in range(100)]
+
+        async def read(position: int) -> float:
+            await parts[position]
+            return float(parts[position][0, 0].item())
+
+        values = await asyncio.gather(*[read(position) for position in [*range(100), *range(100)]])
+        assert values == [*map(float, range(100)), *map(float, range(100))]
+
+
+async def test_a_ready_tensor_does_not_suspend() -> None:
+    x = await (flow.ones(3) + 1)
+    turns = 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+
+    asyncio.get_running_loop().call_soon(count)
+    await x
+    assert turns == 0
+
+
+async def test_the_loop_goes_on_while_the_worker_computes() -> None:
+    """A callback is called many times between issuing a long chain and its end."""
+    async with VirtualMachine():
+        ticks = 0
+        done = False
+
+        async def tick() -> None:
+            nonlocal ticks
+            while not done:
+                ticks += 1
+                await asyncio.sleep(0)
+
+        x = flow.ones(400, 400)
+        for _ in range(30):
+            x = x @ x * (1 / 400)
+        ticking = asyncio.create_task(tick())
+        await x
+        done = True
+        await ticking
+        assert ticks > 30
+
+
+async def test_one_callback_per_loop_turn() -> None:
+    """Issuing many instructions arms the loop once, not once each."""
+    async with VirtualMachine() as machine:
+        loop = asyncio.get_running_loop()
+        calls = 0
+        real = loop.call_soon
+
+        def counting(callback: Any, *args: Any, **kwargs: Any) -> Any:
+            nonlocal calls
+            calls += callback.__name__ == "_loop_turn"
+            return real(callback, *args, **kwargs)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(loop, "call_soon", counting)
+            x = flow.zeros(4)
+            for _ in range(500):
+                x = x + 1
+            assert calls == 1
+            await x
+        assert calls <= 2 + 500 // machine.engine.window
+        assert x.tolist() == [500.0] * 4
+
+
+async def test_a_turn_keeps_to_its_budget() -> None:
+    """Many instructions that take a while are spread over loop turns, so that others get their chance in between."""
+    async with VirtualMachine(cpu_worker="never", turn_budget=1e-4) as machine:
+        order: list[str] = []
+        instructions = [issue_call(machine, lambda: order.append("op"), cost=200_000) for _ in range(50)]
+
+        async def other() -> None:
+            while len(order) < 60 and instructions[-1].state < 4:
+                order.append("other")
+                await asyncio.sleep(0)
+
+        await asyncio.gather(other(), flow.synchronize())
+        # Each op claims to have used up the budget; the clock decides whether it has.
+        assert order.count("op") == 50
+        assert "other" in order[: order.index("op") + 50]
+
+
+async def test_cancelling_a_waiter_does_not_cancel_the_work() -> None:
+    async with VirtualMachine(cpu_worker="always") as machine:
+        release = threading.Event()
+        gate = issue_call(machine, lambda: assert_true(release.wait(30)))
+        x = flow.ones(3) + 1
+
+        async def wait() -> None:
+            await x
+
+        waiter = asyncio.create_task(wait())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert gate.state < 4
+        release.set()
+        assert (await x).tolist() == [2.0] * 3
+
+
+def assert_true(value: bool) -> None:
+    assert value
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_threads_share_the_default_machine(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads issue and wait at the same time; each reads its own values, whoever happens to drive."""
+    from vmflow.vm import virtual_machine
+
+    machine = VirtualMachine("shared", cpu_worker=worker)
+    monkeypatch.setattr(virtual_machine, "_default", machine)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        try:
+            x = flow.full((8,), number, dtype=flow.float32)
+            for step in range(200):
+                x = x + 1
+                if step % 7 == 0:
+                    assert x.tolist() == [number + step + 1.0] * 8
+            big = flow.full((64, 64), 1 / 64)
+            for _ in range(20):
+                big = big @ big
+            assert np.allclose(big.numpy(), 1 / 64)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "a thread was left waiting"
+    assert errors == []
+    machine.drain()
+    machine.engine.check_invariants()
+    machine.close()
+
+
+def test_a_loop_and_threads_share_a_machine() -> None:
+    """asyncio.to_thread carries the machine over; thread and loop both wait, and neither is left asleep."""
+
+    async def main() -> None:
+        async with VirtualMachine() as machine:
+
+            def in_thread(number: int) -> float:
+                assert current_machine() is machine
+                x = flow.full((4,), number, dtype=flow.float32)
+                for _ in range(50):
+                    x = x + 1
+                    x.tolist()
+                return float(x[0].item())
+
+            async def on_loop(number: int) -> float:
+                x = flow.full((4,), number, dtype=flow.float32)
+                for _ in range(50):
+                    x = await (x + 1)
+                return float(x[0].item())
+
+            threads = [asyncio.to_thread(in_thread, number) for number in range(3)]
+            values = await asyncio.gather(*threads, *[on_loop(number) for number in range(3)])
+            assert values == [50.0, 51.0, 52.0] * 2
+
+    asyncio.run(main())
+
+
+def test_a_tensor_moves_between_machines() -> None:
+    """Pending on the default machine, used on another, then back; each step sees the one before."""
+    x = flow.ones(100, 100)
+    for _ in range(5):
+        x = x @ x * 0.01
+
+    async def main() -> flow.Tensor:
+        nonlocal x
+        async with VirtualMachine("first"):
+            y = x + 1
+            async with VirtualMachine("second"):
+                z = y * 2
+                x.mul_(0)
+                np.testing.assert_allclose((await z).numpy(), 4.0, rtol=1e-5)
+            w = x + z
+            return await w
+
+    result = asyncio.run(main())
+    np.testing.assert_allclose((result + x).numpy(), 4.0, rtol=1e-5)
+
+
+def test_a_tensor_bounces_between_loops_in_threads() -> None:
+    """Two loops, each with a machine, add to one tensor in turns."""
+    x = flow.zeros(3)
+    turn = threading.Semaphore(1), threading.Semaphore(0)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        async def main() -> None:
+            async with VirtualMachine(f"vm{number}"):
+                for _ in range(50):
+                    await asyncio.to_thread(turn[number].acquire)
+                    x.add_(1)  # not awaited: the other machine must wait for it
+                    turn[1 - number].release()
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            errors.append(error)
+            turn[1 - number].release()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in (0, 1)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert errors == []
+    assert x.tolist() == [100.0] * 3
+
+
+def test_waiting_inside_an_instruction_is_refused() -> None:
+    """It would wait for itself."""
+    x = flow.ones(2) + 1
+
+    def look(array: Any) -> None:
+        (flow.ones(2) + 5).tolist()
+
+    y = flow.ones(2)
+    instruction = physical_run(
+        default_machine(), lambda builder: builder.access_blob_by_callback(y._blob, look, "mut")
+    )
+    default_machine().wait(instruction)
+    with pytest.raises(RuntimeError, match="return from the callback first"):
+        y.tolist()
+    assert x.tolist() == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_back_pressure(worker: str) -> None:
+    """However much is issued, only so much is lively."""
+    machine = VirtualMachine(cpu_worker=worker, high_water=100)
+    highest = 0
+    total = 0
+
+    def add() -> None:
+        nonlocal total
+        total += 1
+
+    for _ in range(2000):
+        issue_call(machine, add)
+        highest = max(highest, len(machine.engine.lively) + len(machine.engine.pending))
+    machine.drain()
+    assert total == 2000
+    assert highest <= 101
+    machine.close()
+
+
+async def test_back_pressure_on_a_loop() -> None:
+    """A coroutine that never awaits drives the machine itself once enough has gathered."""
+    async with VirtualMachine(cpu_worker="never", high_water=100) as machine:
+        x = flow.zeros(2)
+        highest = 0
+        for _ in range(2000):
+            x = x + 1
+            highest = max(highest, len(machine.engine.lively) + len(machine.engine.pending))
+        assert highest <= 101
+        assert (await x).tolist() == [2000.0] * 2
+
+
+async def test_synchronize_waits_for_everything() -> None:
+    async with VirtualMachine(cpu_worker="always"):
+        seen: list[int] = []
+        machine = current_machine()
+        for number in range(20):
+            issue_call(machine, lambda number=number: seen.append(number))  # type: ignore[misc]
+        await flow.synchronize()
+        assert seen == list(range(20))
+
+
+def test_synchronize_blocks_in_plain_code() -> None:
+    seen: list[int] = []
+    issue_call(default_machine(), lambda: seen.append(1))
+    flow.synchronize()
+    assert seen == [1]
+
+
+async def test_leaving_by_an_exception_drops_what_has_not_started() -> None:
+    release = threading.Event()
+    started = threading.Event()
+
+    def gate() -> None:
+        started.set()
+        assert release.wait(30)
+
+    with pytest.raises(ValueError, match="on purpose"):
+        async with VirtualMachine(cpu_worker="always") as machine:
+            issue_call(machine, gate)
+            x = flow.ones(3) + 1
+            while not started.is_set():
+                await asyncio.sleep(0)
+            threading.Timer(0.05, release.set).start()
+            raise ValueError("on purpose")
+    with pytest.raises(flow.VirtualMachineClosed, match="dropped"):
+        await x
+    machine.engine.check_invariants()
+
+
+async def test_a_closed_machine_refuses_work() -> None:
+    async with VirtualMachine("brief") as machine:
+        x = flow.ones(3)
+    with pytest.raises(flow.VirtualMachineClosed, match="'brief'"):
+        issue_call(machine, lambda: None)
+    assert (await (x + 1)).tolist() == [2.0] * 3  # on the default machine
+
+
+async def test_entering_twice_is_refused() -> None:
+    async with VirtualMachine("once") as machine:
+        with pytest.raises(RuntimeError, match="already entered"):
+            await machine.__aenter__()
+
+
+def test_await_outside_a_loop_is_an_error() -> None:
+    async def use() -> None:
+        await (flow.ones(3) + 1)
+
+    with pytest.raises(RuntimeError, match="running asyncio event loop"):
+        use().send(None)
+
+
+async def test_blocking_reads_on_the_loop_warn_once_per_line() -> None:
+    async with VirtualMachine():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for _ in range(3):
+                value = (flow.ones(3) + 1).tolist()
+            assert value == [2.0] * 3
+            (await (flow.ones(3) + 1)).numpy()
+            flow.ones(3).sum().item()
+        assert [warning.category for warning in caught] == [flow.BlockingCallWarning] * 2
+        assert all(warning.filename == __file__ for warning in caught)
+        assert caught[0].lineno != caught[1].lineno
+
+
+def test_blocking_reads_in_plain_code_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert (flow.ones(3) + 1).tolist() == [2.0] * 3
+
+
+@pytest.mark.parametrize("worker", WORKERS)
+def test_memory_of_dropped_tensors_goes_back(worker: str) -> None:
+    """A tensor large enough to be leased gives its memory back when the last view of it goes."""
+    machine = VirtualMachine(cpu_worker=worker)
+    token = flow.autograd.no_grad()
+    with token:
+        x = flow.ones(200, 200)
+        storage = x._blob.storage
+        y = x[:10]
+        x.numpy()
+        del x
+        flow.synchronize()
+        assert storage.array is not None
+        assert y.sum().item() == 2000
+        del y
+        flow.synchronize()
+        assert storage.array is None
+    machine.close()

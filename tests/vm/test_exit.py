@@ -1,0 +1,312 @@
+"""A program that ends, however it ends, ends at once and cleanly, with work pending or not.
+
+Each case is a program of its own, run as a subprocess: what it prints, its exit code, and that it ends long before the
+time limit, are the test.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LIMIT = 30.0  # generous: the import alone takes most of a second on a busy machine
+PRELUDE = "import asyncio, os, signal, sys, threading\nimport numpy as np\nimport vmflow as flow\n"
+
+
+def start(program: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", PRELUDE + textwrap.dedent(program)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+    )
+
+
+def run(program: str) -> tuple[int, str, str]:
+    process = start(program)
+    try:
+        output, errors = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        output, errors = process.communicate()
+        pytest.fail(f"the program hung\n{output}\n{errors}")
+    return process.returncode, output, errors
+
+
+def test_end_of_script_with_work_pending() -> None:
+    code, output, errors = run(
+        """
+        x = flow.ones(500, 500)
+        for _ in range(20):
+            x = x @ x * 0.001
+        print("end")
+        """
+    )
+    assert (code, output, errors) == (0, "end\n", "")
+
+
+def test_end_of_script_while_the_worker_runs() -> None:
+    code, output, errors = run(
+        """
+        async def main():
+            x = flow.ones(1500, 1500)
+            for _ in range(5):
+                x = x @ x * 0.001
+            await asyncio.sleep(0)  # one turn: the worker has got work
+            await asyncio.sleep(0)
+            print("end")
+        asyncio.run(main())
+        """
+    )
+    assert (code, output, errors) == (0, "end\n", "")
+
+
+def test_exception_in_main() -> None:
+    code, _, errors = run(
+        """
+        x = flow.ones(500, 500)
+        y = x @ x
+        raise ValueError("on purpose")
+        """
+    )
+    assert code == 1
+    assert errors.strip().endswith("ValueError: on purpose")
+    assert errors.count("Traceback") == 1
+
+
+def test_exception_in_a_coroutine_with_an_own_machine() -> None:
+    code, _, errors = run(
+        """
+        async def main():
+            async with flow.VirtualMachine():
+                x = flow.ones(1000, 1000)
+                y = [x @ x for _ in range(10)]
+                raise ValueError("on purpose")
+        asyncio.run(main())
+        """
+    )
+    assert code == 1
+    assert errors.strip().endswith("ValueError: on purpose")
+    assert errors.count("Traceback") == 1
+
+
+@pytest.mark.parametrize("worker", ["never", "always"])
+def test_interrupt_while_waiting(worker: str) -> None:
+    """Ctrl-C in the middle of a long chain: the script ends after the kernel that is running."""
+    process = start(
+        f"""
+        from vmflow.vm import virtual_machine
+        virtual_machine._default = flow.VirtualMachine("default", cpu_worker="{worker}")
+        x = flow.ones(300, 300)
+        for _ in range(30):
+            x = x @ x * 0.001
+        x.numpy()
+        print("ready")
+        while True:
+            for _ in range(30):
+                x = x @ x * 0.001
+            x.numpy()
+        """
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail("the program ignored the interrupt")
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.strip().endswith("KeyboardInterrupt")
+    assert errors.count("Traceback") == 1, errors
+
+
+def test_an_interrupt_leaves_the_machine_usable() -> None:
+    code, output, errors = run(
+        """
+        from vmflow.vm.virtual_machine import default_machine
+        signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
+        interrupted = 0
+        x = flow.ones(64, 64)
+        for delay in range(100):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 * (delay % 20 + 1))
+            try:
+                while True:
+                    for _ in range(10):
+                        x.copy_(x @ x * (1 / 64))
+                    x.numpy()
+            except KeyboardInterrupt:
+                interrupted += 1
+            default_machine().engine.check_invariants()
+            assert np.allclose(x.numpy(), 1.0)
+        print(interrupted)
+        """
+    )
+    assert (code, output, errors) == (0, "100\n", "")
+
+
+def test_interrupt_in_a_coroutine() -> None:
+    process = start(
+        """
+        async def main():
+            x = flow.ones(300, 300)
+            print("ready")
+            while True:
+                for _ in range(30):
+                    x = x @ x * 0.001
+                await x
+        asyncio.run(main())
+        """
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        _, errors = process.communicate(timeout=LIMIT)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail("the program ignored the interrupt")
+    assert process.returncode == -signal.SIGINT, errors
+    assert errors.strip().endswith("KeyboardInterrupt")
+
+
+def test_sys_exit_in_a_coroutine() -> None:
+    code, output, errors = run(
+        """
+        async def main():
+            async with flow.VirtualMachine():
+                x = flow.ones(1000, 1000)
+                y = [x @ x for _ in range(10)]
+                sys.exit(3)
+        asyncio.run(main())
+        """
+    )
+    assert (code, output, errors) == (3, "", "")
+
+
+def test_tensors_outlive_their_loop() -> None:
+    code, output, errors = run(
+        """
+        async def main():
+            a = flow.ones(3) + 1            # never awaited
+            async with flow.VirtualMachine():
+                b = flow.ones(3) + 2        # finished as the block ends
+            return a, b
+        a, b = asyncio.run(main())
+        print((a + b).numpy(), a.tolist(), b.tolist())
+        """
+    )
+    assert (code, output, errors) == (0, "[5. 5. 5.] [2.0, 2.0, 2.0] [3.0, 3.0, 3.0]\n", "")
+
+
+def test_a_second_loop() -> None:
+    code, output, errors = run(
+        """
+        x = flow.zeros(2)
+        async def main():
+            global x
+            x = x + 1
+            print((await x).tolist())
+            x = x + 1                       # the next loop finishes this
+        asyncio.run(main())
+        asyncio.run(main())
+        print(x.tolist())
+        """
+    )
+    assert (code, output, errors) == (0, "[1.0, 1.0]\n[3.0, 3.0]\n[4.0, 4.0]\n", "")
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("mode", ["script", "loop"])
+def test_fork(mode: str) -> None:
+    body = {
+        "script": "main()",
+        "loop": "async def go():\n    y = await (flow.ones(600, 600) @ flow.ones(600, 600))\n    main()\nasyncio.run(go())",
+    }[mode]
+    code, output, errors = run(
+        """
+import warnings
+def main():
+    x = flow.ones(4) + 1                    # pending while forking
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")     # forking with threads, and blocking reads on the loop
+        child = os.fork()
+        value = (x * 10).tolist()
+    if child == 0:
+        print("child", value, flush=True)
+        os._exit(7)
+    print("parent", value, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+        + body
+    )
+    assert code == 0, errors
+    assert sorted(output.splitlines()) == ["child [20.0, 20.0, 20.0, 20.0]", "parent [20.0, 20.0, 20.0, 20.0] 7"]
+    assert errors == ""
+
+
+@pytest.mark.parametrize("daemon", [False, True])
+def test_a_thread_issues_while_the_main_thread_exits(daemon: bool) -> None:
+    code, output, errors = run(
+        f"""
+        started = threading.Event()
+        def work():
+            x = flow.ones(8)
+            for step in range(10_000_000 if {daemon} else 3000):
+                x = x * 0.5 + 0.5
+                if step == 100:
+                    started.set()
+            print(x.tolist()[0])
+        threading.Thread(target=work, daemon={daemon}).start()
+        started.wait()
+        """
+    )
+    assert code == 0, errors
+    assert output == ("" if daemon else "1.0\n")
+    assert errors == ""
+
+
+def test_an_unseen_failure_is_reported_once_at_exit() -> None:
+    code, _, errors = run(
+        """
+        x = flow.ones(3)
+        bad = flow.gather(x, 0, flow.tensor([7]))
+        good = (x + 1).tolist()
+        worse = bad + 1
+        worse_still = worse * 2
+        print(good)
+        """
+    )
+    assert code == 0
+    assert errors.count("IndexError") == 1
+    assert "never looked at" in errors
+    assert 'issued at <string>:6, in <module>' in errors
+
+
+def test_no_exit_takes_long() -> None:
+    """With a chain of a hundred heavy ops pending the program does not compute them before it ends."""
+    begin = time.perf_counter()
+    code, _, _ = run("x = flow.ones(10)\n")
+    bare = time.perf_counter() - begin
+    begin = time.perf_counter()
+    code, _, errors = run(
+        """
+        machine = flow.VirtualMachine(cpu_worker="always")
+        from vmflow.vm import virtual_machine
+        virtual_machine._default = machine
+        x = flow.ones(1200, 1200)
+        for _ in range(200):
+            x = x @ x * 0.001
+        """
+    )
+    assert code == 0, errors
+    assert time.perf_counter() - begin < bare + 8
