@@ -1,0 +1,165 @@
+"""`autograd.Function`: ops whose gradient the user writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import vmflow as flow
+from tests.support import arrays_for, check_gradients
+from vmflow.autograd import Function, once_differentiable
+
+
+class Cube(Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * x * x * 3
+
+
+class Exponential(Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        result = x.exp()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        (result,) = ctx.saved_tensors
+        return gradient * result
+
+
+class SumAndDifference(Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor, y: flow.Tensor, scale: float) -> tuple[flow.Tensor, flow.Tensor]:
+        ctx.scale = scale
+        return (x + y) * scale, (x - y) * scale
+
+    @staticmethod
+    def backward(ctx: Any, a: flow.Tensor, b: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor, None]:
+        return (a + b) * ctx.scale, (a - b) * ctx.scale, None
+
+
+def test_gradients() -> None:
+    (x,) = arrays_for(0, (3, 2))
+    check_gradients(Cube.apply, x, second=True)
+    check_gradients(Exponential.apply, x, second=True)
+
+
+def test_several_results_and_an_argument_without_gradient() -> None:
+    x, y = arrays_for(0, (3,), (3,))
+
+    def both(x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+        a, b = SumAndDifference.apply(x, y, 2.0)
+        return a * b  # type: ignore[no-any-return]
+
+    check_gradients(both, x, y, second=True)
+
+
+def test_a_missing_gradient_is_zeros() -> None:
+    x = flow.ones(2, requires_grad=True)
+    a, _ = SumAndDifference.apply(x, x.detach(), 1.0)
+    a.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1.0, 1.0]
+
+
+def test_the_forward_is_not_recorded() -> None:
+    class Look(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            assert not flow.is_grad_enabled()
+            assert ctx.needs_input_grad == (True,)
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient * 2
+
+    y = Look.apply(flow.ones(1, requires_grad=True))
+    assert y.grad_fn.name == "LookBackward"
+    with flow.no_grad(), pytest.raises(AssertionError):
+        assert Cube.apply(flow.ones(1, requires_grad=True)).requires_grad
+
+
+def test_an_input_returned_as_it_is() -> None:
+    class Same(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient * 5
+
+    x = flow.ones(1, requires_grad=True)
+    y = Same.apply(x)
+    assert x.is_leaf
+    y.backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [5.0]
+
+
+def test_wrong_number_of_gradients() -> None:
+    class Bad(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+            return x + y
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient
+
+    x = flow.ones(1, requires_grad=True)
+    with pytest.raises(RuntimeError, match="returned 1 gradients, but forward was given 2"):
+        Bad.apply(x, x).backward()
+
+
+def test_a_second_pass_needs_retain_graph() -> None:
+    x = flow.ones(1, requires_grad=True)
+    y = Cube.apply(x)
+    y.backward(retain_graph=True)
+    y.backward()
+    with pytest.raises(RuntimeError, match="retain_graph=True"):
+        y.backward()
+
+
+def test_non_differentiable_results() -> None:
+    class SignOf(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+            sign = x.sign()
+            ctx.mark_non_differentiable(sign)
+            return x.abs(), sign
+
+        @staticmethod
+        def backward(ctx: Any, a: flow.Tensor, b: flow.Tensor) -> flow.Tensor:
+            return a
+
+    size, sign = SignOf.apply(flow.ones(1, requires_grad=True))
+    assert size.requires_grad
+    assert not sign.requires_grad
+
+
+def test_once_differentiable() -> None:
+    class Once(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            return x * 2
+
+        @staticmethod
+        @once_differentiable
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient * 2
+
+    x = flow.ones(1, requires_grad=True)
+    (found,) = flow.autograd.grad(Once.apply(x), x, create_graph=True)
+    assert found is not None
+    assert not found.requires_grad
