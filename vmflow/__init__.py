@@ -166,7 +166,7 @@ from .ops.reduction import max as max
 from .ops.reduction import mean as mean
 from .ops.reduction import min as min
 from .ops.reduction import norm as norm
-from .ops.reduction import prod_ as prod
+from .ops.reduction import prod as prod
 from .ops.reduction import std as std
 from .ops.reduction import sum as sum
 from .ops.reduction import var as var

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
 from numbers import Number
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -31,6 +31,11 @@ if TYPE_CHECKING:
     from .instructions.release_tensor import Lease
 
 _handles = count()
+
+# Within the class these names are methods.
+_bool = bool
+_int = int
+_float = float
 
 
 class Tensor:
@@ -78,26 +83,26 @@ class Tensor:
         return self._blob.meta.device
 
     @property
-    def ndim(self) -> int:
+    def ndim(self) -> _int:
         """The number of dimensions."""
         return len(self._blob.meta.shape)
 
     @property
-    def itemsize(self) -> int:
+    def itemsize(self) -> _int:
         """Bytes per element."""
         return self._blob.meta.dtype.itemsize
 
     @property
-    def nbytes(self) -> int:
+    def nbytes(self) -> _int:
         """Bytes of all elements."""
         return self._blob.meta.nbytes
 
     @property
-    def is_cuda(self) -> bool:
+    def is_cuda(self) -> _bool:
         """Whether on a CUDA device."""
         return self.device.type == "cuda"
 
-    def size(self, dim: int | None = None) -> Any:
+    def size(self, dim: _int | None = None) -> Any:
         """The shape, or the size of one dimension."""
         if dim is None:
             return self._blob.meta.shape
@@ -106,32 +111,32 @@ class Tensor:
             raise IndexError(f"size: dim {dim} is out of range for a {len(shape)}-d tensor")
         return shape[dim]
 
-    def dim(self) -> int:
+    def dim(self) -> _int:
         """The number of dimensions."""
         return len(self._blob.meta.shape)
 
-    def numel(self) -> int:
+    def numel(self) -> _int:
         """The number of elements."""
         return self._blob.meta.numel
 
     nelement = numel
 
-    def element_size(self) -> int:
+    def element_size(self) -> _int:
         """Bytes per element."""
         return self._blob.meta.dtype.itemsize
 
-    def stride(self, dim: int | None = None) -> Any:
+    def stride(self, dim: _int | None = None) -> Any:
         """The distances in memory, in elements, between neighbours along each dimension, or along one."""
         strides = self._blob.strides
         if strides is None:
             strides = self._blob.meta.strides
         return strides if dim is None else strides[dim]
 
-    def storage_offset(self) -> int:
+    def storage_offset(self) -> _int:
         """Where in the storage the first element lies, in elements."""
         return self._blob.offset
 
-    def is_contiguous(self) -> bool:
+    def is_contiguous(self) -> _bool:
         """Whether the elements lie in order without gaps."""
         blob = self._blob
         if blob.strides is None or blob.meta.numel == 0:
@@ -141,32 +146,32 @@ class Tensor:
             for have, want, size in zip(blob.strides, blob.meta.strides, blob.meta.shape, strict=True)
         )
 
-    def is_floating_point(self) -> bool:
+    def is_floating_point(self) -> _bool:
         """Whether the dtype is a floating-point one."""
         return self.dtype.is_floating_point
 
-    def is_complex(self) -> bool:
+    def is_complex(self) -> _bool:
         """Whether the dtype is a complex one."""
         return self.dtype.is_complex
 
     @property
-    def is_lazy(self) -> bool:
+    def is_lazy(self) -> _bool:
         """Whether it stands for a value in a graph being built."""
         return False
 
     @property
-    def is_local(self) -> bool:
+    def is_local(self) -> _bool:
         """Whether it lives on this rank alone."""
         return True
 
     @property
-    def is_global(self) -> bool:
+    def is_global(self) -> _bool:
         """Whether it spans ranks."""
         return False
 
     # Waiting for the value
 
-    def is_ready(self) -> bool:
+    def is_ready(self) -> _bool:
         """Whether the value, or the error instead of it, is there, so that reading does not block."""
         return self._blob.storage.settled()
 
@@ -198,7 +203,7 @@ class Tensor:
             storage.failure.throw()
         return self._blob.array()
 
-    def numpy(self, *, force: bool = False) -> Array:
+    def numpy(self, *, force: _bool = False) -> Array:
         """A copy as a numpy array.
 
         A copy and no view, since the memory may be written or reused by instructions still to run.
@@ -231,34 +236,34 @@ class Tensor:
         array = self._array()
         return (array.astype(np.float32) if self.dtype is dtypes.bfloat16 else array).tolist()
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+    def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array:
         if copy is False:
             raise ValueError("a tensor's memory cannot be lent to numpy; it is always copied")
         array = self.detach().numpy()
         return array if dtype is None else array.astype(dtype)
 
-    def __bool__(self) -> bool:
+    def __bool__(self) -> _bool:
         if self.numel() != 1:
             raise RuntimeError(
                 f"the truth value of a tensor with {self.numel()} elements is ambiguous; use any() or all()"
             )
         return bool(self.item())
 
-    def __float__(self) -> float:
+    def __float__(self) -> _float:
         return float(self.item())
 
-    def __int__(self) -> int:
+    def __int__(self) -> _int:
         return int(self.item())
 
     def __complex__(self) -> complex:
         return complex(self.item())
 
-    def __index__(self) -> int:
+    def __index__(self) -> _int:
         if self.dtype.category > dtypes.INTEGER:
             raise TypeError(f"only integer tensors of one element can be used as an index, not {self.dtype.name}")
         return int(self.item())
 
-    def __len__(self) -> int:
+    def __len__(self) -> _int:
         if not self.shape:
             raise TypeError("a 0-d tensor has no length")
         return self.shape[0]
@@ -268,7 +273,7 @@ class Tensor:
             raise TypeError("a 0-d tensor cannot be iterated over")
         return iter(self.unbind(0))
 
-    def __contains__(self, element: Any) -> bool:
+    def __contains__(self, element: Any) -> _bool:
         return bool((self == element).any().item())
 
     __hash__ = object.__hash__
@@ -284,15 +289,15 @@ class Tensor:
     # Autograd
 
     @property
-    def requires_grad(self) -> bool:
+    def requires_grad(self) -> _bool:
         """Whether gradients flow into it."""
         return self._autograd is not None and self._autograd.requires_grad
 
     @requires_grad.setter
-    def requires_grad(self, wanted: bool) -> None:
+    def requires_grad(self, wanted: _bool) -> None:
         self.requires_grad_(wanted)
 
-    def requires_grad_(self, requires_grad: bool = True) -> Tensor:
+    def requires_grad_(self, requires_grad: _bool = True) -> Tensor:
         """Set whether gradients flow into this leaf.
 
         Raises:
@@ -336,12 +341,12 @@ class Tensor:
         return None if self._autograd is None else self._autograd.node
 
     @property
-    def is_leaf(self) -> bool:
+    def is_leaf(self) -> _bool:
         """Whether no recorded op made it."""
         return self._autograd is None or self._autograd.node is None
 
     def backward(
-        self, gradient: Tensor | None = None, retain_graph: bool | None = None, create_graph: bool = False
+        self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
     ) -> None:
         """Accumulate the gradient of this tensor into the leaves it was made from.
 
@@ -432,7 +437,7 @@ class Tensor:
         """On the CPU."""
         return self.to("cpu")
 
-    def cuda(self, device: int | None = None) -> Tensor:
+    def cuda(self, device: _int | None = None) -> Tensor:
         """On a CUDA device."""
         return self.to(Device("cuda", device))
 
@@ -509,10 +514,10 @@ class Tensor:
 
     # Ops
 
-    __add__ = elementwise._ADD.operator()
+    __add__ = elementwise.add
     __sub__ = elementwise.sub
-    __mul__ = elementwise._MUL.operator()
-    __truediv__ = elementwise._DIV.operator()
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
     __floordiv__ = elementwise.floor_divide
     __mod__ = elementwise.remainder
     __pow__ = elementwise.pow
@@ -520,8 +525,8 @@ class Tensor:
     __and__ = elementwise.bitwise_and
     __or__ = elementwise.bitwise_or
     __xor__ = elementwise.bitwise_xor
-    __radd__ = elementwise._ADD.operator()
-    __rmul__ = elementwise._MUL.operator()
+    __radd__ = elementwise.add
+    __rmul__ = elementwise.mul
     __rand__ = elementwise.bitwise_and
     __ror__ = elementwise.bitwise_or
     __rxor__ = elementwise.bitwise_xor
@@ -540,10 +545,10 @@ class Tensor:
     __setitem__ = indexing.setitem
 
     def __eq__(self, other: object) -> Any:
-        return elementwise.eq(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        return elementwise.eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return elementwise.ne(self, other) if isinstance(other, _OPERANDS) else NotImplemented
+        return elementwise.ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
 
     def __pos__(self) -> Tensor:
         return self
@@ -648,7 +653,7 @@ class Tensor:
     baddbmm = linear_algebra.baddbmm
 
     sum = reduction.sum
-    prod = reduction.prod_
+    prod = reduction.prod
     mean = reduction.mean
     amax = reduction.amax
     amin = reduction.amin

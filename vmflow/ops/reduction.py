@@ -1,10 +1,16 @@
-"""Ops that combine the elements along dimensions: sums, means, extrema, counts."""
+"""Ops that combine the elements along dimensions: sums, means, extrema, norms, running sums and products.
+
+Several of them have the names of Python's built-in functions, which are `builtins.any` and so on here.
+"""
 
 from __future__ import annotations
 
+import builtins
+import math
 from collections.abc import Callable
-from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
@@ -13,8 +19,18 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
-from .elementwise import CHEAP, conj_if_complex, exp, log, where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim, normalize_dims
+from .elementwise import CHEAP, abs, conj_if_complex, exp, log, result_dtype, square, where
+from .table import (
+    Attributes,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    normalize_dim,
+    normalize_dims,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -60,7 +76,7 @@ def _reduction(
         (source,) = metas
         if not least <= source.dtype.category <= most:
             raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
-        if not of_nothing and any(source.shape[axis] == 0 for axis in dims):
+        if not of_nothing and 0 in [source.shape[axis] for axis in dims]:
             raise IndexError(
                 f"{name}: dimensions {list(dims)} of shape {list(source.shape)} have no elements to choose from"
             )
@@ -84,9 +100,9 @@ def _kernel(function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool
     return kernel
 
 
-def _wide(source: TensorMeta) -> Any:
-    """The dtype to accumulate in: sums of half precision lose everything past 2048 ones."""
-    return dtypes.float32.numpy if source.dtype in (dtypes.float16, dtypes.bfloat16) else None
+def _accumulated(source: DType, output: DType) -> np.dtype[Any]:
+    """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
+    return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 
 def _widen_integers(dtype: DType) -> DType:
@@ -102,21 +118,21 @@ def _to_bool(dtype: DType) -> DType:
 
 
 def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = _wide(source) or (output.numpy if source.dtype.category <= INTEGER else None)
+    wide = _accumulated(source.dtype, output)
     return lambda array, axis, keepdims: xp.add.reduce(array, axis, wide, None, keepdims)
 
 
 def _prod_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = _wide(source) or (output.numpy if source.dtype.category <= INTEGER else None)
+    wide = _accumulated(source.dtype, output)
     return lambda array, axis, keepdims: xp.multiply.reduce(array, axis, wide, None, keepdims)
 
 
 def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = _wide(source)
+    wide = _accumulated(source.dtype, output)
 
     def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         total = xp.add.reduce(array, axis, wide, None, keepdims)
-        count = prod([array.shape[it] for it in axis])
+        count = math.prod([array.shape[it] for it in axis])
         return xp.true_divide(total, count, dtype=total.dtype)
 
     return mean
@@ -154,13 +170,17 @@ def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
 
 
 def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
-    """The sum along `dim` (None: all); bools and integers sum to int64."""
-    return _reduce(_SUM, input if dtype is None else input.to(dtype), dim, keepdim)
+    """The sum along `dim` (None: all), as `dtype`; without one, bools and integers sum to int64."""
+    if dtype is None:
+        return _reduce(_SUM, input, dim, keepdim)
+    return _reduce(_SUM, input.to(dtype), dim, keepdim).to(dtype)
 
 
-def prod_(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
-    """The product along `dim` (None: all); bools and integers multiply to int64."""
-    return _reduce(_PROD, input if dtype is None else input.to(dtype), dim, keepdim)
+def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """The product along `dim` (None: all), as `dtype`; without one, bools and integers multiply to int64."""
+    if dtype is None:
+        return _reduce(_PROD, input, dim, keepdim)
+    return _reduce(_PROD, input.to(dtype), dim, keepdim).to(dtype)
 
 
 def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
@@ -183,13 +203,13 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
 
 
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether all elements along `dim` are non-zero."""
-    return _reduce(_ALL, input, dim, keepdim)
+    """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
+    return input != 0 if dim == () or dim == [] else _reduce(_ALL, input, dim, keepdim)
 
 
 def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
-    """Whether an element along `dim` is non-zero."""
-    return _reduce(_ANY, input, dim, keepdim)
+    """Whether an element along `dim` is non-zero; of an empty `dim`, each for itself."""
+    return input != 0 if dim == () or dim == [] else _reduce(_ANY, input, dim, keepdim)
 
 
 def _spread(node: OpNode, reduced: Tensor) -> Tensor:
@@ -209,33 +229,39 @@ def _sum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_MEAN.gradient()
 def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
-    count = prod([node.meta(0).shape[axis] for axis in dims])
-    return (_spread(node, gradient / max(count, 1)),)
+    count = math.prod([node.meta(0).shape[axis] for axis in dims])
+    return (_spread(node, gradient / builtins.max(count, 1)),)
 
 
 @_PROD.gradient(inputs=(0,))
 def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """The product of all others: exclusive products from both sides, which zeros do not spoil."""
-    source = node.input(0)
+    """The product of all others, from the products of those before and those behind, which zeros do not spoil."""
+    source = conj_if_complex(node.input(0))
     dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
-    rest = [axis for axis in range(source.ndim) if axis not in dims]
-    moved = source.permute(*rest, *dims)
-    flat = moved.reshape(*[source.shape[axis] for axis in rest], -1)
-    ones = flat.narrow(-1, 0, 1) * 0 + 1
+    gradient = _spread(node, gradient)
+    if not source.numel():
+        return (gradient,)
+    order = [axis for axis in range(source.ndim) if axis not in dims] + list(dims)
+    moved = source.permute(order)
+    flat = moved.reshape((*moved.shape[: source.ndim - len(dims)], -1))
+    behind = _flipped(_product_before(_flipped(flat, -1), -1), -1)
+    others = (_product_before(flat, -1) * behind).reshape(moved.shape)
+    return (gradient * others.permute(sorted(range(len(order)), key=order.__getitem__)),)
+
+
+def _product_before(input: Tensor, dim: int) -> Tensor:
+    """The product of the elements before each one along `dim`, which is not empty."""
     from .joining import cat
 
-    before = cumprod(cat([ones, flat.narrow(-1, 0, flat.shape[-1] - 1)], -1), -1)
-    behind = flip_last(cumprod(cat([ones, flip_last(flat).narrow(-1, 0, flat.shape[-1] - 1)], -1), -1))
-    others = conj_if_complex(before * behind).reshape(moved.shape)
-    order = [*rest, *dims]
-    return (_spread(node, gradient) * others.permute(sorted(range(len(order)), key=order.__getitem__)),)
+    shape = list(input.shape)
+    shape[dim] = 1
+    return cumprod(cat([input.new_ones(shape), input.narrow(dim, 0, input.shape[dim] - 1)], dim), dim)
 
 
-def flip_last(input: Tensor) -> Tensor:
-    """The last dimension reversed."""
+def _flipped(input: Tensor, dim: int) -> Tensor:
     from .joining import flip
 
-    return flip(input, (-1,))
+    return flip(input, (dim,))
 
 
 def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -260,7 +286,7 @@ def _arg(name: str, function: str) -> OpExpr:
         if not source.dtype.category <= FLOATING:
             raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
         dims = tuple(range(len(source.shape))) if dim is None else (dim,) if source.shape else ()
-        if prod([source.shape[axis] for axis in dims]) == 0:
+        if 0 in [source.shape[axis] for axis in dims]:
             raise IndexError(f"{name}: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
         find = getattr(array_module(source.device), function)
         output = meta(reduced_shape(source.shape, dims, keepdim), dtypes.int64, source.device)
@@ -281,13 +307,13 @@ _ARGMIN = _arg("argmin", "argmin")
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
-    return _interpreter.dispatch(_ARGMAX, (input,), (axis, keepdim))
+    return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
 
 
 def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
-    return _interpreter.dispatch(_ARGMIN, (input,), (axis, keepdim))
+    return _interpreter.dispatch(_ARGMIN, (input,), (axis, bool(keepdim)))
 
 
 def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
@@ -326,72 +352,143 @@ def _max_or_min(
 # Built from the above
 
 
+def _half_widened(input: Tensor) -> Tensor:
+    """Half precision as float32, in which squares neither overflow nor lose the small ones."""
+    return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
+
+
 def var(
     input: Tensor,
-    dim: Dims = None,
+    dim: Dims | bool = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = None,
 ) -> Tensor:
-    """The variance along `dim`, divided by the count less `correction` (`unbiased=False` means 0)."""
+    """The variance along `dim` (None: all), divided by the count less `correction`; nan where that is not positive.
+
+    Args:
+        input: floating-point or complex; the variance of complex numbers is real.
+        dim: the dimensions to reduce; a bool stands for `unbiased`, as in PyTorch.
+        unbiased: PyTorch's older word for a correction of 1 or 0.
+        keepdim: whether the reduced dimensions stay, with size 1.
+        correction: 1 by default.
+
+    Raises:
+        TypeError: for bools and integers.
+        ValueError: if both `unbiased` and `correction` are given.
+    """
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
+        if correction is not None:
+            raise ValueError("var: give unbiased or correction, not both")
         correction = 1 if unbiased else 0
-    dims = normalize_dims("var", dim, input.ndim)
-    count = prod([input.shape[axis] for axis in dims])
-    centred = input - mean(input, dims or None, keepdim=True)
-    squares = (centred * conj_if_complex(centred)) if input.dtype.is_complex else centred * centred
-    total = sum(squares, dims or None, keepdim)
-    freedom = count - correction
-    return total / freedom if freedom > 0 else total * float("nan")
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"var is not defined for {input.dtype.name} tensors; convert with .float() first")
+    dims = normalize_dims("var", None if dim == () or dim == [] else dim, input.ndim)
+    freedom = math.prod([input.shape[axis] for axis in dims]) - (1 if correction is None else correction)
+    wide = _half_widened(input)
+    centred = wide - mean(wide, dims, keepdim=True)
+    squares = square(abs(centred) if wide.dtype.is_complex else centred)
+    return (sum(squares, dims, keepdim) / builtins.max(freedom, 0)).to(input.dtype.to_real())
 
 
 def std(
     input: Tensor,
-    dim: Dims = None,
+    dim: Dims | bool = None,
     unbiased: bool | None = None,
     keepdim: bool = False,
     *,
-    correction: float = 1,
+    correction: float | None = None,
 ) -> Tensor:
     """The square root of `var`."""
-    return var(input, dim, unbiased, keepdim, correction=correction).sqrt()
+    return var(_half_widened(input), dim, unbiased, keepdim, correction=correction).sqrt().to(input.dtype.to_real())
+
+
+def var_mean(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`var` and `mean`."""
+    average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return var(input, dim, unbiased, keepdim, correction=correction), average
+
+
+def std_mean(
+    input: Tensor,
+    dim: Dims | bool = None,
+    unbiased: bool | None = None,
+    keepdim: bool = False,
+    *,
+    correction: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """`std` and `mean`."""
+    average = mean(input, None if isinstance(dim, bool) else dim, keepdim)
+    return std(input, dim, unbiased, keepdim, correction=correction), average
 
 
 def norm(
     input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
 ) -> Tensor:
-    """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" for 2."""
+    """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" for 2.
+
+    Where the norm is 0 its gradient is taken as 0.
+
+    Raises:
+        TypeError: for bools and integers.
+        ValueError: for another string as `p`.
+    """
     if dtype is not None:
         input = input.to(dtype)
     if p is None or p == "fro":
         p = 2.0
     if isinstance(p, str):
         raise ValueError(f"norm: p must be a number or 'fro', not {p!r}")
-    size = input.abs()
-    if p == float("inf"):
-        return amax(size, dim, keepdim)
-    if p == float("-inf"):
-        return amin(size, dim, keepdim)
-    if p == 0:
-        return sum((size != 0).to(size.dtype), dim, keepdim)
-    if p == 1:
-        return sum(size, dim, keepdim)
-    if p == 2:
-        return sum(size * size, dim, keepdim).sqrt()
-    return sum(size**p, dim, keepdim) ** (1.0 / p)
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"norm is not defined for {input.dtype.name} tensors; convert with .float() first")
+    size = _half_widened(input).abs()
+    if p == math.inf:
+        result = amax(size, dim, keepdim)
+    elif p == -math.inf:
+        result = amin(size, dim, keepdim)
+    elif p == 0:
+        result = sum(size != 0, dim, keepdim, dtype=size.dtype)
+    elif p == 1:
+        result = sum(size, dim, keepdim)
+    else:
+        total = sum(square(size) if p == 2 else size**p, dim, keepdim)
+        # The root's derivative at 0 is infinite; times that of the sum, which is 0, it would be nan.
+        nothing = total == 0
+        result = where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
+    return result.to(input.dtype.to_real())
 
 
-def logsumexp(input: Tensor, dim: int | tuple[int, ...], keepdim: bool = False) -> Tensor:
-    """``log(sum(exp(input)))`` along `dim`, without overflow."""
-    dims = normalize_dims("logsumexp", dim, input.ndim)
-    largest = amax(input, dims, keepdim=True).detach()
-    # inf - inf would be nan; the limit is the infinity itself.
-    largest = where(largest.isfinite(), largest, 0.0)
-    result = log(sum(exp(input - largest), dims, keepdim=True)) + largest
-    return result if keepdim else result.reshape(reduced_shape(input.shape, dims, False))
+def logsumexp(input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False) -> Tensor:
+    """``log(sum(exp(input)))`` along `dim`, without overflow; -inf of nothing.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    if input.dtype.is_complex:
+        raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
+    dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
+    wide = input if input.dtype.category == FLOATING else input.to(dtypes.get_default_dtype())
+    wide = _half_widened(wide)
+    if 0 in [input.shape[axis] for axis in dims]:
+        result = log(sum(exp(wide), dims, keepdim=True))
+    else:
+        largest = amax(wide.detach(), dims, keepdim=True)
+        # inf - inf would be nan; the limit is the infinity itself.
+        largest = where(largest.isfinite(), largest, 0.0)
+        result = log(sum(exp(wide - largest), dims, keepdim=True)) + largest
+    if not keepdim:
+        result = result.reshape(reduced_shape(input.shape, dims, False))
+    return result.to(input.dtype) if input.dtype.category == FLOATING else result
 
 
 # Running sums and products
@@ -402,14 +499,14 @@ def _running(name: str, function: str) -> OpExpr:
         (dim,) = cast("tuple[int]", attributes)
         (source,) = metas
         output = meta(source.shape, _widen_integers(source.dtype), source.device)
-        accumulate = getattr(array_module(source.device), function)
+        accumulate = getattr(array_module(source.device), function).accumulate
         to = output.dtype.numpy
-        wide = _wide(source) or to
+        wide = _accumulated(source.dtype, output.dtype)
 
         def kernel(array: Array, out: Array | None) -> Array:
             if array.ndim == 0:
                 return array.astype(to)
-            return accumulate.accumulate(array, dim, wide, None).astype(to, copy=False)
+            return accumulate(array, dim, wide, None).astype(to, copy=False)
 
         return Inferred(output, kernel, source.numel * CHEAP * 4)
 
@@ -421,36 +518,84 @@ _CUMPROD = _running("cumprod", "multiply")
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """The running sum along `dim`."""
-    if dtype is not None:
-        input = input.to(dtype)
-    return _interpreter.dispatch(_CUMSUM, (input,), (normalize_dim("cumsum", dim, input.ndim),))
+    """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
+    axis = normalize_dim("cumsum", dim, input.ndim)
+    result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis,))
+    return result if dtype is None else result.to(dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
-    """The running product along `dim`."""
-    if dtype is not None:
-        input = input.to(dtype)
-    return _interpreter.dispatch(_CUMPROD, (input,), (normalize_dim("cumprod", dim, input.ndim),))
+    """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
+    axis = normalize_dim("cumprod", dim, input.ndim)
+    result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis,))
+    return result if dtype is None else result.to(dtype)
 
 
 @_CUMSUM.gradient()
 def _cumsum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .joining import flip
-
     (dim,) = cast("tuple[int]", node.attributes)
     if gradient.ndim == 0:
         return (gradient,)
-    return (flip(cumsum(flip(gradient, (dim,)), dim), (dim,)),)
+    return (_flipped(cumsum(_flipped(gradient, dim), dim), dim),)
 
 
-@_CUMPROD.gradient(inputs=(0,), outputs=(0,))
+@_CUMPROD.gradient(inputs=(0,))
 def _cumprod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    """Exact where no element is zero; nan or inf otherwise."""
-    from .joining import flip
+    """Dividing the products by the element would be shorter, and nan where there are zeros.
+
+    The gradient by x[j] is the product of all before j, times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum
+    is the solution of a recurrence.
+    """
+    (dim,) = cast("tuple[int]", node.attributes)
+    if gradient.ndim == 0 or gradient.numel() == 0:
+        return (gradient,)
+    source = conj_if_complex(node.input(0))
+    return (_product_before(source, dim) * _recurrence(source, gradient, dim),)
+
+
+def _infer_recurrence(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dim,) = cast("tuple[int]", attributes)
+    _, terms = metas
+    device = common_device("recurrence", metas)
+    output = meta(terms.shape, result_dtype(metas), device)
+    xp = array_module(device)
+    wide = _accumulated(output.dtype, output.dtype)
+    length = terms.shape[dim]
+
+    def kernel(factor: Array, term: Array, out: Array | None) -> Array:
+        # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
+        # log2(length) passes, where following the recurrence would take a Python step for each element.
+        total = xp.moveaxis(term.astype(wide, order="C"), dim, -1)
+        product = xp.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
+        reach = 1
+        while reach < length:
+            total[..., :-reach] += product * total[..., reach:]
+            product = product[..., :-reach] * product[..., reach:]
+            reach *= 2
+        return xp.ascontiguousarray(xp.moveaxis(total, -1, dim)).astype(output.dtype.numpy, copy=False)
+
+    return Inferred(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
+
+
+_RECURRENCE = OpExpr("recurrence", _infer_recurrence)
+
+
+@_RECURRENCE.gradient(inputs=(0,), outputs=(0,))
+def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The same recurrence from the other end."""
+    from .joining import cat, roll
 
     (dim,) = cast("tuple[int]", node.attributes)
-    if gradient.ndim == 0:
-        return (gradient,)
-    weighted = flip(cumsum(flip(gradient * conj_if_complex(node.output(0)), (dim,)), dim), (dim,))
-    return (weighted / conj_if_complex(node.input(0)),)
+    factors = conj_if_complex(node.input(0))
+    terms = _flipped(_recurrence(roll(_flipped(factors, dim), 1, dim), _flipped(gradient, dim), dim), dim)
+    by_factors = None
+    if node.needs[0]:
+        first = terms.narrow(dim, 0, 1)
+        before = cat([first.new_zeros(first.shape), terms.narrow(dim, 0, terms.shape[dim] - 1)], dim)
+        by_factors = before * conj_if_complex(node.output(0))
+    return by_factors, terms
+
+
+def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
+    """The s with ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, and nothing behind the end."""
+    return _interpreter.dispatch(_RECURRENCE, (factors, terms), (dim,))

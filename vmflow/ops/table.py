@@ -1,7 +1,7 @@
 """The op table: what an op is, declared once.
 
-An `OpExpr` holds an op's inference (shapes, dtypes, kernel), and the rule for its gradient.  It says nothing about how
-it is run; that is the interpreters' business.
+An `OpExpr` holds an op's inference (shapes, dtypes, kernel) and the rule for its gradient.  It says nothing about how it
+is run; that is the interpreters' business.
 
 Inference happens once per combination of attributes and input metas and is remembered.  A Python number among the
 operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one entry.
@@ -19,7 +19,6 @@ from vmflow.instructions.blob import TensorMeta
 from vmflow.instructions.op_call import Kernel
 
 if TYPE_CHECKING:
-    from vmflow.autograd.node import OpNode
     from vmflow.tensor import Tensor
 
 Attributes: TypeAlias = tuple[Hashable, ...]
@@ -178,33 +177,32 @@ def broadcast_shapes(name: str, *shapes: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def normalize_dim(name: str, dim: int, rank: int) -> int:
-    """`dim` counted from the front.
+    """`dim` counted from the front; a 0-d tensor is taken to have one dimension.
 
     Raises:
+        TypeError: if it is no integer.
         IndexError: if there is no such dimension.
     """
-    if not -max(rank, 1) <= dim < max(rank, 1):
-        limit = max(rank, 1)
+    if not isinstance(dim, (int, np.integer)):
+        raise TypeError(f"{name}: a dimension is an integer, not {dim!r}")
+    limit = max(rank, 1)
+    if not -limit <= dim < limit:
         raise IndexError(f"{name}: dim {dim} is out of range; a {rank}-d tensor takes {-limit} to {limit - 1}")
-    return dim + max(rank, 1) if dim < 0 else dim
+    return int(dim) + limit if dim < 0 else int(dim)
 
 
 def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, rank: int) -> tuple[int, ...]:
-    """Distinct dimensions counted from the front, sorted; all of them for None.
+    """Distinct dimensions counted from the front, sorted; all of them for None, none of a 0-d tensor.
 
     Raises:
+        TypeError: if one is no integer.
         IndexError: if one does not exist.
         ValueError: if one is given twice.
     """
     if dims is None:
         return tuple(range(rank))
-    if isinstance(dims, int):
-        dims = (dims,)
-    if rank == 0:
-        for dim in dims:
-            normalize_dim(name, dim, rank)
-        return ()
-    normal = sorted(normalize_dim(name, dim, rank) for dim in dims)
+    given = dims if isinstance(dims, (tuple, list)) else (dims,)
+    normal = sorted([normalize_dim(name, dim, rank) for dim in given])
     if len(set(normal)) != len(normal):
-        raise ValueError(f"{name}: dim {tuple(dims)} names one dimension twice")
-    return tuple(normal)
+        raise ValueError(f"{name}: dim {tuple(given)} names one dimension twice")
+    return tuple(normal) if rank else ()
