@@ -50,8 +50,8 @@ class TensorMeta:
         self.shape = shape
         self.dtype = dtype
         self.device = device
-        self.numel = prod(shape)
-        self.nbytes = self.numel * dtype.itemsize
+        self.numel: int = prod(shape)
+        self.nbytes: int = self.numel * dtype.itemsize
         self.strides = contiguous_strides(shape)
 
     def __repr__(self) -> str:
@@ -96,8 +96,8 @@ class Storage:
 
     __slots__ = ("__weakref__", "array", "dependence", "failure", "history", "version", "writer")
 
-    def __init__(self, dependence: Dependence, array: Array | None = None) -> None:
-        self.array = array
+    def __init__(self, dependence: Dependence, array: Array = None) -> None:
+        self.array: Array = array
         self.dependence = dependence
         self.writer: Instruction | None = None
         self.failure: Failure | None = None

@@ -190,7 +190,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
-    tensor = _new(_tensor.Tensor)
+    tensor: Tensor = _new(_tensor.Tensor)
     tensor._blob = blob
     tensor._lease = lease
     tensor._autograd = None

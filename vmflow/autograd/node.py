@@ -86,6 +86,10 @@ class Node:
     def release(self) -> None:
         """Let go of what was saved; another backward pass through this node is an error."""
 
+    def where(self) -> str:
+        """The user's line that made it, for messages."""
+        raise NotImplementedError
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The edges, as PyTorch shows them."""
@@ -111,7 +115,7 @@ class SavedTensor:
         # The result of an in-place op is the version that is about to be.
         self._version = tensor._blob.storage.version + in_place
 
-    def unpack(self, owner: OpNode, output: int | None = None) -> Tensor:
+    def unpack(self, owner: Node, output: int | None = None) -> Tensor:
         """The tensor.
 
         Raises:

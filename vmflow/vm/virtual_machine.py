@@ -20,9 +20,9 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -311,7 +311,8 @@ class VirtualMachine:
             return
         worker = stream.worker
         if worker is None:
-            run = partial(_quiet_context().run, self._run_on_worker)
+            context = _quiet_context()
+            run: Callable[[Instruction], None] = partial(context.run, cast(Any, self._run_on_worker))
             worker = stream.worker = Worker(f"{self.name}:{stream.name}", run)
         stream.posted += 1
         worker.post(instruction)
