@@ -14,6 +14,7 @@ from .builder import physical_run as physical_run
 from .failure import Failure as Failure
 from .instruction import Dependence as Dependence
 from .instruction import Instruction as Instruction
+from .multi_tensor_update import MultiTensorUpdate as MultiTensorUpdate
 from .op_call import OpCall as OpCall
 from .policy import InstructionPolicy as InstructionPolicy
 from .release_tensor import ReleaseTensor as ReleaseTensor
