@@ -191,7 +191,8 @@ def replay(script: Script) -> VirtualMachineEngine:
 
     for turn, entry in enumerate(script):
         if entry["abandoned"]:
-            engine.abandon([it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED])
+            unrun = [it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED]
+            engine.abandon(unrun, lambda policy: None)
             continue
         for serial in entry["failed"]:
             engine.failed(told(serial), RuntimeError("as in the script"))

@@ -1,0 +1,307 @@
+"""Break one rule of the engine at a time, in a copy of its source, and see that a test notices.
+
+A rule that could be broken unnoticed would not be tested, whatever the tests' names say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from vmflow.errors import InternalError
+
+from . import test_barriers, test_edges, test_flatness, test_transitions
+from .bench import Bench, copied_engine
+from .simulation import simulate
+
+Script = Callable[[Bench], None]
+
+# What a test raises that fails; `InternalError` is the engine's own check, run after each turn.
+FAILS = (AssertionError, InternalError, pytest.fail.Exception)
+
+# Seeds that the random programs have to notice a broken rule.
+SEEDS = range(100)
+
+
+class Mutation(NamedTuple):
+    """A rule, how to break it in the engine's source, and what must fail then."""
+
+    rule: str
+    old: str
+    new: str
+    script: Script
+    # Whether random programs notice as well.  They cannot where the broken rule makes things merely slower or larger.
+    in_programs: bool
+
+
+MUTATIONS = [
+    Mutation(
+        "a read waits for the write",
+        """\
+            if writer is not None:
+                self._edge(writer, instruction, preschedulable)
+            readers = dependence.readers
+            if readers is None:
+""",
+        """\
+            readers = dependence.readers
+            if readers is None:
+""",
+        test_edges.test_a_read_waits_for_the_write,
+        in_programs=True,
+    ),
+    Mutation(
+        "a write waits for the reads since the last write",
+        "                    self._edge(reader, instruction, preschedulable)\n",
+        "                    pass\n",
+        test_edges.test_a_write_waits_for_every_read_since_the_last_write,
+        in_programs=True,
+    ),
+    Mutation(
+        "a write waits for all of these reads, not for one",
+        "                    self._edge(reader, instruction, preschedulable)\n",
+        "                    pass\n                for reader in list(readers)[-1:]:\n"
+        "                    self._edge(reader, instruction, preschedulable)\n",
+        test_edges.test_a_write_waits_for_the_first_read_too,
+        in_programs=True,
+    ),
+    Mutation(
+        "a write waits for the write",
+        """\
+            if writer is not None:
+                self._edge(writer, instruction, preschedulable)
+            readers = dependence.readers
+            if readers is not None:
+""",
+        """\
+            readers = dependence.readers
+            if readers is not None:
+""",
+        test_edges.test_a_write_waits_for_the_write,
+        in_programs=True,
+    ),
+    Mutation(
+        "reads run together",
+        "                readers[instruction] = None\n",
+        """\
+                for reader in readers:
+                    self._edge(reader, instruction, preschedulable)
+                readers[instruction] = None
+""",
+        test_edges.test_reads_run_together,
+        in_programs=False,
+    ),
+    Mutation(
+        "self-edges are ignored",
+        "        if source is target:\n            return\n",
+        "",
+        test_edges.test_an_instruction_that_writes_one_storage_twice_does_not_wait_for_itself,
+        in_programs=True,
+    ),
+    Mutation(
+        "outputs are consumed before inputs, which then meet the instruction itself",
+        "            if writer is instruction:\n                continue\n",
+        "",
+        test_edges.test_outputs_are_consumed_before_inputs,
+        in_programs=False,
+    ),
+    Mutation(
+        "a write drops the accesses before it",
+        "                readers.clear()\n",
+        "",
+        test_edges.test_a_write_drops_older_accesses,
+        in_programs=False,
+    ),
+    Mutation(
+        "an edge that already passes is not drawn",
+        "            if source.state >= LAUNCHED:\n                return\n",
+        "",
+        test_edges.test_a_successor_that_comes_later_is_launched_behind_its_running_predecessor,
+        in_programs=True,
+    ),
+    Mutation(
+        "an edge passes on one stream only when its source is launched",
+        "            if source.state >= LAUNCHED:\n                return\n",
+        "            return\n",
+        test_edges.test_a_successor_waits_for_an_unlaunched_predecessor_on_its_stream,
+        in_programs=True,
+    ),
+    Mutation(
+        "several operands of one producer draw one edge",
+        "        if successors and successors[-1] is target:\n            return\n",
+        "",
+        test_edges.test_reading_one_storage_twice_draws_one_edge,
+        in_programs=False,
+    ),
+    Mutation(
+        "completion is in order per stream",
+        """\
+            while running and running[0].state == DONE:
+                instruction: Instruction = running.popleft()
+""",
+        """\
+            for instruction in [it for it in running if it.state == DONE]:
+                running.remove(instruction)
+""",
+        test_edges.test_an_access_dropped_by_a_write_is_still_waited_for_through_it,
+        in_programs=True,
+    ),
+    Mutation(
+        "only the head of a stream is released",
+        "            while running and running[0].state == DONE:\n",
+        "            while running and running[-1].state == DONE:\n",
+        test_transitions.test_only_the_head_of_a_stream_is_erased,
+        in_programs=True,
+    ),
+    Mutation(
+        "across streams an edge needs its source finished",
+        "        if preschedulable and source.stream is target.stream:\n",
+        "        if preschedulable:\n",
+        test_edges.test_across_streams_a_launch_is_not_enough,
+        in_programs=True,
+    ),
+    Mutation(
+        "what is not preschedulable needs its source finished on the same stream too",
+        "        if preschedulable and source.stream is target.stream:\n",
+        "        if source.stream is target.stream:\n",
+        test_edges.test_an_instruction_that_is_not_preschedulable_needs_its_predecessor_finished,
+        in_programs=True,
+    ),
+    Mutation(
+        "on one stream a launch is enough",
+        "        if preschedulable and source.stream is target.stream:\n",
+        "        if False:\n",
+        test_edges.test_a_chain_on_one_stream_is_launched_at_once,
+        in_programs=False,
+    ),
+    Mutation(
+        "being prescheduled is not being finished",
+        "            successors = instruction.on_launch\n",
+        """\
+            successors = (instruction.on_launch or []) + (instruction.on_finish or [])
+            instruction.on_finish = None
+""",
+        test_edges.test_being_prescheduled_is_not_being_finished,
+        in_programs=True,
+    ),
+    Mutation(
+        "a sequential stream keeps program order, and so does a transport",
+        "        if stream.policy.sequential:\n",
+        "        if False:\n",
+        test_edges.test_transport_order,
+        in_programs=True,
+    ),
+    Mutation(
+        "ready instructions are launched in the order in which they became so",
+        "            instruction = ready.popleft()\n",
+        "            instruction = ready.pop()\n",
+        test_transitions.test_independent_instructions_are_launched_in_the_order_of_issue,
+        in_programs=False,
+    ),
+    Mutation(
+        "a barrier runs only when it is the oldest lively instruction",
+        "        if next(iter(self.lively)) is barrier:\n",
+        "        if True:\n",
+        test_barriers.test_a_barrier_runs_when_everything_earlier_is_erased,
+        in_programs=True,
+    ),
+    Mutation(
+        "a barrier does not hold back later instructions",
+        "            if policy.barrier:\n",
+        "            if policy.barrier or self.barriers:\n",
+        test_barriers.test_a_barrier_does_not_hold_back_what_comes_later,
+        in_programs=False,
+    ),
+    Mutation(
+        "barriers run in order",
+        "        barrier = self.barriers[0]\n",
+        "        barrier = self.barriers[-1]\n",
+        test_barriers.test_two_barriers_run_in_order_one_at_a_time,
+        in_programs=True,
+    ),
+    Mutation(
+        "a turn takes no more than its window",
+        "range(min(self.window, len(pending)))",
+        "range(len(pending))",
+        test_transitions.test_a_turn_takes_no_more_than_its_window,
+        in_programs=False,
+    ),
+    Mutation(
+        "a dependence forgets its writer when that is erased",
+        "                dependence.writer = None\n",
+        "                pass\n",
+        test_edges.test_finished_accesses_are_forgotten,
+        in_programs=True,
+    ),
+    Mutation(
+        "a dependence keeps a writer that has displaced the erased one",
+        "            if dependence.writer is instruction:\n",
+        "            if True:\n",
+        test_edges.test_the_end_of_a_displaced_write_does_not_hide_the_one_that_displaced_it,
+        in_programs=True,
+    ),
+    Mutation(
+        "a dependence forgets its readers when they are erased",
+        "                readers.pop(instruction, None)\n",
+        "                pass\n",
+        test_flatness.test_a_storage_that_is_only_read_remembers_no_reader,
+        in_programs=True,
+    ),
+    Mutation(
+        "an instruction drops its policy when it has run",
+        "        instruction.policy = None\n        self._reported = True\n",
+        "        self._reported = True\n",
+        test_transitions.test_what_the_engine_holds_of_an_instruction_that_has_run,
+        in_programs=False,
+    ),
+    Mutation(
+        "only what is running can be reported finished",
+        "        if instruction.state != LAUNCHED:\n",
+        "        if False:\n",
+        test_transitions.test_finishing_what_is_not_running_is_told_with_the_story,
+        in_programs=False,
+    ),
+    Mutation(
+        "a probe is dropped once it returned True",
+        "[probe for probe in self._probes if not probe()]",
+        "[probe for probe in self._probes if not probe() or probe]",
+        test_transitions.test_a_probe_is_called_after_each_turn_until_it_returns_true,
+        in_programs=False,
+    ),
+]
+
+
+def _named(mutation: Mutation) -> str:
+    return mutation.rule.replace(" ", "_")
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=_named)
+def test_a_script_notices(mutation: Mutation) -> None:
+    bench = Bench(copied_engine(old=mutation.old, new=mutation.new))
+    with pytest.raises(FAILS):
+        _run(mutation.script, bench)
+
+
+@pytest.mark.parametrize("mutation", [it for it in MUTATIONS if it.in_programs], ids=_named)
+def test_random_programs_notice(mutation: Mutation) -> None:
+    with pytest.raises(FAILS):
+        _run_programs(SEEDS, mutation.old, mutation.new)
+
+
+def test_an_unbroken_copy_passes() -> None:
+    """Else the tests above would pass for the wrong reason."""
+    for script in dict.fromkeys(mutation.script for mutation in MUTATIONS):
+        _run(script, Bench(copied_engine()))
+    _run_programs(SEEDS[:10])
+
+
+def _run(script: Script, bench: Bench) -> None:
+    script(bench)
+    bench.drain()
+
+
+def _run_programs(seeds: range, old: str = "", new: str = "") -> None:
+    for seed in seeds:
+        simulate(seed, copied_engine(old=old, new=new))
