@@ -1,16 +1,358 @@
-"""Rebuilding tensors from their bytes."""
+"""Saving and loading: tensors and plain data in one safetensors file; and rebuilding tensors that were pickled.
+
+The tensors are ordinary safetensors entries, so that any reader of the format finds them.  How they were arranged, and
+everything that is no tensor, is JSON in the file's metadata under the key "vmflow".  Nothing is ever pickled: loading
+a file runs no code of its author's.
+
+In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
+of one key that tells its kind:
+
+    {"tensor": name}                    the entry of that name
+    {"tensor": [name, "complex64"]}     the same, complex: the entry's last dimension is (real, imaginary)
+    {"dict": [[key, value], ...]}       a dict; keys are strings and integers
+    {"tuple": [...]}                    a tuple
+    {"float": "nan"}                    a float that JSON has no word for
+    {"complex": [real, imaginary]}      a complex number
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import math
+import os
+import secrets
+from collections import OrderedDict
+from contextlib import suppress
+from typing import Any, Final
+
+import numpy as np
+
+from . import dtypes
+from .devices import device as Device
+from .instructions.blob import Array
+from .tensor import Tensor
+
+_KEY: Final = "vmflow"
+_FORMAT: Final = 1
 
 
 def rebuild_tensor(kind: type, array: Any, requires_grad: bool) -> Any:
     """Undo `Tensor.__reduce__`."""
-    from .devices import device
     from .ops.creation import from_array
 
-    tensor: Any = from_array(array, device("cpu"))
+    tensor: Any = from_array(array, Device("cpu"))
     if kind is not type(tensor):
         tensor = kind(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)
+
+
+def save(obj: Any, f: str | os.PathLike[str]) -> None:
+    """Write tensors and plain data to a safetensors file, which `load` gives back as they were.
+
+        vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
+
+    The file appears whole or not at all: it is written under another name, flushed to the disk, and put in place of
+    what was there.  The tensors of a plain state dict have its keys as their names; in nested data, the keys joined by
+    dots.
+
+    Of a tensor the values are kept, not `requires_grad` nor history.  Tensors that are the same part of the same memory
+    are stored once, and share memory again when loaded.  Values still being computed are waited for; in a coroutine,
+    ``await vmflow.synchronize()`` first, so as not to block the event loop.
+
+    Args:
+        obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these.
+        f: the path of the file.
+
+    Raises:
+        TypeError: naming the place of a value that cannot be saved; no file is touched.
+        ValueError: if a list or dict contains itself.
+        ImportError: if the package safetensors is not installed.
+        OSError: if the file cannot be written; a file that was there stays.
+    """
+    if not isinstance(f, (str, os.PathLike)):
+        raise TypeError(f"save: expected the path of a file, got {type(f).__name__}")
+    _library()
+    writing = _Writing()
+    root = writing.encode(obj, (), ())
+    metadata = {_KEY: json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))}
+    _write(os.path.realpath(os.fspath(f)), {name: array() for name, array in writing.entries.items()}, metadata)
+
+
+def load(f: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
+    """Read a file that `save` has written; or any safetensors file, as a dict of tensors by name.
+
+    Args:
+        f: the path of the file.
+        map_location: "cpu" or None, which means the same.
+        weights_only: must be True.  Files hold data alone, and loading them is safe.
+
+    Raises:
+        ValueError: if the file is damaged, is no safetensors file, or holds a dtype that vmflow does not have.
+        OSError: if it cannot be read.
+        ImportError: if the package safetensors is not installed.
+    """
+    if not isinstance(f, (str, os.PathLike)):
+        raise TypeError(f"load: expected the path of a file, got {type(f).__name__}")
+    if map_location is not None:
+        if not isinstance(map_location, (str, Device)):
+            raise TypeError(f"load: map_location must be a device such as 'cpu', not {type(map_location).__name__}")
+        Device(map_location).require()
+    if not weights_only:
+        raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
+    path = os.fspath(f)
+    arrays, described = _read(path)
+    reading = _Reading(path, arrays)
+    if described is None:
+        return {name: reading.tensor(name) for name in arrays}
+    return reading.decode_file(described)
+
+
+def _library() -> Any:
+    try:
+        import safetensors
+        import safetensors.numpy
+    except ImportError as error:
+        raise ImportError(
+            "vmflow.save and vmflow.load need the package safetensors; install it with: pip install 'vmflow[io]'"
+        ) from error
+    return safetensors
+
+
+# Writing
+
+
+class _Writing:
+    """Turns an object into JSON, and collects the tensors in it.
+
+    Attributes:
+        entries: for each name, a function that gives the array to store.
+    """
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Any] = {}
+        self._names: dict[Any, str] = {}
+
+    def encode(self, value: Any, path: tuple[Any, ...], around: tuple[int, ...]) -> Any:
+        """The JSON of `value`, which is at `path`, inside the containers with these ids."""
+        kind = type(value)
+        if value is None or kind in (bool, int, str):
+            return value
+        if kind is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if kind is complex:
+            return {"complex": [self.encode(part, path, around) for part in (value.real, value.imag)]}
+        if isinstance(value, Tensor):
+            return self._encode_tensor(value, path)
+        if kind not in (dict, OrderedDict, list, tuple):
+            raise TypeError(f"save: {_place(path)} is {_described(value)}")
+        if id(value) in around:
+            raise ValueError(f"save: {_place(path)} contains itself")
+        around = (*around, id(value))
+        if isinstance(value, dict):
+            for key in value:
+                if type(key) not in (str, int):
+                    raise TypeError(
+                        f"save: {_place(path)} has the key {key!r} of type {type(key).__name__}; "
+                        "keys must be strings or integers"
+                    )
+            return {"dict": [[key, self.encode(item, (*path, key), around)] for key, item in value.items()]}
+        items = [self.encode(item, (*path, position), around) for position, item in enumerate(value)]
+        return items if kind is list else {"tuple": items}
+
+    def _encode_tensor(self, tensor: Tensor, path: tuple[Any, ...]) -> Any:
+        blob = tensor._blob
+        key = (blob.storage, blob.meta.shape, blob.meta.dtype, tensor.stride(), blob.offset)
+        name = self._names.get(key)
+        if name is None:
+            name = self._names[key] = self._unused_name(".".join(map(str, path)) or "tensor")
+            self.entries[name] = lambda: _stored(tensor)
+        return {"tensor": [name, tensor.dtype.name] if tensor.is_complex() else name}
+
+    def _unused_name(self, wanted: str) -> str:
+        # Joined by dots, different paths may give one name; and the format keeps one name for itself.
+        name, number = wanted, 1
+        while name in self.entries or name == "__metadata__":
+            number += 1
+            name = f"{wanted}~{number}"
+        return name
+
+
+def _stored(tensor: Tensor) -> Array:
+    """The values as an array that the format can hold."""
+    array = np.ascontiguousarray(tensor.detach()._array()).reshape(tuple(tensor.shape))
+    if tensor.is_complex():
+        array = array.reshape(-1).view(tensor.dtype.to_real().numpy).reshape((*tensor.shape, 2))
+    return array
+
+
+def _place(path: tuple[Any, ...]) -> str:
+    return "the object" + "".join([f"[{step!r}]" for step in path])
+
+
+def _described(value: Any) -> str:
+    name = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, np.ndarray):
+        return f"a {name}, which cannot be saved; make it a tensor with vmflow.tensor(array)"
+    if isinstance(value, np.generic):
+        return f"a {name}, which cannot be saved; make it a Python number with .item()"
+    if hasattr(value, "state_dict"):
+        return f"a {name}, which cannot be saved; save its state_dict()"
+    return (
+        f"a {name}, which cannot be saved; tensors, numbers, strings, None, and dicts, lists and tuples of these can be"
+    )
+
+
+def _write(path: str, arrays: dict[str, Array], metadata: dict[str, str]) -> None:
+    """Write under another name in the same folder, and put it in place when it is on the disk."""
+    folder, name = os.path.split(path)
+    temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
+    # Made here, so that the permissions are the usual ones; the library may make its own file in place of this one.
+    descriptor = os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+    mode = os.fstat(descriptor).st_mode & 0o777
+    os.close(descriptor)
+    try:
+        safetensors = _library()
+        try:
+            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
+        except safetensors.SafetensorError as error:
+            raise OSError(f"save: cannot write {path}: {error}") from error
+        with suppress(FileNotFoundError):
+            mode = os.stat(path).st_mode & 0o777
+        os.chmod(temporary, mode)
+        _flush(temporary)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+    _flush(folder or ".")
+
+
+def _flush(path: str) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# Reading
+
+
+def _read(path: str) -> tuple[dict[str, Array], str | None]:
+    """The arrays by name, and what `save` has noted about them."""
+    safetensors = _library()
+    arrays: dict[str, Array] = {}
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            metadata = file.metadata() or {}
+            for name in file.keys():  # noqa: SIM118 (it is no dict)
+                kind = file.get_slice(name).get_dtype()
+                if kind not in _KINDS:
+                    raise ValueError(f"load: {path}: {name!r} is of dtype {kind}, which vmflow does not have")
+                arrays[name] = file.get_tensor(name)
+    except safetensors.SafetensorError as error:
+        raise ValueError(f"load: {path} is damaged or no safetensors file: {error}") from error
+    return arrays, metadata.get(_KEY)
+
+
+# safetensors' names of the dtypes that vmflow has.
+_KINDS: Final = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", "F64", "C64")
+
+
+class _Reading:
+    """Turns JSON and arrays into the object that was saved; raises ValueError on whatever `save` would not write."""
+
+    def __init__(self, path: str, arrays: dict[str, Array]) -> None:
+        self._path = path
+        self._arrays = arrays
+        self._tensors: dict[tuple[str, str], Tensor] = {}
+
+    def decode_file(self, described: str) -> Any:
+        """The object; `described` is the JSON."""
+        try:
+            content = json.loads(described, parse_constant=self._refuse_constant)
+            if not isinstance(content, dict) or content.keys() != {"format", "root"}:
+                raise self._damaged("its description is not what save() writes")
+            if content["format"] != _FORMAT:
+                raise ValueError(
+                    f"load: {self._path} is of format {content['format']!r}, and this version of vmflow reads "
+                    f"{_FORMAT}; a newer version may have written it"
+                )
+            return self.decode(content["root"])
+        except json.JSONDecodeError as error:
+            raise self._damaged(f"its description is no JSON: {error}") from error
+        except RecursionError:
+            raise self._damaged("its description is nested too deeply") from None
+
+    def decode(self, value: Any) -> Any:
+        """What a piece of JSON stands for."""
+        if isinstance(value, list):
+            return [self.decode(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        if len(value) == 1:
+            ((kind, content),) = value.items()
+            if kind == "tensor":
+                return self._decode_tensor(content)
+            if kind == "float" and content in ("nan", "inf", "-inf"):
+                return float(content)
+            if kind in ("dict", "tuple", "complex") and isinstance(content, list):
+                return {"dict": self._decode_dict, "tuple": self._decode_tuple, "complex": self._decode_complex}[kind](
+                    content
+                )
+        raise self._damaged(f"unexpected {str(value)[:80]} in its description")
+
+    def _decode_dict(self, pairs: list[Any]) -> dict[Any, Any]:
+        found: dict[Any, Any] = {}
+        for pair in pairs:
+            if not isinstance(pair, list) or len(pair) != 2 or type(pair[0]) not in (str, int):
+                raise self._damaged(f"{str(pair)[:80]} is no key and value")
+            if pair[0] in found:
+                raise self._damaged(f"the key {pair[0]!r} appears twice in a dict")
+            found[pair[0]] = self.decode(pair[1])
+        return found
+
+    def _decode_tuple(self, items: list[Any]) -> tuple[Any, ...]:
+        return tuple([self.decode(item) for item in items])
+
+    def _decode_complex(self, parts: list[Any]) -> complex:
+        numbers = [self.decode(part) for part in parts]
+        if len(numbers) != 2 or any(type(number) is not float for number in numbers):
+            raise self._damaged(f"{str(parts)[:80]} is no complex number")
+        return complex(*numbers)
+
+    def _decode_tensor(self, content: Any) -> Tensor:
+        if isinstance(content, str):
+            return self.tensor(content)
+        if isinstance(content, list) and len(content) == 2:
+            name, seen_as = content
+            if isinstance(name, str) and seen_as in ("complex64", "complex128"):
+                return self.tensor(name, seen_as)
+        raise self._damaged(f"{str(content)[:80]} names no tensor")
+
+    def tensor(self, name: str, seen_as: str = "") -> Tensor:
+        """The tensor of an entry, perhaps with its last dimension seen as complex numbers."""
+        from .ops.creation import from_array
+
+        key = (name, seen_as)
+        found = self._tensors.get(key)
+        if found is not None:
+            return found.detach()  # the same memory
+        array = self._arrays.get(name)
+        if array is None:
+            raise self._damaged(f"it holds no tensor {name!r}")
+        if seen_as:
+            dtype = dtypes.by_name(seen_as)
+            if array.dtype != dtype.to_real().numpy or array.shape[-1:] != (2,):
+                raise self._damaged(f"{name!r} of {array.dtype}{list(array.shape)} does not hold {seen_as} numbers")
+            array = array.reshape(-1).view(dtype.numpy).reshape(array.shape[:-1])
+        tensor = self._tensors[key] = from_array(array, Device("cpu"))
+        return tensor
+
+    def _damaged(self, how: str) -> ValueError:
+        return ValueError(f"load: {self._path} is damaged: {how}")
+
+    def _refuse_constant(self, name: str) -> Any:
+        raise self._damaged(f"{name} is no JSON")

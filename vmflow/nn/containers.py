@@ -1,0 +1,283 @@
+"""Modules that hold other modules, or parameters: in order or by name."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from itertools import groupby
+from typing import Any, Self
+
+from vmflow.tensor import Tensor
+
+from .module import Module, tree
+from .parameter import Parameter
+
+
+def _fitting(container: Module, registry: str, value: Any) -> Any:
+    """`value` as it is kept in the registry; a tensor becomes a parameter.
+
+    Raises:
+        TypeError: if it cannot be kept there.
+    """
+    if registry == "_modules" and isinstance(value, Module):
+        return value
+    if registry == "_parameters" and isinstance(value, Tensor):
+        return value if isinstance(value, Parameter) else Parameter(value)
+    kind = "modules" if registry == "_modules" else "parameters and tensors"
+    raise TypeError(f"{type(container).__name__} holds {kind}, not {type(value).__name__}")
+
+
+def _keep(container: Module, registry: str, name: str, value: Any) -> None:
+    if registry == "_modules":
+        container.add_module(name, value)
+    else:
+        container.register_parameter(name, value)
+
+
+def _parameters_shown(container: Module) -> str:
+    lines = []
+    for name, value in container._parameters.items():
+        assert value is not None
+        size = "x".join(map(str, value.shape))
+        lines.append(f"({name}): Parameter containing: [{value.dtype!r} of size {size}]")
+    return tree(type(container).__name__, [], lines)
+
+
+class _Numbered(Module):
+    """A list whose members are registered under their positions, "0", "1", ...
+
+    Attributes:
+        _registry: which of a module's registries holds them.
+    """
+
+    _registry = "_modules"
+
+    def _members(self) -> dict[str, Any]:
+        members: dict[str, Any] = self.__dict__[self._registry]
+        return members
+
+    def _part(self, members: list[tuple[str, Any]]) -> Self:
+        """Another of the same kind with these members."""
+        return type(self)([value for _, value in members])  # type: ignore[call-arg]
+
+    def _name(self, idx: Any) -> str:
+        """The name at a position, which counts from the end if negative."""
+        position = operator.index(idx)
+        names = list(self._members())
+        if not -len(names) <= position < len(names):
+            raise IndexError(f"index {position} is out of range for {type(self).__name__} of length {len(names)}")
+        return names[position]
+
+    def _renumber(self, values: list[Any]) -> None:
+        members = self._members()
+        members.clear()
+        for number, value in enumerate(values):
+            members[str(number)] = value
+
+    def __len__(self) -> int:
+        return len(self._members())
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._members().values())
+
+    def __getitem__(self, idx: int | slice) -> Any:
+        if isinstance(idx, slice):
+            return self._part(list(self._members().items())[idx])
+        return self._members()[self._name(idx)]
+
+    def __setitem__(self, idx: int, value: Any) -> None:
+        self._members()[self._name(idx)] = _fitting(self, self._registry, value)
+
+    def __delitem__(self, idx: int | slice) -> None:
+        if not isinstance(idx, slice):
+            self._name(idx)
+        values = list(self._members().values())
+        del values[idx]
+        self._renumber(values)
+
+    def append(self, value: Any) -> Self:
+        """Add one at the end."""
+        _keep(self, self._registry, str(len(self)), _fitting(self, self._registry, value))
+        return self
+
+    def extend(self, values: Iterable[Any]) -> Self:
+        """Add several at the end; none, if one does not fit."""
+        if not isinstance(values, Iterable) or isinstance(values, Tensor):
+            raise TypeError(f"extend: expected several to add, got {type(values).__name__}")
+        for value in [_fitting(self, self._registry, value) for value in values]:
+            self.append(value)
+        return self
+
+    def insert(self, index: int, value: Any) -> None:
+        """Add one before the position `index`."""
+        values = list(self._members().values())
+        values.insert(index, _fitting(self, self._registry, value))
+        self._renumber(values)
+
+    def pop(self, key: int = -1) -> Any:
+        """Take one out, by default the last."""
+        value = self[key]
+        del self[key]
+        return value
+
+    def __iadd__(self, other: Iterable[Any]) -> Self:
+        return self.extend(other)
+
+    def __add__(self, other: Iterable[Any]) -> Self:
+        return self._part(list(self._members().items())).extend(other)
+
+
+class Sequential(_Numbered):
+    """Modules of which each gets the result of the one before: ``Sequential(Linear(2, 3), ReLU())``.
+
+    Given a dict (or OrderedDict), the modules keep its names instead of numbers.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        if len(args) == 1 and isinstance(args[0], dict):
+            for name, module in args[0].items():
+                self.add_module(name, _fitting(self, "_modules", module))
+        else:
+            self.extend(args)
+
+    def _part(self, members: list[tuple[str, Any]]) -> Self:
+        return type(self)(dict(members))
+
+    def forward(self, input: Any) -> Any:
+        """The result of the last module."""
+        for module in self._modules.values():
+            assert module is not None
+            input = module(input)
+        return input
+
+
+class ModuleList(_Numbered):
+    """A list of modules.  It has no forward of its own."""
+
+    def __init__(self, modules: Iterable[Module] | None = None) -> None:
+        super().__init__()
+        if modules is not None:
+            self.extend(modules)
+
+    def __repr__(self) -> str:
+        """As of any module; equal neighbours share a line."""
+        lines = []
+        numbers = list(self._modules)
+        first = 0
+        for text, run in groupby([repr(module) for module in self]):
+            count = len(list(run))
+            last = first + count - 1
+            if count == 1:
+                lines.append(f"({numbers[first]}): {text}")
+            else:
+                lines.append(f"({numbers[first]}-{numbers[last]}): {count} x {text}")
+            first = last + 1
+        return tree(self._get_name(), [], lines)
+
+
+class ParameterList(_Numbered):
+    """A list of parameters; tensors put into it become parameters."""
+
+    _registry = "_parameters"
+
+    def __init__(self, values: Iterable[Tensor] | None = None) -> None:
+        super().__init__()
+        if values is not None:
+            self.extend(values)
+
+    def __repr__(self) -> str:
+        return _parameters_shown(self)
+
+
+class _Named(Module):
+    """A dict whose members are registered under their keys, which are strings without dots.
+
+    Attributes:
+        _registry: which of a module's registries holds them.
+    """
+
+    _registry = "_modules"
+
+    def __init__(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+        super().__init__()
+        if members is not None:
+            self.update(members)
+
+    def _members(self) -> dict[str, Any]:
+        members: dict[str, Any] = self.__dict__[self._registry]
+        return members
+
+    def __len__(self) -> int:
+        return len(self._members())
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._members())
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._members()
+
+    def __getitem__(self, key: str) -> Any:
+        return self._members()[key]
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        _keep(self, self._registry, key, _fitting(self, self._registry, value))
+
+    def __delitem__(self, key: str) -> None:
+        del self._members()[key]
+
+    def keys(self) -> KeysView[str]:
+        """The keys."""
+        return self._members().keys()
+
+    def values(self) -> ValuesView[Any]:
+        """The members."""
+        return self._members().values()
+
+    def items(self) -> ItemsView[str, Any]:
+        """The keys with their members."""
+        return self._members().items()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The member of this key, or `default`."""
+        return self._members().get(key, default)
+
+    def pop(self, key: str) -> Any:
+        """Take one out."""
+        return self._members().pop(key)
+
+    def clear(self) -> None:
+        """Take all out."""
+        self._members().clear()
+
+    def update(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+        """Add or replace several.
+
+        Raises:
+            TypeError: if they are neither a mapping nor pairs.
+        """
+        if isinstance(members, _Named):
+            pairs: Iterable[Any] = members.items()
+        elif isinstance(members, Mapping):
+            pairs = members.items()
+        elif isinstance(members, Iterable):
+            pairs = members
+        else:
+            raise TypeError(f"update: expected a mapping or pairs of key and value, got {type(members).__name__}")
+        for pair in pairs:
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise TypeError(f"update: expected pairs of key and value, got {pair!r}")
+            self[pair[0]] = pair[1]
+
+
+class ModuleDict(_Named):
+    """A dict of modules.  It has no forward of its own."""
+
+
+class ParameterDict(_Named):
+    """A dict of parameters; tensors put into it become parameters."""
+
+    _registry = "_parameters"
+
+    def __repr__(self) -> str:
+        return _parameters_shown(self)

@@ -1,0 +1,225 @@
+"""Filling tensors with the values that training begins with.
+
+Every function changes its tensor in place without recording, and returns it.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from vmflow import random
+from vmflow.autograd import no_grad
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.interpreter import dispatch_into
+from vmflow.ops.creation import eye
+from vmflow.random import Generator
+from vmflow.tensor import Tensor
+
+from .normal_quantile import normal_quantile
+
+# By how much to make up for what a nonlinearity takes from the standard deviation, as PyTorch has it.  leaky_relu
+# depends on its slope; for selu the value is one that works in practice.
+_GAINS: dict[str, float] = {
+    **dict.fromkeys(("linear", "sigmoid"), 1.0),
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), 1.0),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
+    "tanh": 5.0 / 3,
+    "relu": math.sqrt(2.0),
+    "selu": 3.0 / 4,
+}
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By how much to scale weights so that values keep their spread through `nonlinearity`.
+
+    Args:
+        nonlinearity: "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or the name of a convolution.
+        param: the slope of leaky_relu, by default 0.01.
+
+    Raises:
+        ValueError: for another name, or a slope that is no number.
+    """
+    if nonlinearity == "leaky_relu":
+        slope = 0.01 if param is None else param
+        if isinstance(slope, bool) or not isinstance(slope, (int, float)):
+            raise ValueError(f"calculate_gain: the slope of leaky_relu must be a number, not {slope!r}")
+        return math.sqrt(2.0 / (1 + slope**2))
+    if nonlinearity not in _GAINS:
+        known = ", ".join(sorted([*_GAINS, "leaky_relu"]))
+        raise ValueError(f"calculate_gain: unknown nonlinearity {nonlinearity!r}; known are {known}")
+    return _GAINS[nonlinearity]
+
+
+def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
+    """How many inputs one output of this weight sees, and how many outputs one input reaches.
+
+    A weight has shape (outputs, inputs, *kernel).
+
+    Raises:
+        ValueError: if it has fewer than two dimensions.
+    """
+    if tensor.ndim < 2:
+        raise ValueError(f"a weight needs at least 2 dimensions to have a fan, got shape {list(tensor.shape)}")
+    kernel = math.prod(tensor.shape[2:])
+    return tensor.shape[1] * kernel, tensor.shape[0] * kernel
+
+
+@no_grad()
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Evenly distributed over [a, b)."""
+    return random.uniform_(tensor, a, b, generator=generator)
+
+
+@no_grad()
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Normally distributed."""
+    return random.normal_(tensor, mean, std, generator=generator)
+
+
+@no_grad()
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """All the same."""
+    return tensor.fill_(val)
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """All one."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """All zero."""
+    return constant_(tensor, 0.0)
+
+
+@no_grad()
+def eye_(tensor: Tensor) -> Tensor:
+    """The identity matrix.
+
+    Raises:
+        ValueError: if it is no matrix.
+    """
+    if tensor.ndim != 2:
+        raise ValueError(f"eye_: expected 2 dimensions, got shape {list(tensor.shape)}")
+    return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Evenly distributed, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010)."""
+    bound = gain * math.sqrt(6.0 / sum(fan_in_and_out(tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:
+    """Normally distributed, with variance ``gain**2 * 2 / (fan_in + fan_out)`` (Glorot and Bengio, 2010)."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(fan_in_and_out(tensor))), generator)
+
+
+def kaiming_uniform_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Evenly distributed, with variance ``gain**2 / fan`` (He and others, 2015).
+
+    Args:
+        tensor: a weight of shape (outputs, inputs, *kernel).
+        a: the slope of leaky_relu.
+        mode: "fan_in" keeps the spread of values forward, "fan_out" that of gradients backward.
+        nonlinearity: what follows, see `calculate_gain`.
+        generator: the source of the numbers.
+    """
+    bound = math.sqrt(3.0) * _kaiming_std(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor: Tensor,
+    a: float = 0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normally distributed, with variance ``gain**2 / fan``; see `kaiming_uniform_`."""
+    return normal_(tensor, 0.0, _kaiming_std(tensor, a, mode, nonlinearity), generator)
+
+
+def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode must be 'fan_in' or 'fan_out', not {mode!r}")
+    fan = fan_in_and_out(tensor)[mode == "fan_out"]
+    # A weight without elements has nothing to fill and possibly no fan.
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
+
+
+def _draw_truncated(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+    mean, std, a, b = fixed
+    low, high = (a - mean) / std, (b - mean) / std
+    # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
+    sign = -1.0 if low > 0 else 1.0
+    low, high = sorted((sign * low, sign * high))
+    first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
+    values = normal_quantile(first + (last - first) * generator.random(output.shape))
+    return np.asarray(np.clip(values * (sign * std) + mean, a, b)).astype(output.dtype.numpy)
+
+
+def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+    rows = output.shape[0]
+    columns = output.numel // rows
+    q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
+    # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
+    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * fixed[0]
+    return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)
+
+
+_TRUNCATED = random._random_op("trunc_normal_", _draw_truncated)
+_ORTHOGONAL = random._random_op("orthogonal_", _draw_orthogonal)
+
+
+@no_grad()
+def trunc_normal_(
+    tensor: Tensor,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normally distributed within [a, b], as if values outside were drawn again.
+
+    Raises:
+        ValueError: if `std` is not positive, or the interval is empty.
+    """
+    if not std > 0:
+        raise ValueError(f"trunc_normal_: the standard deviation must be positive, got {std}")
+    if not a < b:
+        raise ValueError(f"trunc_normal_: the lower limit {a} is not below the upper limit {b}")
+    return _draw_with(_TRUNCATED, tensor, generator, float(mean), float(std), float(a), float(b))
+
+
+@no_grad()
+def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
+    """Rows (or columns, if there are fewer) orthogonal to each other and of length `gain` (Saxe and others, 2013).
+
+    Dimensions behind the first count as one.
+
+    Raises:
+        ValueError: if there are fewer than two dimensions.
+    """
+    if tensor.ndim < 2:
+        raise ValueError(f"orthogonal_: expected at least 2 dimensions, got shape {list(tensor.shape)}")
+    if tensor.numel() == 0:
+        return tensor
+    return _draw_with(_ORTHOGONAL, tensor, generator, float(gain))
+
+
+def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters: float) -> Tensor:
+    if not tensor.is_floating_point():
+        raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
+    source = random._generator(generator)
+    return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), source.take(tensor.numel()))

@@ -1,0 +1,429 @@
+"""The layers that have parameters or buffers: linear, convolution, embedding and normalisation.
+
+They hold the tensors; what is computed is in `functional`.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from vmflow import dtypes
+from vmflow.autograd import no_grad
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
+from vmflow.tensor import Tensor
+
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+Pair = int | tuple[int, int]
+
+
+def _new(shape: tuple[int, ...], device: Device | str | None, dtype: DType | None) -> Parameter:
+    return Parameter(creation.empty(shape, device=device, dtype=dtype))
+
+
+def _initialise(weight: Tensor, bias: Tensor | None) -> None:
+    """Both evenly distributed, within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
+    init.kaiming_uniform_(weight, a=math.sqrt(5))
+    if bias is not None and bias.numel():
+        fan_in, _ = init.fan_in_and_out(weight)
+        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+        init.uniform_(bias, -bound, bound)
+
+
+def _pair(value: Any) -> tuple[int, int]:
+    if isinstance(value, int):
+        return value, value
+    first, second = value
+    return first, second
+
+
+class Linear(Module):
+    """``x @ weight.T + bias`` over the last dimension.
+
+    Args:
+        in_features, out_features: the sizes of the last dimension before and after.
+        bias: whether to add one.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_features, in_features).
+        bias: (out_features,), or None.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = _new((out_features, in_features), device, dtype)
+        self.register_parameter("bias", _new((out_features,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        _initialise(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(..., in_features) to (..., out_features)."""
+        return F.linear(input, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Conv2d(Module):
+    """Two-dimensional convolution (cross-correlation, as everywhere in deep learning).
+
+    Args:
+        in_channels, out_channels: must be divisible by `groups`.
+        kernel_size, stride, padding, dilation: an int for both directions, or (height, width).  The padding may be
+            "same" or "valid".
+        groups: into how many independent parts the channels are split.
+        bias: whether to add one.
+        padding_mode: "zeros".
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, height, width).
+        bias: (out_channels,), or None.
+
+    Raises:
+        ValueError: for sizes that do not fit, or another padding mode.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Pair,
+        stride: Pair = 1,
+        padding: Pair | str = 0,
+        dilation: Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if groups <= 0 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"Conv2d: {in_channels} input and {out_channels} output channels cannot be split into {groups} groups"
+            )
+        if padding_mode != "zeros":
+            raise ValueError(f"Conv2d: padding_mode must be 'zeros', not {padding_mode!r}; pad the input beforehand")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ValueError(f"Conv2d: padding must be a size, 'same' or 'valid', not {padding!r}")
+        if padding == "same" and _pair(stride) != (1, 1):
+            raise ValueError(f"Conv2d: padding='same' needs a stride of 1, got {stride}")
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = _pair(kernel_size)
+        self.stride = _pair(stride)
+        self.padding = padding if isinstance(padding, str) else _pair(padding)
+        self.dilation = _pair(dilation)
+        self.groups = groups
+        self.padding_mode = padding_mode
+        self.weight = _new((out_channels, in_channels // groups, *self.kernel_size), device, dtype)
+        self.register_parameter("bias", _new((out_channels,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        _initialise(self.weight, self.bias)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, in_channels, height, width), or without N, to the same with out_channels."""
+        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def extra_repr(self) -> str:
+        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        for name, usual in (("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)):
+            if getattr(self, name) != usual:
+                shown += f", {name}={getattr(self, name)}"
+        return shown if self.bias is not None else f"{shown}, bias=False"
+
+
+class Embedding(Module):
+    """A table of vectors, looked up by integer.
+
+    Args:
+        num_embeddings: rows of the table.
+        embedding_dim: the length of one vector.
+        padding_idx: a row that stays as it is, zero at first: it gets no gradient.
+        max_norm, norm_type: scale looked-up rows down to this norm, in place.
+        scale_grad_by_freq: divide gradients by how often a row occurs in the input.
+        sparse: must be False; gradients are dense.
+        device, dtype: of the table.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim).
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if sparse:
+            raise ValueError("Embedding: sparse gradients are not supported; use sparse=False")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.padding_idx = _row(padding_idx, num_embeddings)
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
+        self.weight = _new((num_embeddings, embedding_dim), device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, from the standard normal distribution."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].zero_()
+
+    @classmethod
+    def from_pretrained(
+        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **settings: Any
+    ) -> Self:
+        """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
+
+        Args:
+            embeddings: the table.
+            freeze: whether it stays as it is.
+            padding_idx, settings: as for the class.
+
+        Raises:
+            ValueError: if the table is no matrix.
+        """
+        if embeddings.ndim != 2:
+            raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
+        # An empty table first: initial values that nobody will see would be drawn from the generator.
+        rows, length = embeddings.shape
+        layer = cls(0, length, **settings)
+        layer.num_embeddings = rows
+        layer.padding_idx = _row(padding_idx, rows)
+        layer.weight = Parameter(embeddings, requires_grad=not freeze)
+        return layer
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Integers of any shape (*) to vectors of shape (*, embedding_dim)."""
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+        )
+
+    def extra_repr(self) -> str:
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                shown += f", {name}={getattr(self, name)}"
+        return shown
+
+
+def _row(padding_idx: int | None, rows: int) -> int | None:
+    """The row counted from the front."""
+    if padding_idx is None:
+        return None
+    if not -rows <= padding_idx < rows:
+        raise ValueError(f"Embedding: padding_idx {padding_idx} is out of range for {rows} rows")
+    return padding_idx % rows
+
+
+class LayerNorm(Module):
+    """Normalise over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+
+    Args:
+        normalized_shape: the sizes of those dimensions; an int for the last one alone.
+        eps: added to the variance.
+        elementwise_affine: whether to scale and shift afterwards.
+        bias: whether to shift, if affine.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight, bias: of shape `normalized_shape`, or None.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self.register_parameter("weight", _new(shape, device, dtype) if elementwise_affine else None)
+        self.register_parameter("bias", _new(shape, device, dtype) if elementwise_affine and bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale by one, shift by zero."""
+        _neutral(self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(*, *normalized_shape) to the same shape."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+def _neutral(module: Module) -> None:
+    if module.weight is not None:
+        init.ones_(module.weight)
+    if module.bias is not None:
+        init.zeros_(module.bias)
+
+
+class _BatchNorm(Module):
+    """Normalise each channel over the batch (Ioffe and Szegedy, 2015).
+
+    In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
+    running ones.
+
+    Args:
+        num_features: the size of dimension 1, the channels.
+        eps: added to the variance.
+        momentum: how far one batch moves the running statistics; None for the average over all batches so far.
+        affine: whether to scale and shift afterwards.
+        track_running_stats: whether there are running statistics; without, the batch's are always used.
+        device, dtype: of parameters and buffers.
+        bias: whether to shift, if affine.
+
+    Attributes:
+        weight, bias: (num_features,), or None.
+        running_mean, running_var: (num_features,), or None.
+        num_batches_tracked: how many batches moved them, an int64 scalar, or None.
+    """
+
+    # The numbers of dimensions an input may have.
+    _ranks: tuple[int, ...]
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        shape = (num_features,)
+        self.register_parameter("weight", _new(shape, device, dtype) if affine else None)
+        self.register_parameter("bias", _new(shape, device, dtype) if affine and bias else None)
+        tracked: list[Tensor | None] = [None] * 3
+        if track_running_stats:
+            tracked = [
+                creation.zeros(shape, device=device, dtype=dtype),
+                creation.ones(shape, device=device, dtype=dtype),
+                creation.zeros((), device=device, dtype=dtypes.int64),
+            ]
+        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
+            self.register_buffer(name, buffer)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Forget what was tracked: mean zero, variance one."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """Scale by one, shift by zero, and forget what was tracked."""
+        self.reset_running_stats()
+        _neutral(self)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, num_features, ...) to the same shape."""
+        if input.ndim not in self._ranks:
+            wanted = " or ".join(map(str, self._ranks))
+            raise ValueError(
+                f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
+                f"got shape {list(input.shape)}"
+            )
+        mean, var = self.running_mean, self.running_var
+        if self.training and (not self.track_running_stats or self.momentum is None):
+            mean = var = None
+        result = F.batch_norm(
+            input,
+            mean,
+            var,
+            self.weight,
+            self.bias,
+            training=self.training or not self.track_running_stats,
+            momentum=self.momentum or 0.0,
+            eps=self.eps,
+        )
+        if self.training and self.track_running_stats:
+            with no_grad():
+                self.num_batches_tracked.add_(1)
+                if self.momentum is None:
+                    self._average(input.detach())
+        return result
+
+    def _average(self, input: Tensor) -> None:
+        """Move the running statistics to the average over all batches, without waiting for their number."""
+        dims = [dim for dim in range(input.ndim) if dim != 1]
+        share = self.num_batches_tracked.to(self.running_mean.dtype).reciprocal()
+        for running, batch in (
+            (self.running_mean, input.mean(dims)),
+            (self.running_var, input.var(dims)),
+        ):
+            running.add_((batch.to(running.dtype) - running) * share)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    _ranks = (4,)

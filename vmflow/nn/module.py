@@ -1,0 +1,539 @@
+"""`Module`: parameters, buffers and submodules under names, and what can be done with all of them at once.
+
+It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and the
+backward hooks live in `state` and `backward_hooks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self, TypeVar
+
+from vmflow import dtypes
+from vmflow.autograd import no_grad
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.multi_tensor import zero_gradients
+from vmflow.tensor import Handle, Tensor, parse_to
+
+from . import state
+from .backward_hooks import BackwardWatch
+from .parameter import Buffer, Parameter
+
+Member = TypeVar("Member")
+
+# Where a module keeps what is registered, and what it calls one of them.
+_REGISTRIES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
+
+
+class Module:
+    """A part of a model: define ``forward``, and assign parameters and other modules as attributes in ``__init__``.
+
+        class Net(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.hidden = nn.Linear(8, 16)
+
+            def forward(self, x):
+                return self.hidden(x).relu()
+
+    Attributes:
+        training: whether in training mode, which matters to layers such as dropout; see `train`.
+    """
+
+    training: bool
+    _parameters: dict[str, Parameter | None]
+    _buffers: dict[str, Tensor | None]
+    _modules: dict[str, Module | None]
+    _non_persistent_buffers_set: set[str]
+    _forward_hooks: dict[int, Callable[..., Any]]
+    _forward_pre_hooks: dict[int, Callable[..., Any]]
+    _backward_hooks: dict[int, Callable[..., Any]]
+
+    def __init__(self) -> None:
+        # Not through __setattr__, which looks into what is made here.
+        self.__dict__.update(
+            training=True,
+            _parameters={},
+            _buffers={},
+            _modules={},
+            _non_persistent_buffers_set=set(),
+            _forward_hooks={},
+            _forward_pre_hooks={},
+            _backward_hooks={},
+        )
+
+    # Calling
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        """What the module computes; every subclass defines it."""
+        raise NotImplementedError(f"{type(self).__name__} defines no forward()")
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
+            return self._call_with_hooks(args, kwargs)
+        return self.forward(*args, **kwargs)
+
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for hook in list(self._forward_pre_hooks.values()):
+            changed = hook(self, args)
+            if changed is not None:
+                args = changed if isinstance(changed, tuple) else (changed,)
+        watch = BackwardWatch(self, list(self._backward_hooks.values())) if self._backward_hooks else None
+        if watch is not None:
+            args = watch.before(args)
+        result = self.forward(*args, **kwargs)
+        for hook in list(self._forward_hooks.values()):
+            changed = hook(self, args, result)
+            if changed is not None:
+                result = changed
+        return result if watch is None else watch.after(result)
+
+    def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
+        """Call ``hook(module, args)`` before `forward`; what it returns, if not None, replaces the arguments."""
+        return Handle(self._forward_pre_hooks, hook)
+
+    def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
+        """Call ``hook(module, args, result)`` after `forward`; what it returns, if not None, replaces the result."""
+        return Handle(self._forward_hooks, hook)
+
+    def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any]) -> Handle:
+        """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
+
+        Both are tuples with None where there is no gradient; tensors inside nested arguments are not seen.  What the
+        hook returns, if not None, replaces ``grad_input``.
+        """
+        return Handle(self._backward_hooks, hook)
+
+    # Attributes
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        own = self.__dict__
+        if isinstance(value, Parameter):
+            self._make_room(name, "_parameters")
+            self.register_parameter(name, value)
+        elif name in own.get("_parameters", ()):
+            self._replace("_parameters", name, value)
+        elif isinstance(value, Module):
+            self._make_room(name, "_modules")
+            own["_modules"][name] = value
+        elif name in own.get("_modules", ()):
+            self._replace("_modules", name, value)
+        elif isinstance(value, Buffer):
+            self._make_room(name, "_buffers")
+            self.register_buffer(name, value, value.persistent)
+        elif name in own.get("_buffers", ()):
+            self._replace("_buffers", name, value)
+        else:
+            object.__setattr__(self, name, value)
+
+    def _make_room(self, name: str, registry: str) -> None:
+        """Forget whatever else had this name."""
+        own = self.__dict__
+        if registry not in own:
+            raise AttributeError(
+                f"cannot assign the {_REGISTRIES[registry]} {name!r} before {type(self).__name__} has called "
+                "super().__init__()"
+            )
+        own.pop(name, None)
+        for other in _REGISTRIES:
+            if other != registry:
+                own[other].pop(name, None)
+        own["_non_persistent_buffers_set"].discard(name)
+
+    def _replace(self, registry: str, name: str, value: Any) -> None:
+        """Assign a value of another kind to a registered name: None is allowed, and a tensor for a buffer."""
+        if value is not None and not (registry == "_buffers" and isinstance(value, Tensor)):
+            kind = _REGISTRIES[registry]
+            allowed = {"parameter": "an nn.Parameter", "buffer": "a tensor", "module": "an nn.Module"}[kind]
+            raise TypeError(
+                f"cannot assign {type(value).__name__} to the {kind} {name!r} of {type(self).__name__}; "
+                f"assign {allowed} or None, or delete the attribute first"
+            )
+        self.__dict__[registry][name] = value
+
+    def __getattr__(self, name: str) -> Any:
+        own = self.__dict__
+        if "_parameters" not in own:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute {name!r}; if it is a subclass of nn.Module, its "
+                "__init__ must call super().__init__() first"
+            )
+        for registry in _REGISTRIES:
+            if name in own[registry]:
+                return own[registry][name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        for registry in _REGISTRIES:
+            if name in self.__dict__.get(registry, ()):
+                del self.__dict__[registry][name]
+                self._non_persistent_buffers_set.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        names = {*object.__dir__(self), *self._parameters, *self._buffers, *self._modules}
+        return sorted(name for name in names if not name[:1].isdigit())
+
+    # Registering
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Add a parameter; None keeps the name for one that may come.
+
+        Raises:
+            AttributeError: before ``super().__init__()``.
+            TypeError: if it is no `Parameter`.
+            KeyError: for a name that cannot be used, or is taken by something else.
+            ValueError: if it is the result of a recorded op.
+        """
+        self._check_name("_parameters", name)
+        if param is not None and not isinstance(param, Parameter):
+            raise TypeError(
+                f"parameter {name!r} must be an nn.Parameter or None, not {type(param).__name__}; "
+                "wrap a tensor as nn.Parameter(tensor)"
+            )
+        if param is not None and param.grad_fn is not None:
+            raise ValueError(
+                f"parameter {name!r} must be a leaf, not the result of {param.grad_fn!r}; "
+                "compute it in forward() instead, or detach it"
+            )
+        self._parameters[name] = param
+
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Add a tensor that is part of the module's state but not trained.
+
+        Args:
+            name: under which it becomes an attribute.
+            tensor: the buffer; None keeps the name for one that may come, and stays out of the state dict.
+            persistent: whether it is part of the state dict.
+
+        Raises:
+            AttributeError: before ``super().__init__()``.
+            TypeError: if it is no tensor.
+            KeyError: for a name that cannot be used, or is taken by something else.
+        """
+        self._check_name("_buffers", name)
+        if tensor is not None and not isinstance(tensor, Tensor):
+            raise TypeError(f"buffer {name!r} must be a tensor or None, not {type(tensor).__name__}")
+        self._buffers[name] = tensor
+        if persistent:
+            self._non_persistent_buffers_set.discard(name)
+        else:
+            self._non_persistent_buffers_set.add(name)
+
+    def add_module(self, name: str, module: Module | None) -> None:
+        """Add a submodule; None keeps the name for one that may come.
+
+        Raises:
+            AttributeError: before ``super().__init__()``.
+            TypeError: if it is no `Module`.
+            KeyError: for a name that cannot be used, or is taken by something else.
+        """
+        self._check_name("_modules", name)
+        if module is not None and not isinstance(module, Module):
+            raise TypeError(f"module {name!r} must be an nn.Module or None, not {type(module).__name__}")
+        self._modules[name] = module
+
+    def register_module(self, name: str, module: Module | None) -> None:
+        """The same as `add_module`."""
+        self.add_module(name, module)
+
+    def _check_name(self, registry: str, name: str) -> None:
+        kind = _REGISTRIES[registry]
+        if registry not in self.__dict__:
+            raise AttributeError(
+                f"cannot assign the {kind} {name!r} before {type(self).__name__} has called super().__init__()"
+            )
+        if not isinstance(name, str):
+            raise TypeError(f"the name of a {kind} must be a string, not {type(name).__name__}")
+        if not name or "." in name:
+            raise KeyError(f"the name of a {kind} must not be empty nor contain a dot, got {name!r}")
+        if name not in self.__dict__[registry] and hasattr(self, name):
+            raise KeyError(f"{type(self).__name__} already has an attribute {name!r}, which is no {kind}")
+
+    # Looking at the members
+
+    def named_modules(
+        self, memo: set[Module] | None = None, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Module]]:
+        """This module and all below it, with dotted names; each once unless `remove_duplicate` is False."""
+        memo = set() if memo is None else memo
+        if self in memo:
+            return
+        if remove_duplicate:
+            memo.add(self)
+        yield prefix, self
+        for name, module in self._modules.items():
+            if module is not None:
+                yield from module.named_modules(memo, f"{prefix}.{name}" if prefix else name, remove_duplicate)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and all below it, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """The modules directly below, each once, with their names."""
+        seen: set[Module] = set()
+        for name, module in self._modules.items():
+            if module is not None and module not in seen:
+                seen.add(module)
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The modules directly below, each once."""
+        for _, module in self.named_children():
+            yield module
+
+    def _named_members(
+        self,
+        members: Callable[[Module], Mapping[str, Member | None]],
+        prefix: str,
+        recurse: bool,
+        remove_duplicate: bool,
+    ) -> Iterator[tuple[str, Member]]:
+        seen: set[Member] = set()
+        modules = self.named_modules(None, prefix, remove_duplicate) if recurse else [(prefix, self)]
+        for path, module in modules:
+            for name, member in members(module).items():
+                if member is None or member in seen:
+                    continue
+                if remove_duplicate:
+                    seen.add(member)
+                yield (f"{path}.{name}" if path else name), member
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """The parameters with dotted names; one that appears several times, once unless `remove_duplicate` is False."""
+        return self._named_members(lambda module: module._parameters, prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, each once: of this module and, with `recurse`, of all below it."""
+        for _, parameter in self.named_parameters(recurse=recurse):
+            yield parameter
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Tensor]]:
+        """The buffers with dotted names; one that appears several times, once unless `remove_duplicate` is False."""
+        return self._named_members(lambda module: module._buffers, prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
+        """The buffers, each once: of this module and, with `recurse`, of all below it."""
+        for _, buffer in self.named_buffers(recurse=recurse):
+            yield buffer
+
+    def get_submodule(self, target: str) -> Module:
+        """The module under a dotted name; the empty name is this one.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        module: Module = self
+        for name in target.split(".") if target else ():
+            found = module._modules.get(name)
+            if found is None:
+                raise AttributeError(f"{type(module).__name__} has no submodule {name!r} (looking for {target!r})")
+            module = found
+        return module
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter under a dotted name.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        parameter: Parameter = self._member("_parameters", target)
+        return parameter
+
+    def get_buffer(self, target: str) -> Tensor:
+        """The buffer under a dotted name.
+
+        Raises:
+            AttributeError: if there is none.
+        """
+        buffer: Tensor = self._member("_buffers", target)
+        return buffer
+
+    def _member(self, registry: str, target: str) -> Any:
+        path, _, name = target.rpartition(".")
+        module = self.get_submodule(path)
+        found = module.__dict__[registry].get(name)
+        if found is None:
+            raise AttributeError(
+                f"{type(module).__name__} has no {_REGISTRIES[registry]} {name!r} (looking for {target!r})"
+            )
+        return found
+
+    # State
+
+    def state_dict(
+        self, *, destination: dict[str, Any] | None = None, prefix: str = "", keep_vars: bool = False
+    ) -> dict[str, Any]:
+        """Parameters and persistent buffers under dotted names.
+
+        Args:
+            destination: filled and returned, if given.
+            prefix: put before every name.
+            keep_vars: give the parameters themselves; else tensors without history that share their memory.
+        """
+        found: dict[str, Any] = {} if destination is None else destination
+        for name, parameter in self._parameters.items():
+            if parameter is not None:
+                found[prefix + name] = parameter if keep_vars else parameter.detach()
+        for name, buffer in self._buffers.items():
+            if buffer is not None and name not in self._non_persistent_buffers_set:
+                found[prefix + name] = buffer if keep_vars else buffer.detach()
+        for name, module in self._modules.items():
+            if module is not None:
+                module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        return found
+
+    def load_state_dict(
+        self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
+    ) -> state.IncompatibleKeys:
+        """Copy values from a dict such as `state_dict` returns; it is compared as a whole before anything changes.
+
+        Args:
+            state_dict: tensors under dotted names.
+            strict: whether missing and unexpected names are an error.
+            assign: put the given tensors, dtype and all, in place of the module's instead of copying.  Make the
+                optimizer afterwards: it would go on with the old ones.
+
+        Returns:
+            The names found on one side only, as ``missing_keys`` and ``unexpected_keys``.
+
+        Raises:
+            RuntimeError: naming everything that is missing, unexpected (if `strict`) or of another shape.
+            TypeError: if it is no mapping.
+        """
+        return state.load(self, state_dict, strict, assign)
+
+    # Changing all members
+
+    def train(self, mode: bool = True) -> Self:
+        """Set training mode here and below; see `training`."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"train: the mode must be True or False, not {mode!r}")
+        self.training = mode
+        for module in self.children():
+            module.train(mode)
+        return self
+
+    def eval(self) -> Self:
+        """The same as ``train(False)``."""
+        return self.train(False)
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Set whether gradients flow into the parameters, here and below."""
+        for parameter in self.parameters():
+            parameter.requires_grad_(requires_grad)
+        return self
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the parameters' gradients, or set them to zero."""
+        zero_gradients(self.parameters(), set_to_none)
+
+    def apply(self, fn: Callable[[Module], object]) -> Self:
+        """Call `fn` with every module below and then with this one."""
+        for module in self.children():
+            module.apply(fn)
+        fn(self)
+        return self
+
+    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+        """Replace the values of all parameters, gradients and buffers; parameters stay the same objects."""
+        for module in self.children():
+            module._apply(fn)
+        with no_grad():
+            for parameter in self._parameters.values():
+                if parameter is None:
+                    continue
+                gradient = parameter.grad
+                parameter.data = fn(parameter)
+                if gradient is not None:
+                    parameter.grad = fn(gradient)
+            for name, buffer in self._buffers.items():
+                if buffer is not None:
+                    self._buffers[name] = fn(buffer)
+        return self
+
+    def to(self, *args: Any, **kwargs: Any) -> Self:
+        """Move to a device, or cast the floating-point and complex members to a dtype.
+
+        ``to(device)``, ``to(dtype)``, ``to(device, dtype)``, ``to(tensor)``; the module is changed and returned.
+
+        Raises:
+            TypeError: for a dtype that is neither floating-point nor complex.
+        """
+        dtype, device, _ = parse_to(args, kwargs)
+        if dtype is not None and dtype.category < dtypes.FLOATING:
+            raise TypeError(f"a module can be cast to floating-point and complex dtypes only, not to {dtype.name}")
+        if device is not None:
+            device.require()
+        return self._apply(
+            lambda tensor: tensor.to(device=device, dtype=dtype if tensor.dtype.category >= dtypes.FLOATING else None)
+        )
+
+    def type(self, dst_type: DType) -> Self:
+        """Cast every member to a dtype.
+
+        Raises:
+            RuntimeError: for a dtype without gradients, if a parameter requires one.
+        """
+        if dst_type.category < dtypes.FLOATING and any([it.requires_grad for it in self.parameters()]):
+            raise RuntimeError(
+                f"type: parameters that require gradients cannot be {dst_type.name}; call requires_grad_(False) first"
+            )
+        return self._apply(lambda tensor: tensor.to(dst_type))
+
+    def _cast_floating(self, dtype: DType) -> Self:
+        return self._apply(lambda tensor: tensor.to(dtype) if tensor.is_floating_point() else tensor)
+
+    def float(self) -> Self:
+        """Cast the floating-point members to float32."""
+        return self._cast_floating(dtypes.float32)
+
+    def double(self) -> Self:
+        """Cast the floating-point members to float64."""
+        return self._cast_floating(dtypes.float64)
+
+    def half(self) -> Self:
+        """Cast the floating-point members to float16."""
+        return self._cast_floating(dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast the floating-point members to bfloat16."""
+        return self._cast_floating(dtypes.bfloat16)
+
+    def cpu(self) -> Self:
+        """Move to the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: int | None = None) -> Self:
+        """Move to a CUDA device."""
+        return self.to(Device("cuda", device))
+
+    # How it is shown
+
+    def extra_repr(self) -> str:
+        """What stands between the brackets of the repr, before the submodules; override to show settings."""
+        return ""
+
+    def _get_name(self) -> str:
+        return self.__class__.__name__
+
+    def __repr__(self) -> str:
+        extra = self.extra_repr()
+        children = [f"({name}): {module!r}" for name, module in self._modules.items()]
+        return tree(self._get_name(), extra.split("\n") if extra else [], children)
+
+
+def tree(name: str, lines: list[str], children: list[str]) -> str:
+    """A repr over several lines: settings first, then the members, everything inside indented."""
+    if not children and len(lines) <= 1:
+        return f"{name}({''.join(lines)})"
+    inside = "\n".join(lines + children).replace("\n", "\n  ")
+    return f"{name}(\n  {inside}\n)"

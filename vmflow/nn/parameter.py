@@ -1,0 +1,81 @@
+"""`Parameter` and `Buffer`: tensors that a module registers when they are assigned to it."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from vmflow.ops import creation
+from vmflow.tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor that is trained.  It shares memory with `data` and has none of its history.
+
+    Unlike a plain tensor it takes attributes of the user's own.
+
+    Args:
+        data: the values; None for an empty tensor.
+        requires_grad: whether gradients flow into it.
+
+    Raises:
+        TypeError: if `data` is no tensor.
+        RuntimeError: if a gradient is required of a dtype that has none.
+    """
+
+    def __init__(self, data: Tensor | None = None, requires_grad: bool = True) -> None:
+        _share("Parameter", self, data)
+        self.requires_grad_(requires_grad)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
+        made = type(self)(self.detach().clone(), self.requires_grad)
+        _copy_rest(self, made, memo)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (*super().__reduce__(), self.__dict__ or None)
+
+
+class Buffer(Tensor):
+    """A tensor that belongs to a module's state and is not trained.
+
+    Args:
+        data: the values, whose memory is shared; None for an empty tensor.
+        persistent: whether it is part of the module's `state_dict`.
+
+    Raises:
+        TypeError: if `data` is no tensor.
+    """
+
+    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
+        _share("Buffer", self, data)
+        self.persistent = persistent
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
+        made = type(self)(self.detach().clone(), persistent=self.persistent)
+        _copy_rest(self, made, memo)
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _rebuild_buffer, (type(self), self.detach().numpy()), self.__dict__
+
+
+def _rebuild_buffer(kind: type[Buffer], array: Any) -> Buffer:
+    return kind(creation.from_numpy(array))
+
+
+def _share(name: str, made: Tensor, data: Tensor | None) -> None:
+    """Let `made` see the memory of `data`."""
+    if data is None:
+        data = creation.empty(0)
+    elif not isinstance(data, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {type(data).__name__}; make one with vmflow.tensor(...)")
+    made._blob, made._lease, made._autograd = data._blob, data._lease, None
+
+
+def _copy_rest(source: Tensor, made: Tensor, memo: dict[Any, Any]) -> None:
+    """What a deep copy takes over beside the values."""
+    memo[id(source)] = made
+    if source.grad is not None:
+        made.grad = copy.deepcopy(source.grad, memo)
+    made.__dict__.update(copy.deepcopy(source.__dict__, memo))

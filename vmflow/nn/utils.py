@@ -1,0 +1,142 @@
+"""What is done with many parameters together: clipping gradients, and seeing parameters as one vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import issue_update, widened
+from vmflow.ops import creation
+from vmflow.ops.joining import cat
+from vmflow.tensor import Tensor
+
+
+def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
+    tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+    return [gradient for it in tensors if (gradient := it.grad) is not None]
+
+
+def clip_grad_norm_(
+    parameters: Tensor | Iterable[Tensor],
+    max_norm: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> Tensor:
+    """Scale gradients down, all by one factor, so that the norm of all their elements is at most `max_norm`.
+
+    All are scaled by one instruction.  Nothing is waited for unless `error_if_nonfinite` is True.
+
+    Args:
+        parameters: whose gradients to change.
+        max_norm: the largest norm allowed.
+        norm_type: the p of the p-norm; infinity for the largest magnitude.
+        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
+
+    Returns:
+        The norm before scaling, a scalar.
+
+    Raises:
+        ValueError: if `norm_type` is not positive.
+        RuntimeError: if asked to, for a norm that is not finite; the gradients are as they were.
+    """
+    gradients = _gradients(parameters)
+    norm = _total_norm(gradients, float(norm_type))
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise RuntimeError(
+            f"clip_grad_norm_: the norm of order {norm_type} of the gradients is {norm.item()}, and none was scaled; "
+            "pass error_if_nonfinite=False to scale by it all the same"
+        )
+    if gradients:
+        limit = float(max_norm)
+
+        def scale(inputs: list[Array], outputs: list[Array]) -> None:
+            factor = limit / (float(inputs[0]) + 1e-6)
+            if not factor >= 1.0:  # so that a NaN reaches the gradients, as plain arithmetic would have it
+                for array in outputs:
+                    np.multiply(array, np.asarray(factor, array.dtype), out=array)
+
+        issue_update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients))
+    return norm
+
+
+def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
+    """Bring every element of the gradients into [-clip_value, clip_value], by one instruction."""
+    gradients = _gradients(parameters)
+    limit = float(clip_value)
+    for gradient in gradients:
+        if gradient.is_complex():
+            raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")
+
+    def clip(inputs: list[Array], outputs: list[Array]) -> None:
+        for array in outputs:
+            np.maximum(array, np.asarray(-limit, array.dtype), out=array)
+            np.minimum(array, np.asarray(limit, array.dtype), out=array)
+
+    if gradients:
+        issue_update("clip_grad_value_", clip, [], gradients, _elements(gradients))
+
+
+def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
+    if not order > 0:
+        raise ValueError(f"clip_grad_norm_: norm_type must be positive or infinity, got {order}")
+    dtype = dtypes.get_default_dtype()
+    if gradients:
+        dtype = gradients[0].dtype.to_real()
+        for gradient in gradients:
+            dtype = dtypes.promote_types(dtype, gradient.dtype.to_real())
+    norm = creation.zeros((), dtype=dtype)
+    norm_of = _NORMS.get(order) or _power_norm(order)
+
+    def measure(inputs: list[Array], outputs: list[Array]) -> None:
+        each = [norm_of(widened(array).reshape(-1)) for array in inputs]
+        outputs[0][...] = norm_of(np.array(each, np.float64))
+
+    if gradients:
+        issue_update("total_norm", measure, gradients, [norm], _elements(gradients))
+    return norm
+
+
+def _power_norm(order: float) -> Callable[[Array], float]:
+    return lambda array: float(np.sum(np.abs(array) ** order) ** (1 / order))
+
+
+_NORMS: dict[float, Callable[[Array], float]] = {
+    2.0: lambda array: float(np.linalg.norm(array)),
+    math.inf: lambda array: float(np.max(np.abs(array), initial=0.0)),
+}
+
+
+def _elements(tensors: list[Tensor]) -> int:
+    return sum([tensor.numel() for tensor in tensors])
+
+
+def parameters_to_vector(parameters: Iterable[Tensor]) -> Tensor:
+    """All elements of the parameters, one parameter after the other, as one vector; gradients flow through."""
+    return cat([parameter.reshape(-1) for parameter in parameters])
+
+
+def vector_to_parameters(vec: Tensor, parameters: Iterable[Tensor]) -> None:
+    """Make each parameter a view of its stretch of the vector; the opposite of `parameters_to_vector`.
+
+    Raises:
+        TypeError: if `vec` is no tensor.
+        ValueError: if it does not hold exactly as many elements as the parameters, or is no vector.
+    """
+    if not isinstance(vec, Tensor):
+        raise TypeError(f"vector_to_parameters: expected a tensor, got {type(vec).__name__}")
+    targets = list(parameters)
+    wanted = _elements(targets)
+    if vec.ndim != 1 or vec.numel() != wanted:
+        raise ValueError(
+            f"vector_to_parameters: the parameters have {wanted} elements together, which a tensor of shape "
+            f"{list(vec.shape)} does not give"
+        )
+    start = 0
+    for parameter in targets:
+        count = parameter.numel()
+        parameter.data = vec.detach().narrow(0, start, count).reshape(tuple(parameter.shape))
+        start += count

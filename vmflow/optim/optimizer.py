@@ -1,0 +1,200 @@
+"""`Optimizer`: parameters in groups, what is remembered about each, and saving both."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from vmflow.autograd import enable_grad
+from vmflow.multi_tensor import zero_gradients
+from vmflow.ops import creation
+from vmflow.tensor import Tensor
+
+Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+
+class Optimizer:
+    """Changes parameters by their gradients.  Subclasses define `update`.
+
+    Args:
+        params: tensors; or dicts, each with "params" and settings of its own that replace the defaults.
+        defaults: the settings of groups that give none.
+
+    Attributes:
+        shaped: the names under which `state` keeps tensors of the parameter's shape.
+        param_groups: a dict per group: "params" and the settings, which may be changed at any time.
+        state: what is remembered about each parameter, by parameter.
+
+    Raises:
+        TypeError: if `params` is a single tensor, or holds something else.
+        ValueError: if it is empty, or holds a parameter twice or one that is no leaf.
+    """
+
+    shaped: tuple[str, ...] = ()
+
+    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+        self.defaults = defaults
+        self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        self.param_groups: list[dict[str, Any]] = []
+        if isinstance(params, (Tensor, str)) or not isinstance(params, Iterable):
+            raise TypeError(
+                f"{type(self).__name__}: expected several parameters or groups, got {type(params).__name__}; "
+                "put a single one into a list"
+            )
+        given: list[Any] = list(params)
+        if not given:
+            raise ValueError(f"{type(self).__name__}: got no parameters")
+        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+            self.add_param_group(group)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Optimize further parameters: a dict with "params", and settings that replace the defaults.
+
+        Raises:
+            TypeError, ValueError: as for the class.
+        """
+        name = type(self).__name__
+        if not isinstance(param_group, dict) or "params" not in param_group:
+            raise TypeError(f"{name}: a group must be a dict with the key 'params', got {param_group!r:.100}")
+        params = param_group["params"]
+        if isinstance(params, (set, frozenset)):
+            raise TypeError(f"{name}: the parameters must be in an order that does not change, not in a set")
+        params = [params] if isinstance(params, Tensor) else list(params)
+        seen = {id(it) for group in self.param_groups for it in group["params"]}
+        for position, parameter in enumerate(params):
+            if not isinstance(parameter, Tensor):
+                raise TypeError(f"{name}: parameter {position} is {type(parameter).__name__}, not a tensor")
+            if not parameter.is_leaf:
+                raise ValueError(
+                    f"{name}: parameter {position} of shape {list(parameter.shape)} is the result of an op; "
+                    "only leaves can be optimized"
+                )
+            if id(parameter) in seen:
+                raise ValueError(f"{name}: parameter {position} of shape {list(parameter.shape)} is given twice")
+            seen.add(id(parameter))
+        group = {**self.defaults, **param_group, "params": params}
+        self.check_group(group)
+        self.param_groups.append(group)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        """Raise ValueError for settings that make no sense."""
+
+    def update(self, group: dict[str, Any]) -> None:
+        """Take one step with the parameters of a group."""
+        raise NotImplementedError(f"{type(self).__name__} defines no update()")
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step.
+
+        The parameters of a group change by one instruction, all of them or, if it is dropped, none.
+
+        Args:
+            closure: computes the gradients anew and returns the loss, which is returned.
+        """
+        loss = None
+        if closure is not None:
+            with enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            self.update(group)
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to zero."""
+        zero_gradients([it for group in self.param_groups for it in group["params"]], set_to_none)
+
+    # Saving
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs: "state" and "param_groups", with numbers in place of the parameters.
+
+        The tensors are the optimizer's own, not copies.
+        """
+        numbers: dict[Tensor, int] = {}
+        groups: list[dict[str, Any]] = []
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                numbers[parameter] = len(numbers)
+            groups.append({**group, "params": [numbers[it] for it in group["params"]]})
+        state = {
+            numbers[parameter]: dict(remembered)
+            for parameter, remembered in self.state.items()
+            if parameter in numbers and remembered
+        }
+        return {"state": state, "param_groups": groups}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from where another optimizer of the same parameters stood; everything is checked first, then copied.
+
+        Raises:
+            ValueError: if groups or parameters differ in number, or a remembered tensor in shape.
+            KeyError: if it is no optimizer's state dict.
+        """
+        name = type(self).__name__
+        for key in ("state", "param_groups"):
+            if key not in state_dict:
+                raise KeyError(f"{name}: not the state dict of an optimizer: it has no {key!r}")
+        saved = state_dict["param_groups"]
+        if len(saved) != len(self.param_groups):
+            raise ValueError(f"{name}: the state dict has {len(saved)} groups, the optimizer {len(self.param_groups)}")
+        owners: dict[Any, Tensor] = {}
+        for position, (group, have) in enumerate(zip(saved, self.param_groups, strict=True)):
+            if len(group["params"]) != len(have["params"]):
+                raise ValueError(
+                    f"{name}: group {position} has {len(group['params'])} parameters in the state dict and "
+                    f"{len(have['params'])} in the optimizer"
+                )
+            owners.update(zip(group["params"], have["params"], strict=True))
+        state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
+        for number, remembered in state_dict["state"].items():
+            if number not in owners:
+                raise ValueError(f"{name}: the state dict remembers parameter {number!r}, which is in no group")
+            owner = owners[number]
+            state[owner] = {
+                key: self._restored(number, key, value, owner) for key, value in remembered.items() if value is not None
+            }
+        groups = [
+            {**self.defaults, **{key: _copied(value) for key, value in group.items()}, "params": have["params"]}
+            for group, have in zip(saved, self.param_groups, strict=True)
+        ]
+        for group in groups:
+            self.check_group(group)
+        self.state = state
+        self.param_groups = groups
+
+    def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
+        """A copy of something remembered about a parameter, in its dtype; the count of steps keeps its own."""
+        if key == "step":
+            return _copied(value) if isinstance(value, Tensor) else creation.tensor(float(value))
+        if key in self.shaped and (not isinstance(value, Tensor) or value.shape != parameter.shape):
+            found = f"has shape {list(value.shape)}" if isinstance(value, Tensor) else f"is {type(value).__name__}"
+            raise ValueError(
+                f"{type(self).__name__}: {key!r} of parameter {number!r} {found}; "
+                f"a tensor of shape {list(parameter.shape)} is needed"
+            )
+        if isinstance(value, Tensor) and (parameter.is_floating_point() or parameter.is_complex()):
+            return value.detach().to(dtype=parameter.dtype, device=parameter.device, copy=True)
+        return _copied(value)
+
+    def __repr__(self) -> str:
+        lines = [f"{type(self).__name__} ("]
+        for position, group in enumerate(self.param_groups):
+            lines.append(f"Parameter Group {position}")
+            lines += [f"    {key}: {value}" for key, value in sorted(group.items()) if key != "params"]
+        return "\n".join([*lines, ")"])
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
+    """Raise ValueError unless each of these settings is a number that is not negative; "lr" may be a scalar tensor."""
+    for key in keys:
+        value = group[key]
+        if key == "lr" and isinstance(value, Tensor):
+            if value.numel() != 1:
+                raise ValueError(f"{name}: lr must be a number or a tensor of one element, not {list(value.shape)}")
+        elif isinstance(value, Tensor) or not value >= 0:
+            raise ValueError(f"{name}: {key} must be a number that is not negative, got {value!r}")

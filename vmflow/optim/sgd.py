@@ -1,0 +1,133 @@
+"""`SGD`: gradient descent, with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import issue_update, updated
+from vmflow.ops.creation import zeros_like
+from vmflow.tensor import Tensor
+
+from .optimizer import Optimizer, Parameters, check_not_negative
+
+
+class SGD(Optimizer):
+    """Stochastic gradient descent: ``p -= lr * gradient``.
+
+    With momentum, a running sum ``b = momentum * b + (1 - dampening) * gradient`` takes the gradient's place;
+    Nesterov's form takes ``gradient + momentum * b`` (Sutskever and others, 2013).
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        momentum: 0 for none.
+        dampening: of the gradient within the running sum; the first one is taken whole.
+        weight_decay: adds so much of the parameter to its gradient.
+        nesterov: needs momentum and no dampening.
+        maximize: go up instead of down.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("momentum_buffer",)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        *,
+        maximize: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "dampening": dampening,
+            "weight_decay": weight_decay,
+            "nesterov": nesterov,
+            "maximize": maximize,
+        }
+        super().__init__(params, defaults)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("SGD", group, "lr", "momentum", "weight_decay")
+        if group["nesterov"] and (not group["momentum"] or group["dampening"]):
+            raise ValueError("SGD: Nesterov's momentum needs a momentum and no dampening")
+
+    def update(self, group: dict[str, Any]) -> None:
+        """One step of the group's parameters that have gradients."""
+        parameters = [it for it in group["params"] if it.grad is not None]
+        if not parameters:
+            return
+        states = [self.state[it] for it in parameters] if group["momentum"] else []
+        lr = group["lr"]
+        kernel = _Step(
+            lr=None if isinstance(lr, Tensor) else lr,
+            momentum=group["momentum"],
+            dampening=group["dampening"],
+            weight_decay=group["weight_decay"],
+            nesterov=group["nesterov"],
+            maximize=group["maximize"],
+            first=tuple(["momentum_buffer" not in state for state in states]),
+        )
+        for parameter, state in zip(parameters, states, strict=False):
+            if "momentum_buffer" not in state:
+                state["momentum_buffer"] = zeros_like(parameter)
+        inputs = [it.grad for it in parameters] + ([lr] if kernel.lr is None else [])
+        outputs = parameters + [state["momentum_buffer"] for state in states]
+        issue_update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """The kernel of one step.
+
+    Inputs: gradients, and the learning rate if it is a tensor (`lr` is None then).  Outputs: parameters, and the
+    running sums if there is momentum; `first` says which of them hold nothing yet.
+    """
+
+    lr: float | None
+    momentum: float
+    dampening: float
+    weight_decay: float
+    nesterov: bool
+    maximize: bool
+    first: tuple[bool, ...]
+
+    def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
+        lr = float(inputs.pop().item()) if self.lr is None else self.lr
+        count = len(inputs)
+        for position, gradient in enumerate(inputs):
+            written = outputs[position::count]
+            for arrays in updated(written, [gradient], scratch=1 + self.nesterov):
+                direction = self._direction(*arrays[:1], *arrays[len(written) :])
+                if self.momentum:
+                    direction = self._with_momentum(direction, arrays[1], arrays[3:], self.first[position])
+                step = np.multiply(direction, lr, out=arrays[len(written) + 1])
+                np.subtract(arrays[0], step, out=arrays[0])
+
+    def _direction(self, parameter: Array, gradient: Array, room: Array, *more: Array) -> Array:
+        if self.weight_decay:
+            decay = np.multiply(parameter, self.weight_decay, out=room)
+            return np.subtract(decay, gradient, out=room) if self.maximize else np.add(decay, gradient, out=room)
+        return np.negative(gradient, out=room) if self.maximize else gradient
+
+    def _with_momentum(self, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
+        if first:
+            running[...] = direction
+        else:
+            np.multiply(running, self.momentum, out=running)
+            taken = np.multiply(direction, 1 - self.dampening, out=room[0]) if self.dampening else direction
+            np.add(running, taken, out=running)
+        if not self.nesterov:
+            return running
+        ahead = np.multiply(running, self.momentum, out=room[1])
+        return np.add(direction, ahead, out=ahead)
