@@ -1,0 +1,642 @@
+"""Convolution: what the op is, and its three products (output, gradient by input, gradient by weight).
+
+Each of the three is bilinear, and its gradients are the other two, so that derivatives of any order need nothing else.
+
+A kernel copies the windows of the input into a matrix of columns, one row per tap and channel, and multiplies once
+("im2col", K. Chellapilla et al., High Performance Convolutional Neural Networks for Document Processing, 2006).  The
+copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many samples
+are copied with the batch innermost, large images with their rows innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.op_call import Kernel
+
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+Pair = tuple[int, int]
+
+# Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
+# and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
+# with four of 18 MB.
+_COLUMN_BYTES: Final = 8 << 20
+
+# From which images on the rows are long enough to be copied one by one, and below which batch there is nothing to gain.
+_LONG_ROW: Final = 32
+_SMALL_BATCH: Final = 8
+
+# For deciding inline or worker only: nanoseconds per multiplication and addition, and per element copied.
+_PER_PRODUCT: Final = 0.02
+_PER_COPY: Final = 0.5
+
+
+class Geometry(NamedTuple):
+    """Sizes of one convolution.
+
+    Attributes:
+        samples, channels, height, width: of the input.
+        filters, kernel: how many filters, and the size of each.
+        rows, columns: the size of the output.
+        stride, dilation: down and across.
+        before, behind: padding above and left, below and right.
+        groups: into how many parts the channels are divided.
+    """
+
+    samples: int
+    channels: int
+    height: int
+    width: int
+    filters: int
+    kernel: Pair
+    rows: int
+    columns: int
+    stride: Pair
+    dilation: Pair
+    before: Pair
+    behind: Pair
+    groups: int
+
+    def pointwise(self) -> bool:
+        """Whether each output pixel sees one input pixel, in order."""
+        return (
+            self.kernel == (1, 1)
+            and self.stride == (1, 1)
+            and self.before == (0, 0)
+            and (self.rows, self.columns) == (self.height, self.width)
+        )
+
+    def cost(self) -> float:
+        """An estimate in nanoseconds."""
+        taps = self.channels // max(self.groups, 1) * prod(self.kernel)
+        pixels = self.samples * self.rows * self.columns
+        return pixels * taps * (self.filters * _PER_PRODUCT + self.groups * _PER_COPY) + 5000
+
+
+def pair(name: str, what: str, value: Any, least: int) -> Pair:
+    """One integer for both directions, or two, down and across.
+
+    Raises:
+        TypeError: if it is neither.
+        ValueError: if one is below `least`.
+    """
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    if len(given) == 1:
+        given *= 2
+    if len(given) != 2 or any(not hasattr(it, "__index__") or isinstance(it, bool) for it in given):
+        raise TypeError(f"{name}: {what} must be an integer or a pair of integers, not {value!r}")
+    first, second = int(given[0]), int(given[1])
+    if first < least or second < least:
+        raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
+    return first, second
+
+
+def check_floating(name: str, source: TensorMeta) -> None:
+    """Raise unless `source` has a floating-point dtype.
+
+    Raises:
+        TypeError: for another dtype.
+    """
+    if source.dtype.category != FLOATING:
+        raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
+
+
+def in_single(kernel: Kernel, half: bool) -> Kernel:
+    """`kernel`, computing half precision in float32."""
+    if not half:
+        return kernel
+
+    def with_casts(*arguments: Any) -> Array:
+        *arrays, _ = arguments
+        return kernel(*[it.astype("float32") for it in arrays], None).astype(arrays[0].dtype)
+
+    return with_casts
+
+
+def is_half(source: TensorMeta) -> bool:
+    """Whether the dtype has sixteen bits."""
+    return source.dtype in (dtypes.float16, dtypes.bfloat16)
+
+
+# Columns and back
+
+
+class _Layout:
+    """Where the batch stands while columns are made, and how to get there and back.
+
+    Arrays "inside" have the channels first; then come the samples and the image, or the image and the samples.
+    """
+
+    def __init__(self, xp: Any, geometry: Geometry, samples: int) -> None:
+        self.xp = xp
+        self.geometry = geometry
+        self.samples = samples
+        self.batch_last = geometry.columns < _LONG_ROW and samples >= _SMALL_BATCH
+        self.to_inside = (1, 2, 3, 0) if self.batch_last else (1, 0, 2, 3)
+        self.to_outside = (3, 0, 1, 2) if self.batch_last else (1, 0, 2, 3)
+
+    def inside(self, channels: int, height: int, width: int) -> tuple[int, ...]:
+        """The shape of images inside."""
+        if self.batch_last:
+            return channels, height, width, self.samples
+        return channels, self.samples, height, width
+
+    def image(self, down: slice, across: slice) -> tuple[slice, ...]:
+        """An index of an array inside that cuts the image."""
+        every = slice(None)
+        return (every, down, across) if self.batch_last else (every, every, down, across)
+
+    def interior(self) -> tuple[slice, ...]:
+        """Where, in the padded images inside, the input is."""
+        it = self.geometry
+        return self.image(slice(it.before[0], it.before[0] + it.height), slice(it.before[1], it.before[1] + it.width))
+
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape of padded images inside."""
+        it = self.geometry
+        return self.inside(it.channels, it.before[0] + it.height + it.behind[0], it.before[1] + it.width + it.behind[1])
+
+    def padded(self, array: Array) -> Array:
+        """The input inside, with its padding."""
+        moved = array.transpose(self.to_inside)
+        if not any(self.geometry.before + self.geometry.behind):
+            return self.xp.ascontiguousarray(moved) if self.batch_last else moved
+        result = self.xp.zeros(self.padded_shape(), array.dtype)
+        result[self.interior()] = moved
+        return result
+
+    def columns(self, array: Array) -> Array:
+        """The input's windows: (groups, taps of a group, output pixels)."""
+        it = self.geometry
+        source = self.padded(array)
+        channel, *rest = source.strides
+        if self.batch_last:
+            down, across, sample = rest
+            image = (down * it.stride[0], across * it.stride[1], sample)
+        else:
+            sample, down, across = rest
+            image = (sample, down * it.stride[0], across * it.stride[1])
+        windows = self.xp.lib.stride_tricks.as_strided(
+            source,
+            (it.channels, *it.kernel, *self.inside(it.channels, it.rows, it.columns)[1:]),
+            (channel, down * it.dilation[0], across * it.dilation[1], *image),
+        )
+        return self.xp.ascontiguousarray(windows).reshape(
+            it.groups, it.channels // it.groups * prod(it.kernel), self.samples * it.rows * it.columns
+        )
+
+    def pixels(self, array: Array) -> Array:
+        """An output, or its gradient, as (groups, filters of a group, output pixels)."""
+        it = self.geometry
+        return self.xp.ascontiguousarray(array.transpose(self.to_inside)).reshape(
+            it.groups, it.filters // it.groups, self.samples * it.rows * it.columns
+        )
+
+    def from_pixels(self, pixels: Array) -> Array:
+        """The other way round, as a view of shape (samples, filters, rows, columns)."""
+        it = self.geometry
+        return pixels.reshape(self.inside(it.filters, it.rows, it.columns)).transpose(self.to_outside)
+
+    def from_columns(self, columns: Array) -> Array:
+        """Columns added up where they came from, as a view of shape (samples, channels, height, width)."""
+        it = self.geometry
+        taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.rows, it.columns)[1:])
+        result = self.xp.zeros(self.padded_shape(), columns.dtype)
+        for down in range(it.kernel[0]):
+            for across in range(it.kernel[1]):
+                top, left = down * it.dilation[0], across * it.dilation[1]
+                place = self.image(
+                    slice(top, top + (it.rows - 1) * it.stride[0] + 1, it.stride[0]),
+                    slice(left, left + (it.columns - 1) * it.stride[1] + 1, it.stride[1]),
+                )
+                result[place] += taps[:, down, across]
+        return result[self.interior()].transpose(self.to_outside)
+
+
+def _pieces(xp: Any, geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, _Layout]]:
+    """The batch cut so that the columns of each piece fit the buffer."""
+    each = geometry.channels * prod(geometry.kernel) * geometry.rows * geometry.columns * itemsize
+    size = max(1, min(geometry.samples, _COLUMN_BYTES // max(each, 1)))
+    if geometry.samples and geometry.samples % size:
+        # Equal pieces, so that no small one is left over.
+        size = -(-geometry.samples // -(-geometry.samples // size))
+    layout = None
+    for start in range(0, geometry.samples, size):
+        count = min(size, geometry.samples - start)
+        if layout is None or layout.samples != count:
+            layout = _Layout(xp, geometry, count)
+        yield slice(start, start + count), layout
+
+
+# The three kernels
+
+
+def _forward_kernel(xp: Any, it: Geometry) -> Kernel:
+    def forward(array: Array, weight: Array, *rest: Any) -> Array:
+        out = rest[-1]
+        if out is None:
+            out = xp.empty((it.samples, it.filters, it.rows, it.columns), array.dtype)
+        matrix = weight.reshape(it.groups, it.filters // it.groups, -1)
+        bias = rest[0][:, None, None] if len(rest) > 1 else None
+        if it.pointwise():
+            return _forward_pointwise(array, matrix, bias, out)
+        for piece, layout in _pieces(xp, it, array.itemsize):
+            result = layout.from_pixels(xp.matmul(matrix, layout.columns(array[piece])))
+            if bias is None:
+                out[piece] = result
+            else:
+                xp.add(result, bias, out[piece])
+        return out
+
+    def _forward_pointwise(array: Array, matrix: Array, bias: Array | None, out: Array) -> Array:
+        pixels = it.rows * it.columns
+        source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
+        xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
+        if bias is not None:
+            xp.add(out, bias, out)
+        return out
+
+    return forward
+
+
+def _input_gradient_kernel(xp: Any, it: Geometry) -> Kernel:
+    def input_gradient(gradient: Array, weight: Array, out: Array | None) -> Array:
+        if out is None:
+            out = xp.empty((it.samples, it.channels, it.height, it.width), gradient.dtype)
+        matrix = weight.reshape(it.groups, it.filters // it.groups, -1).swapaxes(1, 2)
+        if it.pointwise():
+            pixels = it.rows * it.columns
+            source = gradient.reshape(it.samples, it.groups, it.filters // it.groups, pixels)
+            xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.channels // it.groups, pixels))
+            return out
+        for piece, layout in _pieces(xp, it, gradient.itemsize):
+            out[piece] = layout.from_columns(xp.matmul(matrix, layout.pixels(gradient[piece])))
+        return out
+
+    return input_gradient
+
+
+def _weight_gradient_kernel(xp: Any, it: Geometry) -> Kernel:
+    def weight_gradient(array: Array, gradient: Array, out: Array | None) -> Array:
+        total = xp.zeros((it.groups, it.channels // it.groups * prod(it.kernel), it.filters // it.groups), array.dtype)
+        for number, (piece, layout) in enumerate(_pieces(xp, it, array.itemsize)):
+            # This way round BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
+            part = xp.matmul(layout.columns(array[piece]), layout.pixels(gradient[piece]).swapaxes(1, 2))
+            total = part if number == 0 else xp.add(total, part, total)
+        return xp.ascontiguousarray(total.swapaxes(1, 2)).reshape(it.filters, it.channels // it.groups, *it.kernel)
+
+    return weight_gradient
+
+
+# The three ops, each with a `_Window` as its attributes.
+
+
+class _Window(NamedTuple):
+    """How the kernel moves.
+
+    Attributes:
+        stride, before, behind, dilation, groups: see `Geometry`.
+        size: of the result where the operands do not tell it: the input's (height, width) for the gradient by the
+            input, the kernel's for the gradient by the weight, None for the convolution itself.
+    """
+
+    stride: Pair
+    before: Pair
+    behind: Pair
+    dilation: Pair
+    groups: int
+    size: Pair | None
+
+    def output_size(self, name: str, source: TensorMeta, kernel: Pair) -> Pair:
+        """How often the kernel fits down and across.
+
+        Raises:
+            ValueError: if it does not fit once.
+        """
+        sizes: list[int] = []
+        for axis in (0, 1):
+            length = source.shape[axis + 2] + self.before[axis] + self.behind[axis]
+            reach = self.dilation[axis] * (kernel[axis] - 1) + 1
+            if reach > length:
+                raise ValueError(
+                    f"{name}: a kernel of {list(kernel)} with dilation {list(self.dilation)} does not fit into an "
+                    f"input of shape {list(source.shape)} padded by {list(self.before)} and {list(self.behind)}"
+                )
+            sizes.append((length - reach) // self.stride[axis] + 1)
+        return sizes[0], sizes[1]
+
+
+def _common_dtype(name: str, metas: Metas) -> None:
+    for other in metas[1:]:
+        if other.dtype is not metas[0].dtype:
+            raise TypeError(
+                f"{name}: expected one dtype, got {' and '.join(it.dtype.name for it in metas)}; cast with .to()"
+            )
+
+
+def _infer_conv2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    window = cast("_Window", attributes)
+    source, weight, *bias = metas
+    device = common_device("conv2d", metas)
+    check_floating("conv2d", source)
+    _common_dtype("conv2d", metas)
+    if len(source.shape) != 4 or len(weight.shape) != 4:
+        raise ValueError(
+            f"conv2d: expected an input (samples, channels, height, width) or (channels, height, width) and a weight "
+            f"(filters, channels / groups, height, width), got {list(source.shape)} and {list(weight.shape)}"
+        )
+    filters, fan, height, width = weight.shape
+    if source.shape[1] != fan * window.groups or filters % window.groups:
+        raise ValueError(
+            f"conv2d: an input of shape {list(source.shape)} does not fit a weight of shape {list(weight.shape)} with "
+            f"groups={window.groups}: channels must be {fan * window.groups}, and filters a multiple of the groups"
+        )
+    if not (height and width):
+        raise ValueError(f"conv2d: the kernel of a weight of shape {list(weight.shape)} is empty")
+    if bias and bias[0].shape != (filters,):
+        raise ValueError(
+            f"conv2d: a bias of shape {list(bias[0].shape)} does not fit a weight of shape {list(weight.shape)}; "
+            f"expected [{filters}]"
+        )
+    rows, columns = window.output_size("conv2d", source, (height, width))
+    it = _geometry(source, filters, (height, width), (rows, columns), window)
+    output = meta((it.samples, filters, rows, columns), source.dtype, device)
+    return Inferred(output, in_single(_forward_kernel(array_module(device), it), is_half(source)), it.cost())
+
+
+def _geometry(source: TensorMeta, filters: int, kernel: Pair, output: Pair, window: _Window) -> Geometry:
+    samples, channels, height, width = source.shape
+    return Geometry(
+        samples,
+        channels,
+        height,
+        width,
+        filters,
+        kernel,
+        *output,
+        window.stride,
+        window.dilation,
+        window.before,
+        window.behind,
+        window.groups,
+    )
+
+
+def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    window = cast("_Window", attributes)
+    gradient, weight = metas
+    device = common_device("conv2d_input_gradient", metas)
+    _common_dtype("conv2d_input_gradient", metas)
+    assert window.size is not None
+    filters, fan, *kernel = weight.shape
+    output = meta((gradient.shape[0], fan * window.groups, *window.size), gradient.dtype, device)
+    it = _geometry(output, filters, (kernel[0], kernel[1]), (gradient.shape[2], gradient.shape[3]), window)
+    kernel_function = _input_gradient_kernel(array_module(device), it)
+    return Inferred(output, in_single(kernel_function, is_half(gradient)), it.cost() * 1.5)
+
+
+def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    window = cast("_Window", attributes)
+    source, gradient = metas
+    device = common_device("conv2d_weight_gradient", metas)
+    _common_dtype("conv2d_weight_gradient", metas)
+    assert window.size is not None
+    filters = gradient.shape[1]
+    it = _geometry(source, filters, window.size, (gradient.shape[2], gradient.shape[3]), window)
+    output = meta((filters, source.shape[1] // window.groups, *window.size), source.dtype, device)
+    kernel_function = _weight_gradient_kernel(array_module(device), it)
+    return Inferred(output, in_single(kernel_function, is_half(source)), it.cost())
+
+
+_CONV2D = OpExpr("conv2d", _infer_conv2d)
+_INPUT_GRADIENT = OpExpr("conv2d_input_gradient", _infer_input_gradient)
+_WEIGHT_GRADIENT = OpExpr("conv2d_weight_gradient", _infer_weight_gradient)
+
+
+def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
+    result = _interpreter.dispatch(_CONV2D, (input, weight), window._replace(size=None))
+    # A transposed convolution whose output_padding reaches the stride leaves room for more windows than it was given.
+    for dim in (2, 3):
+        if result.shape[dim] != like.shape[dim]:
+            result = result.narrow(dim, 0, like.shape[dim])
+    return result
+
+
+def _by_input(gradient: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
+    size = like.shape[2], like.shape[3]
+    return _interpreter.dispatch(_INPUT_GRADIENT, (gradient, weight), window._replace(size=size))
+
+
+def _by_weight(input: Tensor, gradient: Tensor, window: _Window, like: TensorMeta) -> Tensor:
+    size = like.shape[2], like.shape[3]
+    return _interpreter.dispatch(_WEIGHT_GRADIENT, (input, gradient), window._replace(size=size))
+
+
+@_CONV2D.gradient(inputs=(0, 1))
+def _conv2d_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    window = cast("_Window", node.attributes)
+    needs = node.needs
+    first = _by_input(gradient, node.input(1), window, node.meta(0)) if needs[0] else None
+    second = _by_weight(node.input(0), gradient, window, node.meta(1)) if needs[1] else None
+    if len(needs) == 2:
+        return first, second
+    return first, second, gradient.sum((0, 2, 3)) if needs[2] else None
+
+
+@_INPUT_GRADIENT.gradient(inputs=(0, 1))
+def _input_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    window = cast("_Window", node.attributes)
+    needs = node.needs
+    return (
+        _convolve(gradient, node.input(1), window, node.meta(0)) if needs[0] else None,
+        _by_weight(gradient, node.input(0), window, node.meta(1)) if needs[1] else None,
+    )
+
+
+@_WEIGHT_GRADIENT.gradient(inputs=(0, 1))
+def _weight_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    window = cast("_Window", node.attributes)
+    needs = node.needs
+    return (
+        _by_input(node.input(1), gradient, window, node.meta(0)) if needs[0] else None,
+        _convolve(node.input(0), gradient, window, node.meta(1)) if needs[1] else None,
+    )
+
+
+# Functions
+
+
+def _groups(name: str, groups: Any) -> int:
+    if isinstance(groups, bool) or not isinstance(groups, int):
+        raise TypeError(f"{name}: groups must be an integer, not {groups!r}")
+    if groups < 1:
+        raise ValueError(f"{name}: groups must be at least 1, got {groups}")
+    return groups
+
+
+def _padding(name: str, padding: Any, stride: Pair, dilation: Pair, kernel: Pair) -> tuple[Pair, Pair]:
+    """The padding before and behind."""
+    if not isinstance(padding, str):
+        both = pair(name, "padding", padding, 0)
+        return both, both
+    if padding == "valid":
+        return (0, 0), (0, 0)
+    if padding != "same":
+        raise ValueError(f"{name}: padding must be an integer, a pair of integers, 'same' or 'valid', not {padding!r}")
+    if stride != (1, 1):
+        raise ValueError(f"{name}: padding='same' needs stride 1, got {list(stride)}")
+    total = (dilation[0] * (kernel[0] - 1), dilation[1] * (kernel[1] - 1))
+    before = (total[0] // 2, total[1] // 2)
+    return before, (total[0] - before[0], total[1] - before[1])
+
+
+def _batched(name: str, rank: int, input: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
+    """`function` of a batch, also for a single sample, which has no dimension of samples."""
+    if input.ndim == rank - 1:
+        return function(input.unsqueeze(0)).squeeze(0)
+    return function(input)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Slide `weight` over `input` (a cross-correlation, as in PyTorch).
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
+        bias: (filters,), added to each output pixel.
+        stride: step of the window.
+        padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number the larger part comes
+            behind), "valid" is none.
+        dilation: distance between the taps of the kernel.
+        groups: each of this many parts of the channels is seen by its own part of the filters.
+
+    Returns:
+        (samples, filters, rows, columns), rows being
+        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``.
+
+    Raises:
+        TypeError: for dtypes that differ or are not floating-point.
+        ValueError: for shapes that do not fit each other, and sizes that are out of range.
+    """
+    step = pair("conv2d", "stride", stride, 1)
+    spread = pair("conv2d", "dilation", dilation, 1)
+    kernel = (weight.shape[2], weight.shape[3]) if weight.ndim == 4 else (1, 1)
+    before, behind = _padding("conv2d", padding, step, spread, kernel)
+    window = _Window(step, before, behind, spread, _groups("conv2d", groups), None)
+    operands = (weight,) if bias is None else (weight, bias)
+    return _batched("conv2d", 4, input, lambda batch: _interpreter.dispatch(_CONV2D, (batch, *operands), window))
+
+
+def conv1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: int | tuple[int] | str = 0,
+    dilation: int | tuple[int] = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Slide `weight` along `input`; see `conv2d`.
+
+    Args:
+        input: (samples, channels, length), or (channels, length).
+        weight: (filters, channels / groups, kernel length).
+        bias, stride, padding, dilation, groups: as for `conv2d`.
+
+    Returns:
+        (samples, filters, length of the output).
+    """
+    if weight.ndim != 3 or input.ndim not in (2, 3):
+        raise ValueError(
+            f"conv1d: expected an input (samples, channels, length) or (channels, length) and a weight "
+            f"(filters, channels / groups, length), got {list(input.shape)} and {list(weight.shape)}"
+        )
+    step = (1, pair("conv1d", "stride", stride, 1)[1])
+    spread = (1, pair("conv1d", "dilation", dilation, 1)[1])
+    margin = padding if isinstance(padding, str) else (0, pair("conv1d", "padding", padding, 0)[1])
+    return conv2d(input.unsqueeze(-2), weight.unsqueeze(-2), bias, step, margin, spread, groups).squeeze(-2)
+
+
+def conv_transpose2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    output_padding: int | Pair = 0,
+    groups: int = 1,
+    dilation: int | Pair = 1,
+) -> Tensor:
+    """The map that `conv2d`'s gradient applies: it takes each input pixel to a window of the output.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        weight: (channels, filters / groups, kernel height, kernel width), of the input's dtype.
+        bias: (filters,).
+        stride: distance between the windows of neighbouring pixels.
+        padding: what is cut off the output on each side.
+        output_padding: added to the output's size below and to the right; less than stride or dilation.
+        groups, dilation: as for `conv2d`.
+
+    Returns:
+        (samples, filters, rows, columns), rows being
+        ``(height - 1) * stride - 2 * padding + dilation * (kernel height - 1) + output_padding + 1``.
+
+    Raises:
+        TypeError, ValueError: as `conv2d`.
+    """
+    name = "conv_transpose2d"
+    step, spread = pair(name, "stride", stride, 1), pair(name, "dilation", dilation, 1)
+    margin, extra = pair(name, "padding", padding, 0), pair(name, "output_padding", output_padding, 0)
+    parts = _groups(name, groups)
+    check_floating(name, input._blob.meta)
+    if input.ndim not in (3, 4) or weight.ndim != 4 or input.shape[-3] != weight.shape[0] or weight.shape[0] % parts:
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} does not fit a weight of shape {list(weight.shape)} with "
+            f"groups={groups}; expected (samples, channels, height, width) and (channels, filters / groups, height, "
+            "width), with channels a multiple of the groups"
+        )
+    if any(it >= max(one, other) for it, one, other in zip(extra, step, spread, strict=True)):
+        raise ValueError(f"{name}: output_padding {extra} must be less than the stride {step} or the dilation {spread}")
+    filters = weight.shape[1] * parts
+    if bias is not None and bias.shape != (filters,):
+        raise ValueError(f"{name}: expected a bias of shape [{filters}], got {list(bias.shape)}")
+    size = [
+        (input.shape[axis - 2] - 1) * step[axis]
+        - 2 * margin[axis]
+        + spread[axis] * (weight.shape[axis + 2] - 1)
+        + extra[axis]
+        + 1
+        for axis in (0, 1)
+    ]
+    if min(size) < 1:
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} and a weight of shape {list(weight.shape)} with padding "
+            f"{list(margin)} leave an output of {size} pixels"
+        )
+    window = _Window(step, margin, margin, spread, parts, (size[0], size[1]))
+
+    def function(batch: Tensor) -> Tensor:
+        result = _interpreter.dispatch(_INPUT_GRADIENT, (batch, weight), window)
+        return result if bias is None else result + bias.reshape(-1, 1, 1)
+
+    return _batched(name, 4, input, function)
