@@ -82,7 +82,8 @@ class OpCall(InstructionPolicy):
         out = output.destination()
         result = self.kernel(*arrays, *self.scalars, out)
         if result is not out:
-            np.copyto(out, result)
+            # Whether the dtype fits was decided when the op was issued: int64 into uint8 does, and numpy says no.
+            np.copyto(out, result, casting="unsafe")
         storage.failure = None
 
     def _destinations(self, strided: bool) -> tuple[Array, ...] | None:
@@ -101,7 +102,7 @@ class OpCall(InstructionPolicy):
                 out = output.array()
                 # Views are made anew at each call: compare the memory, not the objects.
                 if result is not out and result.__array_interface__["data"] != out.__array_interface__["data"]:
-                    np.copyto(out, result)
+                    np.copyto(out, result, casting="unsafe")
             storage.failure = None
 
     def fail(self, failure: Failure) -> None:

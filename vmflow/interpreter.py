@@ -76,6 +76,8 @@ class EagerLocalInterpreter:
         blobs = tuple([tensor._blob for tensor in inputs])
         inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         _check_target(op, inferred.outputs[0], target)
+        if inferred.outputs[0].dtype is not target._blob.meta.dtype:
+            inferred = _apart(inferred)
         _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
@@ -240,6 +242,15 @@ def _issue(
         last,
     )
     issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
+
+
+def _apart(inferred: Inferred) -> Inferred:
+    """As `inferred`, but the kernel is not shown the destination, whose dtype numpy might refuse; `OpCall` casts."""
+
+    def kernel(*arguments: Any) -> Any:
+        return inferred.kernel(*arguments[:-1], None)
+
+    return Inferred(inferred.outputs[0], kernel, inferred.cost)
 
 
 def _check_target(op: OpExpr, result: TensorMeta, target: Tensor) -> None:
