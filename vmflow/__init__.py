@@ -72,6 +72,7 @@ from .ops.creation import set_default_device as set_default_device
 from .ops.creation import tensor as tensor
 from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
+from .ops.einsum import einsum as einsum
 from .ops.elementwise import abs as abs
 from .ops.elementwise import add as add
 from .ops.elementwise import atan2 as atan2

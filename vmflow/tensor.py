@@ -693,7 +693,7 @@ class Tensor:
     diagonal = views.diagonal
 
     repeat = joining.repeat
-    tile = joining.repeat
+    tile = joining.tile
     flip = joining.flip
     roll = joining.roll
     tril = joining.tril

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import ceil
+import math
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.release_tensor import Lease
 
-from .elementwise import CHEAP, full_of
+from .elementwise import CHEAP, full_of, number
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import sizes
 
@@ -41,8 +41,16 @@ def set_default_device(device: Device | str | None) -> None:
     MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
 
 
-def _meta(name: str, size: tuple[Any, ...], dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    shape = sizes(name, size)
+def _meta(
+    name: str,
+    size: tuple[Any, ...],
+    dtype: DType | None,
+    device: Device | str | None,
+    named: dict[str, Any] | None = None,
+) -> TensorMeta:
+    if not size and not named:
+        raise TypeError(f"{name}: expected sizes; () makes a 0-d tensor")
+    shape = sizes(name, size, named)
     if any(length < 0 for length in shape):
         raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
     return meta(shape, _dtype(name, dtype) or dtypes.get_default_dtype(), chosen_device(device))
@@ -89,44 +97,90 @@ def tensor(
         copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
         return _track(copy, requires_grad)
     target = chosen_device(device)
-    if isinstance(data, (list, tuple)):
-        data = _without_tensors(data)
-    try:
-        array = np.asarray(data)
-    except ValueError as error:
-        raise ValueError(f"tensor: nested sequences must have equal lengths ({error})") from None
-    if dtype is None and not isinstance(data, (np.ndarray, np.generic)):
-        # Python numbers; numpy has chosen its own widest dtypes for them.
-        if array.dtype.kind == "f":
-            dtype = dtypes.get_default_dtype()
-        elif array.dtype.kind == "c":
-            dtype = dtypes.of_scalar(complex)
-        elif array.dtype.kind in "iu":
-            dtype = dtypes.int64
-    if array.dtype.kind in "OUSVmM" and array.dtype != dtypes.bfloat16.numpy:
-        raise TypeError(f"tensor: expected numbers, got {type(data).__name__} of {array.dtype} elements")
-    if array.size == 0 and not isinstance(data, np.ndarray) and dtype is None:
-        dtype = dtypes.get_default_dtype()
-    kind = dtype if dtype is not None else dtypes.from_numpy(array.dtype)
-    return _track(from_array(np.array(array, kind.numpy, order="C"), target), requires_grad)
+    found: set[DType] = set()
+    plain = _plain(data, found)
+    kind = dtype
+    for other in found if kind is None else ():
+        kind = other if kind is None else dtypes.promote_types(kind, other)
+    kind = kind or dtypes.get_default_dtype()
+    with np.errstate(all="ignore"):  # what float32 does not hold becomes inf
+        try:
+            array = np.array(plain, kind.numpy, order="C")
+        except ValueError as error:
+            if "inhomogeneous" in str(error):
+                raise ValueError(f"tensor: nested sequences must have equal lengths ({error})") from None
+            raise ValueError(f"tensor: {error}") from None
+        except OverflowError as error:
+            raise OverflowError(f"tensor: {error}") from None
+        if kind.category == dtypes.INTEGER and dtypes.FLOATING in {it.category for it in found} and dtype is not None:
+            _check_range(np.asarray(plain), kind)
+    return _track(from_array(array, target), requires_grad)
 
 
-def _without_tensors(data: Any) -> Any:
-    """Nested sequences with the tensors among them read."""
+_NUMBERS = frozenset((bool, int, float, complex))
+
+
+def _plain(data: Any, found: set[DType]) -> Any:
+    """`data` as what numpy understands; `found` gets the dtypes of what it is made of.
+
+    Raises:
+        TypeError: if something else than numbers is in it.
+    """
+    if isinstance(data, (list, tuple, range)):
+        kinds = set(map(type, data))
+        if kinds <= _NUMBERS:
+            found |= {dtypes.of_scalar(kind) for kind in kinds}
+            return data
+        return [_plain(item, found) for item in data]
     if isinstance(data, _tensor.Tensor):
-        return data.numpy()
-    if isinstance(data, (list, tuple)):
-        return [_without_tensors(item) for item in data]
-    return data
+        found.add(data.dtype)
+        return data.detach().numpy()
+    if isinstance(data, (np.ndarray, np.generic)):
+        found.add(dtypes.from_numpy(data.dtype))
+        return data
+    if isinstance(data, (bool, int, float, complex)):
+        found.add(dtypes.of_scalar(type(data)))
+        return data
+    if hasattr(data, "__array__"):
+        return _plain(np.asarray(data), found)
+    raise TypeError(f"tensor: expected numbers, sequences of numbers, arrays or tensors, got {type(data).__name__}")
+
+
+def _check_range(array: Array, dtype: DType) -> None:
+    limits = dtypes.iinfo(dtype)
+    if array.size and not (array.min() >= limits.min and array.max() <= limits.max):
+        raise ValueError(
+            f"tensor: {array.min()} to {array.max()} do not fit into {dtype.name}, which holds {limits.min} to "
+            f"{limits.max}"
+        )
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
-    """`data` as a tensor, without a copy where it is one already or a numpy array that fits."""
+    """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes."""
     if isinstance(data, _tensor.Tensor):
         return data.to(device=device, dtype=dtype)
-    if isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype):
+    if isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype) and _layout(data) is not None:
+        chosen_device(device)
         return from_numpy(data)
     return tensor(data, dtype=dtype, device=device)
+
+
+def _layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
+    """How `array` lies in a C-contiguous one, as (that one, strides, offset) in elements; None if it does not."""
+    itemsize = array.dtype.itemsize
+    if not (array.flags.writeable and array.dtype.isnative) or any([it < 0 or it % itemsize for it in array.strides]):
+        return None
+    block = array
+    while isinstance(block.base, np.ndarray):
+        block = block.base
+    if not block.flags.c_contiguous:
+        block = block.T
+    if not block.flags.c_contiguous:
+        return None
+    start = array.__array_interface__["data"][0] - block.__array_interface__["data"][0]
+    if start % itemsize or block.nbytes % itemsize:
+        return None
+    return block, tuple([it // itemsize for it in array.strides]), start // itemsize
 
 
 def from_numpy(ndarray: Array) -> Tensor:
@@ -137,7 +191,8 @@ def from_numpy(ndarray: Array) -> Tensor:
 
     Raises:
         TypeError: if it is no array, or no dtype fits.
-        ValueError: if the array is read-only.
+        ValueError: if the array is read-only, byte-swapped, has a negative stride, or is a part of memory that is not
+            contiguous as a whole.
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"from_numpy: expected a numpy array, got {type(ndarray).__name__}")
@@ -146,25 +201,14 @@ def from_numpy(ndarray: Array) -> Tensor:
         raise ValueError("from_numpy: the array is read-only and in-place ops would change it; pass a copy")
     if ndarray.flags.c_contiguous and ndarray.dtype.isnative:
         return from_array(ndarray, Device("cpu"))
-    root = ndarray
-    while isinstance(root.base, np.ndarray):
-        root = root.base
-    if not (root.flags.c_contiguous and ndarray.dtype.isnative) or any(
-        stride % kind.itemsize for stride in ndarray.strides
-    ):
+    layout = _layout(ndarray)
+    if layout is None:
         raise ValueError(
-            "from_numpy: the array's memory is not one C-contiguous native block of its elements; "
-            "pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
+            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of memory that is not "
+            "contiguous as a whole; pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
         )
-    start = ndarray.__array_interface__["data"][0] - root.__array_interface__["data"][0]
-    if start % kind.itemsize:
-        raise ValueError("from_numpy: the array is not aligned to its elements; pass a copy")
-    blob = Blob(
-        Storage(Dependence(), root),
-        meta(ndarray.shape, kind, Device("cpu")),
-        tuple([stride // kind.itemsize for stride in ndarray.strides]),
-        start // kind.itemsize,
-    )
+    block, strides, offset = layout
+    blob = Blob(Storage(Dependence(), block), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
     return _interpreter.new_tensor(blob, None)
 
 
@@ -172,30 +216,43 @@ def from_numpy(ndarray: Array) -> Tensor:
 
 
 def zeros(
-    *size: Any, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Tensor:
     """A tensor of zeros."""
-    return _track(full_of(_meta("zeros", size, dtype, device), 0), requires_grad)
+    return _track(full_of(_meta("zeros", size, dtype, device, named), 0), requires_grad)
 
 
 def ones(
-    *size: Any, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Tensor:
     """A tensor of ones."""
-    return _track(full_of(_meta("ones", size, dtype, device), 1), requires_grad)
+    return _track(full_of(_meta("ones", size, dtype, device, named), 1), requires_grad)
 
 
 def full(
     size: tuple[int, ...] | list[int],
-    fill_value: bool | int | float | complex,
+    fill_value: bool | int | float | complex | Tensor,
     *,
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of `fill_value`; its dtype follows the value."""
-    kind = dtype if dtype is not None else dtypes.of_scalar(type(fill_value))
-    return _track(full_of(_meta("full", (size,), kind, device), fill_value), requires_grad)
+    """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
+
+    Raises:
+        ValueError: if the dtype does not hold the value.
+    """
+    value = number("full", fill_value.item() if isinstance(fill_value, _tensor.Tensor) else fill_value)
+    kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
+    return _track(full_of(_meta("full", (size,), kind, device), value), requires_grad)
 
 
 def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -213,10 +270,14 @@ _EMPTY = OpExpr("empty", _infer_empty)
 
 
 def empty(
-    *size: Any, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    *size: Any,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    **named: Any,
 ) -> Tensor:
     """A tensor whose elements are whatever was in memory."""
-    return _track(_interpreter.dispatch(_EMPTY, (), (_meta("empty", size, dtype, device),)), requires_grad)
+    return _track(_interpreter.dispatch(_EMPTY, (), (_meta("empty", size, dtype, device, named),)), requires_grad)
 
 
 def _like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
@@ -264,11 +325,12 @@ def empty_like(
 
 
 def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    output, start, step = cast("tuple[TensorMeta, float, float]", attributes)
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
     xp = array_module(output.device)
     to = output.dtype.numpy
 
-    def kernel(out: Array | None) -> Array:
+    def kernel(start: float, step: float, out: Array | None) -> Array:
         count = xp.arange(output.numel)
         return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
 
@@ -289,21 +351,52 @@ def arange(
 ) -> Tensor:
     """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
 
-    int64 if all arguments are integers, else the default dtype.
+    There are ceil((end - start) / step) numbers, each computed on its own in double precision, so that errors do not
+    add up.  int64 if all arguments are integers, else the default dtype.
 
     Raises:
-        ValueError: if `step` is 0 or leads away from `end`.
+        ValueError: if `step` is 0 or leads away from `end`, or a limit is not finite.
+        TypeError: for bool as dtype.
     """
     if end is None:
         start, end = 0, start
+    start, end, step = [
+        number("arange", it.item() if isinstance(it, _tensor.Tensor) else it) for it in (start, end, step)
+    ]
+    integers = all([isinstance(it, int) for it in (start, end, step)])
+    if dtype is dtypes.bool_:
+        raise TypeError("arange: there is no range of bools")
+    if dtype is not None and dtype.category == dtypes.INTEGER and not integers:
+        start, end, step = int(start), int(end), int(step)
+        integers = True
     if step == 0:
         raise ValueError("arange: step must not be 0")
+    if not (math.isfinite(start) and math.isfinite(end) and math.isfinite(step)):
+        raise ValueError(f"arange: the limits must be finite, got {start}, {end} and {step}")
     if (end - start) * step < 0:
         raise ValueError(f"arange: a step of {step} does not lead from {start} to {end}")
-    if dtype is None and all(isinstance(it, int) for it in (start, end, step)):
-        dtype = dtypes.int64
-    output = _meta("arange", (ceil((end - start) / step),), dtype, device)
-    return _track(_interpreter.dispatch(_RANGE, (), (output, start, step)), requires_grad)
+    length = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
+    output = _meta("arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device)
+    return _track(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
+
+
+def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    xp = array_module(output.device)
+    steps = output.numel
+
+    def kernel(start: float, end: float, out: Array | None) -> Array:
+        step = (end - start) / (steps - 1) if steps > 1 else 0.0
+        count = xp.arange(steps)
+        # From both ends, so that both are met exactly.
+        values = xp.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
+        return values.astype(output.dtype.numpy)
+
+    return Inferred(output, kernel, output.numel * CHEAP * 8)
+
+
+_LINSPACE = OpExpr("linspace", _infer_linspace)
 
 
 def linspace(
@@ -315,12 +408,16 @@ def linspace(
     device: Device | str | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """`steps` values from `start` to `end`, both included, at equal distances."""
+    """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
+
+    Raises:
+        ValueError: if `steps` is negative.
+    """
     if steps < 0:
         raise ValueError(f"linspace: steps cannot be negative, got {steps}")
-    step = (end - start) / (steps - 1) if steps > 1 else 0.0
     output = _meta("linspace", (steps,), dtype, device)
-    return _track(_interpreter.dispatch(_RANGE, (), (output, float(start), float(step))), requires_grad)
+    limits = number("linspace", start), number("linspace", end)
+    return _track(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
 
 
 def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -10,13 +10,13 @@ import cmath
 import math
 from collections.abc import Callable
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow import tensor as _tensor
+import vmflow.tensor as _tensor
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -1058,6 +1058,14 @@ def _where_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
         where(condition, gradient, 0.0) if first else None,
         where(condition, 0.0, gradient) if second else None,
     )
+
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
 
 
 def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor | Scalar | None = None) -> Any:

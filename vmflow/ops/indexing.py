@@ -13,9 +13,10 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensor as _tensor
+from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import CHEAP, copy_
+from .elementwise import CHEAP, copy_, full_of, masked_fill_
 from .table import (
     Attributes,
     Inferred,
@@ -104,13 +105,11 @@ def _basic(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
         raise IndexError(f"too many indices: the tensor has {input.ndim} dimensions and {given} were indexed")
     if sum([item is Ellipsis for item in index]) > 1:
         raise IndexError("an index can contain '...' only once")
-    if not any([item is Ellipsis for item in index]):
-        index = (*index, Ellipsis)
     tensors: list[tuple[int, Tensor]] = []
     dim = 0
-    for item in index:
+    for position, item in enumerate(index):
         if item is Ellipsis:
-            dim += input.ndim - dim - _left(index, item)
+            dim = input.ndim - sum([_consumes(later) for later in index[position + 1 :]])
         elif item is None:
             input = unsqueeze(input, dim)
             dim += 1
@@ -120,20 +119,17 @@ def _basic(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
         elif isinstance(item, _tensor.Tensor):
             if item.dtype is dtypes.bool_:
                 _check_mask(input, dim, item)
+                if item.ndim == 0:
+                    input = unsqueeze(input, dim)  # of which it chooses the one element or none
             tensors.append((dim, item))
-            dim += _consumes(item)
+            dim += max(_consumes(item), 1)
         else:
-            input = select(input, dim, int(item.__index__()))
+            input = select(input, dim, item)
     return input, tensors
 
 
-def _left(index: tuple[Any, ...], marker: Any) -> int:
-    """How many dimensions the items behind the ellipsis consume."""
-    position = next(it for it, item in enumerate(index) if item is marker)
-    return sum([_consumes(item) for item in index[position + 1 :]])
-
-
 def _consumes(item: Any) -> int:
+    """How many of the tensor's dimensions an item of the index is for."""
     if item is None or item is Ellipsis:
         return 0
     if isinstance(item, _tensor.Tensor) and item.dtype is dtypes.bool_:
@@ -206,52 +202,71 @@ def _flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
 
 
 def getitem(input: Tensor, index: Any) -> Tensor:
-    """``input[index]``, numpy's rules (steps must be positive)."""
-    input, tensors = _basic(input, _normal_index(index))
-    if not tensors:
-        return input
-    tensors = _flat_masks(_expand_scalar_masks(input, tensors))
-    if any([item.ndim == 0 and item.dtype is dtypes.bool_ for _, item in tensors]):
-        raise IndexError("a bool cannot be mixed with other index tensors")
-    return _interpreter.dispatch(_INDEX, (input, *[item for _, item in tensors]), (tuple([dim for dim, _ in tensors]),))
+    """``input[index]``.
+
+    Integers, slices with positive steps, None and ``...`` give a view.  Integer tensors, masks, lists and arrays give a
+    copy, by numpy's rules: they broadcast with each other, and where they are not adjacent their dimensions come first.
+    An integer is applied before them and so does not count as one of them, as in PyTorch; a mask is waited for, since
+    the shape of the result depends on its values.
+
+    Raises:
+        IndexError: if there are too many indices, or an integer or a mask does not fit; if the elements of an index
+            tensor are out of range, when the result is looked at.
+        ValueError: for a slice with a step that is not positive.
+    """
+    part, tensors = _basic(input, _normal_index(index))
+    if tensors:
+        tensors = _flat_masks(tensors)
+        dims = tuple([dim for dim, _ in tensors])
+        return _interpreter.dispatch(_INDEX, (part, *[item for _, item in tensors]), (dims, True))
+    return part.view(part.shape) if part is input else part
 
 
-def _expand_scalar_masks(input: Tensor, tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-    for _, item in tensors:
-        if item.ndim == 0 and item.dtype is dtypes.bool_:
-            raise IndexError("indexing with a single bool is not supported; use unsqueeze(0) and a slice")
-    return tensors
-
-
-def _index_tuple(rank: int, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Any, ...]:
-    place: list[Any] = [slice(None)] * rank
+def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Array, tuple[Any, ...]]:
+    """`array` with the 0-d indices applied, as integers are: before the others; and the index made of the others."""
+    before: list[Any] = [slice(None)] * array.ndim
+    behind: list[Any] = [slice(None)] * array.ndim
     for dim, index in zip(dims, indices, strict=True):
-        place[dim] = index
-    return tuple(place)
+        if index.ndim:
+            behind[dim] = index
+        else:
+            before[dim], behind[dim] = int(index), None
+    # With the ellipsis it is a view even if nothing is left of the shape.
+    return array[(*before, Ellipsis)], tuple([it for it in behind if it is not None])
 
 
 def _indexed_shape(
-    shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[tuple[int, ...], ...]
+    name: str, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]
 ) -> tuple[int, ...]:
     """numpy's rule: adjacent index dimensions are replaced in place, separated ones go to the front."""
-    joint = broadcast_shapes("index", *indices)
-    rest = [size for axis, size in enumerate(shape) if axis not in dims]
-    adjacent = all(later == earlier + 1 for earlier, later in zip(dims, dims[1:], strict=False))
-    at = dims[0] if adjacent else 0
+    for index in indices:
+        if index.dtype.category != dtypes.INTEGER:
+            raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
+    joint = broadcast_shapes(name, *[it.shape for it in indices])
+    removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
+    left = [axis for axis in range(len(shape)) if axis not in removed]
+    replaced = [place for place, axis in enumerate(left) if axis in dims]
+    rest = [shape[axis] for axis in left if axis not in dims]
+    adjacent = bool(replaced) and replaced == list(range(replaced[0], replaced[0] + len(replaced)))
+    at = replaced[0] if adjacent else 0
     return (*rest[:at], *joint, *rest[at:])
 
 
 def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (dims,) = cast("tuple[tuple[int, ...]]", attributes)
+    dims, from_the_end = cast("tuple[tuple[int, ...], bool]", attributes)
     source, *indices = metas
     device = common_device("index", metas)
-    shape = _indexed_shape(tuple(source.shape), dims, tuple([tuple(it.shape) for it in indices]))
+    shape = _indexed_shape("index", source.shape, dims, tuple(indices))
     output = meta(shape, source.dtype, device)
-    rank = len(source.shape)
     xp = array_module(device)
+    copies = any([it.shape for it in indices])
 
     def kernel(array: Array, *rest: Any) -> Array:
-        return xp.ascontiguousarray(array[_index_tuple(rank, dims, rest[:-1])]).reshape(shape)
+        if not from_the_end:
+            for dim, places in zip(dims, rest, strict=False):
+                _check_places("index_select", places, array.shape, dim)
+        seen, place = _placed(array, dims, rest[:-1])
+        return xp.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
 
     return Inferred(output, kernel, output.numel * CHEAP * 10)
 
@@ -272,15 +287,23 @@ def _index_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
 def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
     xp = array_module(output.device)
-    rank = len(output.shape)
 
     def kernel(part: Array, *rest: Any) -> Array:
         whole = xp.zeros(output.shape, output.dtype.numpy)
-        # Indices may repeat: each occurrence counts.
-        xp.add.at(whole, _index_tuple(rank, dims, rest[:-1]), part)
+        _add_at(xp, *_placed(whole, dims, rest[:-1]), part)
         return whole
 
     return Inferred(output, kernel, output.numel * CHEAP + metas[0].numel * 20)
+
+
+def _add_at(xp: Any, array: Array, place: tuple[Any, ...], part: Array) -> None:
+    """``array[place] += part``, where each repetition of an index counts."""
+    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
+        wide = array.astype(xp.float32)  # half precision would soon stop growing
+        xp.add.at(wide, place, part.astype(xp.float32))
+        array[...] = wide.astype(array.dtype)
+    else:
+        xp.add.at(array, place, part)
 
 
 _INDEX_ADD_TO_ZEROS = OpExpr("index_add_to_zeros", _infer_index_add_to_zeros)
@@ -289,38 +312,71 @@ _INDEX_ADD_TO_ZEROS = OpExpr("index_add_to_zeros", _infer_index_add_to_zeros)
 @_INDEX_ADD_TO_ZEROS.gradient(inputs=tuple(range(1, 33)))
 def _index_add_to_zeros_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     indices = tuple([node.input(position) for position in range(1, len(node.metas))])
-    return (_interpreter.dispatch(_INDEX, (gradient, *indices), (node.attributes[1],)),) + (None,) * len(indices)
+    return (_interpreter.dispatch(_INDEX, (gradient, *indices), (node.attributes[1], True)),) + (None,) * len(indices)
 
 
 # x[index] = value
 
+# The part of a contiguous tensor that is written or read: shape, strides and offset, in elements; None is the whole.
+Part = tuple[tuple[int, ...], tuple[int, ...], int] | None
+
+
+def _part_of(tensor: Tensor) -> Part:
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+
+
+def _seen(xp: Any, whole: Array, part: Part) -> Array:
+    """The part of a C-contiguous array, sharing its memory."""
+    if part is None:
+        return whole
+    shape, strides, offset = part
+    flat = whole.reshape(-1)
+    if 0 in shape:
+        return flat[:0].reshape(shape)
+    return xp.lib.stride_tricks.as_strided(flat[offset:], shape, [it * whole.itemsize for it in strides])
+
+
+def _destination(xp: Any, array: Array, out: Array | None) -> Array:
+    """Where to change a few elements of `array`: in its own memory if that is the destination, else in a copy."""
+    if out is None:
+        return array.copy(order="C")
+    if not xp.may_share_memory(out, array):
+        out[...] = array
+    return out
+
+
+def _leading_ones_dropped(value: Array, rank: int) -> Array:
+    return value.reshape(value.shape[value.ndim - rank :]) if value.ndim > rank else value
+
+
+def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
+    """Raise unless `value`, perhaps without leading dimensions of size 1, broadcasts to `shape`."""
+    extra = max(len(value.shape) - len(shape), 0)
+    if value.shape[:extra] != (1,) * extra or broadcast_shapes(name, shape, value.shape[extra:]) != shape:
+        raise ValueError(f"{name}: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}")
+
 
 def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dims, accumulate = cast("tuple[tuple[int, ...], bool]", attributes)
+    dims, accumulate, part = cast("tuple[tuple[int, ...], bool, Part]", attributes)
     target, value, *indices = metas
     common_device("index_put", metas)
-    shape = _indexed_shape(tuple(target.shape), dims, tuple([tuple(it.shape) for it in indices]))
-    fits = len(value.shape) <= len(shape) or all(size == 1 for size in value.shape[: len(value.shape) - len(shape)])
-    if not fits or broadcast_shapes("index_put", shape, tuple(value.shape[-len(shape) :] if shape else ())) != shape:
-        raise ValueError(
-            f"index_put: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}"
-        )
+    whole = target.shape if part is None else part[0]
+    shape = _indexed_shape("index_put", whole, dims, tuple(indices))
+    _check_value("index_put", value, shape)
     xp = array_module(target.device)
-    rank = len(target.shape)
+    to = target.dtype.numpy
+    loses_imaginary = value.dtype.is_complex and not target.dtype.is_complex
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
-        if out is None:
-            out = array.copy(order="C")
-        elif out is not array:
-            out[...] = array
-        place = _index_tuple(rank, dims, tuple(places))
-        if new.ndim > len(shape):
-            new = new.reshape(new.shape[new.ndim - len(shape) :])
+        # A copy of the value, since it may be a part of what is changed.
+        new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
+        out = _destination(xp, array, out)
+        seen, place = _placed(_seen(xp, out, part), dims, tuple(places))
         if accumulate:
-            xp.add.at(out, place, new.astype(out.dtype, copy=False))
+            _add_at(xp, seen, place, new)
         else:
-            out[place] = new.astype(out.dtype, copy=False)
+            seen[place] = new
         return out
 
     return Inferred(target, kernel, target.numel * CHEAP + value.numel * 20)
@@ -331,124 +387,100 @@ _INDEX_PUT = OpExpr("index_put", _infer_index_put)
 
 @_INDEX_PUT.gradient(inputs=tuple(range(2, 34)))
 def _index_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
-    dims, accumulate = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    dims, accumulate, part = cast("tuple[tuple[int, ...], bool, Part]", node.attributes)
     indices = tuple([node.input(position) for position in range(2, len(node.metas))])
-    old = None
+    old = new = None
     if node.needs[0]:
-        old = gradient if accumulate else _put(gradient, indices, dims, gradient.new_zeros(()), False)
-    new = _interpreter.dispatch(_INDEX, (gradient, *indices), (dims,)) if node.needs[1] else None
+        old = gradient if accumulate else _put(gradient, indices, gradient.new_zeros(()), (dims, False, part))
+    if node.needs[1]:
+        seen = gradient if part is None else _interpreter.dispatch(_STRIDED_GET, (gradient,), (part,))
+        new = _interpreter.dispatch(_INDEX, (seen, *indices), (dims, True))
     return (old, new) + (None,) * len(indices)
 
 
-def _put(input: Tensor, indices: tuple[Tensor, ...], dims: tuple[int, ...], value: Tensor, accumulate: bool) -> Tensor:
-    return _interpreter.dispatch(_INDEX_PUT, (input, value, *indices), (dims, accumulate))
+def _put(input: Tensor, indices: tuple[Tensor, ...], value: Tensor, attributes: Attributes) -> Tensor:
+    return _interpreter.dispatch(_INDEX_PUT, (input, value, *indices), attributes)
 
 
 def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy of `input` with ``copy[indices] = values``, or ``+= values`` where every repetition counts."""
-    return index_put_(input.clone(), indices, values, accumulate)
+    """A copy of `input` with ``copy[indices] = values``, or ``+= values`` where every repetition counts.
+
+    Args:
+        input: of any shape.
+        indices: an integer tensor or a mask for each dimension from the first on; None takes all of a dimension.
+        values: broadcast to what is indexed.
+        accumulate: whether to add.
+    """
+    tensors, attributes = _put_indices("index_put", input, indices, accumulate)
+    return _put(input, tensors, values, attributes)
 
 
 def index_put_(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place `index_put`."""
-    given = [(dim, item) for dim, item in enumerate(_normal_index(tuple([_as_slice(it) for it in indices])))]
-    tensors: list[tuple[int, Tensor]] = []
-    dim = 0
-    for _, item in given:
-        if isinstance(item, _tensor.Tensor):
-            if item.dtype is dtypes.bool_:
-                _check_mask(input, dim, item)
-            tensors.append((dim, item))
-        dim += _consumes(item)
+    tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
+    return _interpreter.dispatch_into(_INDEX_PUT, input, (input, values, *tensors), attributes)
+
+
+def _put_indices(
+    name: str, input: Tensor, indices: tuple[Tensor | None, ...], accumulate: bool
+) -> tuple[tuple[Tensor, ...], Attributes]:
+    if not isinstance(indices, (tuple, list)):
+        raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
+    items = _normal_index(tuple([slice(None) if it is None else it for it in indices]))
+    _, tensors = _basic(input.detach(), items)
     if not tensors:
-        raise ValueError("index_put: expected at least one index tensor")
-    return _put_into(input, _flat_masks(tensors), values, accumulate)
-
-
-def _as_slice(item: Any) -> Any:
-    return slice(None) if item is None else item
-
-
-def _put_into(input: Tensor, tensors: list[tuple[int, Tensor]], value: Tensor, accumulate: bool) -> Tensor:
-    return _interpreter.dispatch_into(
-        _INDEX_PUT,
-        input,
-        (input, value, *[item for _, item in tensors]),
-        (tuple([dim for dim, _ in tensors]), accumulate),
-    )
+        raise ValueError(f"{name}: expected at least one index tensor")
+    tensors = _flat_masks(tensors)
+    return tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:
-    """``input[index] = value``; the value, a number or a tensor, broadcasts to what is indexed."""
-    normal = _normal_index(index)
+    """``input[index] = value``; the value, a number or a tensor, is cast and broadcasts to what is indexed.
+
+    Raises:
+        IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
+        RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient, and a view.
+    """
     if not isinstance(value, _tensor.Tensor):
         from .creation import tensor
 
         value = tensor(value, dtype=input.dtype, device=input.device)
-    if input._blob.strides is None and not any([isinstance(it, _tensor.Tensor) for it in normal]):
-        part, _ = _basic(input.detach(), normal)
-        if part._blob.strides is None:
-            copy_(input, _fitting(value, tuple(part.shape)))
-            return
-        if _records(input, value):
-            _interpreter.dispatch_into(
-                _STRIDED_PUT, input, (input, _fitting(value, tuple(part.shape))), _strided_attributes(part)
-            )
-            return
-        copy_(part, _fitting(value, tuple(part.shape)))
-        return
-    part, tensors = _basic(input if _records(input, value) else input.detach(), normal)
+    part, tensors = _basic(input.detach(), _normal_index(index))
+    whole = part._blob is input._blob
+    target = input if whole else part
+    # A part is written through a view, except that autograd must see it as a change of the whole.
+    through_whole = not whole and MODE.get().grad and (input.requires_grad or value.requires_grad)
     if not tensors:
-        copy_(part, _fitting(value, tuple(part.shape)))
-        return
-    tensors = _flat_masks(_expand_scalar_masks(part, tensors))
-    if part._blob.strides is not None and _records(input, value):
-        raise RuntimeError(
-            "assigning through a mixture of slices and index tensors is not recorded by autograd; use where(), "
-            "index_put() on a contiguous tensor, or vmflow.no_grad()"
-        )
-    _put_into(part if not _records(input, value) else input, tensors, value, False)
-
-
-def _records(input: Tensor, value: Tensor) -> bool:
-    from vmflow.autograd.grad_mode import is_grad_enabled
-
-    return is_grad_enabled() and (input.requires_grad or value.requires_grad)
-
-
-def _fitting(value: Tensor, shape: tuple[int, ...]) -> Tensor:
-    """`value` without leading dimensions of size 1 that `shape` does not have."""
-    extra = value.ndim - len(shape)
-    if extra > 0 and all(size == 1 for size in value.shape[:extra]):
-        return value.reshape(tuple(value.shape[extra:]))
-    return value
-
-
-def _strided_attributes(part: Tensor) -> Attributes:
-    return tuple(part.shape), tuple(part.stride()), part.storage_offset()
-
-
-def _strided_part(xp: Any, whole: Array, attributes: Attributes) -> Array:
-    """The part of a C-contiguous array given by (shape, strides, offset) in elements."""
-    shape, strides, offset = cast("tuple[tuple[int, ...], tuple[int, ...], int]", attributes)
-    flat = whole.reshape(-1)[offset:] if offset < whole.size else whole.reshape(-1)[:0]
-    return xp.lib.stride_tricks.as_strided(flat, shape, [it * whole.itemsize for it in strides])
+        _check_value("setitem", value._blob.meta, tuple(part.shape))
+        value = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
+        if through_whole:
+            _interpreter.dispatch_into(_STRIDED_PUT, input, (input, value), (_part_of(part),))
+        else:
+            copy_(target, value)
+    elif len(tensors) == 1 and tensors[0][1].dtype is dtypes.bool_ and value.ndim == 0 and not through_whole:
+        # The common x[mask] = number need not wait for the mask.
+        ((dim, mask),) = tensors
+        masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
+    else:
+        tensors = _flat_masks(tensors)
+        dims = tuple([dim for dim, _ in tensors])
+        if through_whole:
+            target, attributes = input, (dims, False, _part_of(part))
+        else:
+            attributes = (dims, False, None)
+        _interpreter.dispatch_into(_INDEX_PUT, target, (target, value, *[item for _, item in tensors]), attributes)
 
 
 def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    target, value = metas
+    (part,) = cast("tuple[Part]", attributes)
+    target, _ = metas
     common_device("setitem", metas)
-    (shape, _, _) = cast("tuple[tuple[int, ...], Any, Any]", attributes)
-    if broadcast_shapes("setitem", shape, value.shape) != shape:
-        raise ValueError(f"setitem: a value of shape {list(value.shape)} does not fit the indexed shape {list(shape)}")
     xp = array_module(target.device)
+    loses_imaginary = metas[1].dtype.is_complex and not target.dtype.is_complex
 
     def kernel(array: Array, new: Array, out: Array | None) -> Array:
-        if out is None:
-            out = array.copy(order="C")
-        elif out is not array:
-            out[...] = array
-        xp.copyto(_strided_part(xp, out, attributes), new, casting="unsafe")
+        out = _destination(xp, array, out)
+        xp.copyto(_seen(xp, out, part), new.real if loses_imaginary else new, casting="unsafe")
         return out
 
     return Inferred(target, kernel, target.numel * CHEAP)
@@ -466,14 +498,15 @@ def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None
 
 
 def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (part,) = cast("tuple[Part]", attributes)
+    assert part is not None
     (source,) = metas
-    (shape, _, _) = cast("tuple[tuple[int, ...], Any, Any]", attributes)
     xp = array_module(source.device)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return _strided_part(xp, xp.ascontiguousarray(array), attributes).copy(order="C")
+        return _seen(xp, xp.ascontiguousarray(array), part).copy(order="C")
 
-    return Inferred(meta(shape, source.dtype, source.device), kernel, source.numel * CHEAP)
+    return Inferred(meta(part[0], source.dtype, source.device), kernel, source.numel * CHEAP)
 
 
 _STRIDED_GET = OpExpr("strided_get", _infer_strided_get)
@@ -501,6 +534,14 @@ def _check_gather(name: str, shape: tuple[int, ...], dim: int, index: TensorMeta
         )
 
 
+def _check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
+    """Raise unless all indices are from 0 up to the dimension's size; numpy alone would let negative ones through."""
+    size = shape[dim] if shape else 1
+    if places.size and not (places.min() >= 0 and places.max() < size):
+        wrong = places[(places < 0) | (places >= size)].flat[0]
+        raise IndexError(f"{name}: index {wrong} is out of range for dimension {dim} of size {size}")
+
+
 def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
     """`index` for one dimension, and its own coordinates for the others."""
     place = list(np.ogrid[tuple([slice(size) for size in index.shape])]) if index.ndim else []
@@ -512,17 +553,14 @@ def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     (dim,) = cast("tuple[int]", attributes)
     source, index = metas
     device = common_device("gather", metas)
-    _check_gather("gather", tuple(source.shape), dim, index)
-    output = meta(tuple(index.shape), source.dtype, device)
+    _check_gather("gather", source.shape, dim, index)
+    output = meta(index.shape, source.dtype, device)
     xp = array_module(device)
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        _check_places("gather", places, array.shape, dim)
         if places.ndim == 0:
-            return array.reshape(1)[places].copy()
-        if places.size and places.min() < 0:
-            raise IndexError(
-                f"gather: index {places.min()} is out of range for dimension {dim} of size {array.shape[dim]}"
-            )
+            return array.copy()
         return xp.ascontiguousarray(array[_along_axis(places, dim)])
 
     return Inferred(output, kernel, output.numel * CHEAP * 10)
@@ -537,22 +575,35 @@ def _gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
     return scatter_add(zeros, cast(int, node.attributes[0]), node.input(1), gradient), None
 
 
-def gather(input: Tensor, dim: int, index: Tensor) -> Tensor:
+def gather(input: Tensor, dim: int, index: Tensor, *, sparse_grad: bool = False) -> Tensor:
     """For each place of `index`, the element of `input` there, but at that index along `dim`.
 
     out[i][j] = input[index[i][j]][j] for dim 0 of two.  The result has the shape of `index`.
+
+    Args:
+        input: of any shape.
+        dim: the dimension along which to look up.
+        index: integers, of as many dimensions, and no larger than `input` in the others.
+        sparse_grad: accepted for PyTorch's sake; gradients here are always dense.
+
+    Raises:
+        TypeError, ValueError: if the index does not fit.
+        IndexError: if one of its elements is out of range, when the result is looked at.
     """
     return _interpreter.dispatch(_GATHER, (input, index), (normalize_dim("gather", dim, input.ndim),))
 
 
+_REDUCTIONS = (None, "add", "multiply")
+
+
 def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dim, add = cast("tuple[int, bool]", attributes)
-    name = "scatter_add" if add else "scatter"
+    dim, how = cast("tuple[int, str | None]", attributes)
+    name = "scatter" if how is None else f"scatter with reduce={how!r}"
     target, index, source = metas
     common_device(name, metas)
     if source.dtype is not target.dtype:
         raise TypeError(f"{name}: expected one dtype, got {target.dtype.name} and {source.dtype.name}")
-    _check_gather(name, tuple(target.shape), dim, index)
+    _check_gather(name, target.shape, dim, index)
     if len(source.shape) != len(index.shape) or any(
         size > limit for size, limit in zip(index.shape, source.shape, strict=False)
     ):
@@ -562,25 +613,18 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     xp = array_module(target.device)
 
     def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
-        if places.size and places.min() < 0:
-            raise IndexError(
-                f"{name}: index {places.min()} is out of range for dimension {dim} of size {array.shape[dim]}"
-            )
+        _check_places(name, places, array.shape, dim)
         result = array.copy(order="C")
         if places.ndim == 0:
-            place: Any = (places,)
-            flat = result.reshape(1)
-            if add:
-                xp.add.at(flat, place, values)
-            else:
-                flat[place] = values
-            return result
-        place = _along_axis(places, dim)
-        part = values[tuple([slice(size) for size in places.shape])]
-        if add:
-            xp.add.at(result, place, part)
+            seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
         else:
-            result[place] = part
+            seen, place, part = result, _along_axis(places, dim), values[tuple([slice(size) for size in places.shape])]
+        if how is None:
+            seen[place] = part
+        elif how == "multiply":
+            xp.multiply.at(seen, place, part)
+        else:
+            _add_at(xp, seen, place, part)
         return result
 
     return Inferred(target, kernel, target.numel * CHEAP + index.numel * 20)
@@ -591,52 +635,147 @@ _SCATTER = OpExpr("scatter", _infer_scatter)
 
 @_SCATTER.gradient(inputs=(1,))
 def _scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, None, Tensor | None]:
-    dim, add = cast("tuple[int, bool]", node.attributes)
+    dim, how = cast("tuple[int, str | None]", node.attributes)
+    if how == "multiply":
+        raise RuntimeError("scatter: reduce='multiply' has no gradient, as in PyTorch")
     index = node.input(1)
     target = None
     if node.needs[0]:
-        target = gradient if add else scatter(gradient, dim, index, gradient.new_zeros(tuple(index.shape)))
+        target = gradient if how == "add" else scatter(gradient, dim, index, gradient.new_zeros(tuple(index.shape)))
     source = None
     if node.needs[2]:
         source = gather(gradient, dim, index)
-        shape = tuple(node.meta(2).shape)
-        for axis, size in enumerate(shape):
-            if source.shape[axis] != size:
-                whole = meta(
-                    tuple(source.shape[:axis]) + (size,) + tuple(source.shape[axis + 1 :]), source.dtype, source.device
-                )
-                source = scatter_slice(source, whole, (axis, 0, source.shape[axis], 1))
+        for axis, size in enumerate(node.meta(2).shape):
+            have = source.shape[axis]
+            if have != size:
+                shape = (*source.shape[:axis], size, *source.shape[axis + 1 :])
+                source = scatter_slice(source, meta(shape, source.dtype, source.device), (axis, 0, have, 1))
     return target, None, source
 
 
-def scatter(input: Tensor, dim: int, index: Tensor, src: Tensor | float) -> Tensor:
-    """A copy of `input` with the elements of `src` (or one number) put at `index` along `dim`; `gather` backwards."""
-    if not isinstance(src, _tensor.Tensor):
-        from .creation import full
+def scatter(
+    input: Tensor,
+    dim: int,
+    index: Tensor,
+    src: Tensor | float | None = None,
+    *,
+    value: float | None = None,
+    reduce: str | None = None,
+) -> Tensor:
+    """A copy of `input` with the elements of `src` put at `index` along `dim`; `gather` backwards.
 
-        src = full(tuple(index.shape), src, dtype=input.dtype, device=input.device)
-    return _interpreter.dispatch(_SCATTER, (input, index, src), (normalize_dim("scatter", dim, input.ndim), False))
+    out[index[i][j]][j] = src[i][j] for dim 0 of two.  Of several elements for one place any may win.
+
+    Args:
+        input: of any shape.
+        dim: the dimension along which to place.
+        index: integers, of as many dimensions, and no larger than `input` in the others.
+        src: of the same dtype and at least as large as `index`, or one number for all.
+        value: the number, by its PyTorch name.
+        reduce: None, "add" or "multiply": what to do with the element that is there.
+
+    Raises:
+        TypeError, ValueError: if index or source do not fit.
+        IndexError: if an element of the index is out of range, when the result is looked at.
+    """
+    if (src is None) == (value is None):
+        raise TypeError("scatter: give either src or value")
+    if reduce not in _REDUCTIONS:
+        raise ValueError(f"scatter: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
+    given = value if src is None else src
+    if not isinstance(given, _tensor.Tensor):
+        output = meta(index.shape, input.dtype, input.device)
+        given = full_of(output, cast("float", given))
+    axis = normalize_dim("scatter", dim, input.ndim)
+    return _interpreter.dispatch(_SCATTER, (input, index, given), (axis, reduce))
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """As `scatter`, but added; indices may repeat."""
-    return _interpreter.dispatch(_SCATTER, (input, index, src), (normalize_dim("scatter_add", dim, input.ndim), True))
+    """As `scatter`, but added; indices may repeat, and each counts."""
+    axis = normalize_dim("scatter_add", dim, input.ndim)
+    return _interpreter.dispatch(_SCATTER, (input, index, src), (axis, "add"))
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
-    """The slices along `dim` that the 1-d `index` names, in that order."""
-    if index.ndim > 1:
-        raise ValueError(f"index_select: the index must be a vector, got shape {list(index.shape)}")
+    """The slices along `dim` that the vector `index` names, in that order.
+
+    Raises:
+        IndexError: if an element of the index is out of range, negative ones included, when the result is looked at.
+    """
+    axis = _index_vector("index_select", input, dim, index)
     if input.ndim == 0:
-        return input.clone()
-    axis = normalize_dim("index_select", dim, input.ndim)
-    return _interpreter.dispatch(_INDEX, (input, index.reshape(-1)), ((axis,),))
+        return gather(input, 0, index.reshape(()))
+    return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
+
+
+def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
+    axis = _index_vector("index_add", input, dim, index, source)
+    return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
+
+
+def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+    """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
+    axis = _index_vector("index_copy", input, dim, index, source)
+    return _put(input, (index,), source, ((axis,), False, None))
+
+
+def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
+    """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
+    axis = _index_vector("index_fill", input, dim, index)
+    if not isinstance(value, _tensor.Tensor):
+        value = full_of(meta((), input.dtype, input.device), value)
+    elif value.ndim:
+        raise ValueError(f"index_fill: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
+    return _put(input, (index,), value, ((axis,), False, None))
+
+
+def _index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
+    """The dimension, once index and source are known to fit it."""
+    axis = normalize_dim(name, dim, input.ndim)
+    if index.ndim > 1:
+        raise ValueError(f"{name}: the index must be a vector, got shape {list(index.shape)}")
+    if index.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"{name}: the index must be an integer tensor, not {index.dtype.name}")
+    if source is not None:
+        if input.ndim == 0:
+            raise ValueError(f"{name}: a 0-d tensor has no dimension to index")
+        wanted = (*input.shape[:axis], *index.shape, *input.shape[axis + 1 :])
+        if source.shape != wanted:
+            raise ValueError(f"{name}: expected a source of shape {list(wanted)}, got {list(source.shape)}")
+        if source.dtype is not input.dtype:
+            raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {source.dtype.name}")
+    return axis
+
+
+def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Tensor:
+    """As `gather`, but the two broadcast in the other dimensions; with `dim` None both are flattened."""
+    if dim is None:
+        return gather(input.flatten(), 0, indices.flatten())
+    axis = normalize_dim("take_along_dim", dim, input.ndim)
+    if indices.ndim != input.ndim:
+        raise ValueError(
+            f"take_along_dim: expected indices of {input.ndim} dimensions, got shape {list(indices.shape)}"
+        )
+    rest = broadcast_shapes(
+        "take_along_dim",
+        (*input.shape[:axis], 1, *input.shape[axis + 1 :]),
+        (*indices.shape[:axis], 1, *indices.shape[axis + 1 :]),
+    )
+    source = input.expand((*rest[:axis], input.shape[axis], *rest[axis + 1 :]))
+    return gather(source, axis, indices.expand((*rest[:axis], indices.shape[axis], *rest[axis + 1 :])))
 
 
 def masked_select(input: Tensor, mask: Tensor) -> Tensor:
-    """The elements where the bool `mask` holds, as a vector; waits for the mask."""
-    shape = broadcast_shapes("masked_select", tuple(input.shape), tuple(mask.shape))
-    return getitem(input.expand(shape), mask.expand(shape))
+    """The elements where the bool `mask` holds, as a vector; the two broadcast.  Waits for the mask.
+
+    Raises:
+        TypeError: if the mask is no bool tensor.
+    """
+    if mask.dtype is not dtypes.bool_:
+        raise TypeError(f"masked_select: the mask must be a bool tensor, not {mask.dtype.name}")
+    shape = broadcast_shapes("masked_select", input.shape, mask.shape)
+    return getitem(input.expand(shape), mask.expand(shape)).reshape(-1)
 
 
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
@@ -654,17 +793,40 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     return from_array(np.ascontiguousarray(np.stack(found, -1)), input.device)
 
 
+def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (classes,) = cast("tuple[int]", attributes)
+    (source,) = metas
+    xp = array_module(source.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.size and not (array.min() >= 0 and array.max() < classes):
+            raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
+        return (array[..., None] == xp.arange(classes)).astype(xp.int64)
+
+    return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP)
+
+
+_ONE_HOT = OpExpr("one_hot", _infer_one_hot)
+
+
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     """int64 ones where the last, new dimension equals the element, zeros elsewhere.
 
     Args:
         tensor: of integers.
         num_classes: the new dimension's size; -1 takes the largest element plus one, for which it waits.
+
+    Raises:
+        TypeError: if the tensor is not of integers.
+        ValueError: if there is no element to take the number of classes from; if an element is not a class, when the
+            result is looked at.
     """
     if tensor.dtype.category != dtypes.INTEGER:
         raise TypeError(f"one_hot: expected an integer tensor, got {tensor.dtype.name}")
-    from .creation import arange
-
     if num_classes == -1:
+        if not tensor.numel():
+            raise ValueError("one_hot: an empty tensor does not tell the number of classes; give num_classes")
         num_classes = int(tensor.max().item()) + 1
-    return (tensor.unsqueeze(-1) == arange(num_classes, device=tensor.device)).to(dtypes.int64)
+    elif num_classes < 1:
+        raise ValueError(f"one_hot: num_classes must be positive, or -1, not {num_classes}")
+    return _interpreter.dispatch(_ONE_HOT, (tensor,), (num_classes,))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 
@@ -70,15 +72,21 @@ def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors one after the other along `dim`; their other sizes must agree.
 
+    Dtypes promote.  A vector of no elements fits to any shape and adds nothing but its dtype, as in PyTorch.
+
     Raises:
         ValueError: if there is none, or shapes do not agree.
     """
     given = tuple(tensors)
     if not given:
         raise ValueError("cat: expected at least one tensor")
-    if given[0].ndim == 0:
+    if any([it.ndim == 0 for it in given]):
         raise ValueError("cat: 0-d tensors cannot be concatenated; use stack()")
-    return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
+    counted = tuple([it for it in given if it.shape != (0,)])
+    if len(counted) in (0, len(given)):
+        return _interpreter.dispatch(_CAT, given, (normalize_dim("cat", dim, given[0].ndim),))
+    dtype = result_dtype(tuple([it._blob.meta for it in given]))
+    return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
 
 
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -131,14 +139,54 @@ def _repeat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (summed.reshape(shape),)
 
 
-def repeat(input: Tensor, *repeats: Any) -> Tensor:
+def repeat(input: Tensor, *repeats: Any, **named: Any) -> Tensor:
     """Copies of the tensor side by side, this many times along each dimension; new dimensions go in front."""
-    times = sizes("repeat", repeats)
+    times = sizes("repeat", repeats, named, "repeats")
     if len(times) < input.ndim:
         raise ValueError(f"repeat: {list(times)} has fewer numbers than the tensor's {input.ndim} dimensions")
     if any(it < 0 for it in times):
         raise ValueError(f"repeat: numbers of repetitions cannot be negative, got {list(times)}")
     return _interpreter.dispatch(_REPEAT, (input,), (times,))
+
+
+def tile(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """As `repeat`, but fewer numbers than dimensions are for the last ones."""
+    times = sizes("tile", dims, named, "dims")
+    return repeat(input, (1,) * (input.ndim - len(times)) + times)
+
+
+def repeat_interleave(
+    input: Tensor, repeats: int | Tensor, dim: int | None = None, *, output_size: int | None = None
+) -> Tensor:
+    """Each element, or each slice along `dim`, as many times as `repeats` says, in a row.
+
+    Args:
+        input: flattened if `dim` is None.
+        repeats: for all, or a vector with one number for each; for the latter's values it waits.
+        dim: the dimension.
+        output_size: what the numbers add up to; accepted for PyTorch's sake, which saves a wait by it.
+
+    Raises:
+        ValueError: for negative numbers, or if there are not as many as slices.
+    """
+    if dim is None:
+        input, dim = input.reshape(input.numel()), 0
+    axis = normalize_dim("repeat_interleave", dim, input.ndim)
+    if isinstance(repeats, int):
+        if repeats < 0:
+            raise ValueError(f"repeat_interleave: numbers of repetitions cannot be negative, got {repeats}")
+        shape = tuple(input.shape)
+        spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
+        return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
+    from .creation import from_array
+    from .indexing import index_select
+
+    numbers = np.broadcast_to(repeats.numpy(), input.shape[axis]) if repeats.numel() == 1 else repeats.numpy()
+    if numbers.shape != (input.shape[axis],) or (numbers < 0).any():
+        raise ValueError(
+            f"repeat_interleave: expected {input.shape[axis]} numbers that are not negative, got {numbers.tolist()}"
+        )
+    return index_select(input, axis, from_array(np.repeat(np.arange(len(numbers)), numbers), input.device))
 
 
 def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -160,9 +208,21 @@ def _flip_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_FLIP, (gradient,), node.attributes),)
 
 
-def flip(input: Tensor, dims: int | tuple[int, ...] | list[int]) -> Tensor:
-    """A copy with the order along `dims` reversed."""
-    return _interpreter.dispatch(_FLIP, (input,), (normalize_dims("flip", dims, input.ndim),))
+def flip(input: Tensor, *dims: Any, **named: Any) -> Tensor:
+    """A copy with the order along `dims`, given as ``flip(0, 1)`` or ``flip((0, 1))``, reversed."""
+    return _interpreter.dispatch(
+        _FLIP, (input,), (normalize_dims("flip", sizes("flip", dims, named, "dims"), input.ndim),)
+    )
+
+
+def fliplr(input: Tensor) -> Tensor:
+    """A copy with the order along the second dimension reversed."""
+    return flip(input, 1)
+
+
+def flipud(input: Tensor) -> Tensor:
+    """A copy with the order along the first dimension reversed."""
+    return flip(input, 0)
 
 
 def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -195,11 +255,29 @@ def roll(input: Tensor, shifts: int | tuple[int, ...], dims: int | tuple[int, ..
         if len(amounts) != 1:
             raise ValueError(f"roll: {len(amounts)} shifts need as many dims")
         return roll(input.flatten(), amounts, (0,)).reshape(input.shape)
+    if input.ndim == 0:
+        raise IndexError("roll: a 0-d tensor has no dimension to roll along")
     given = (dims,) if isinstance(dims, int) else tuple(dims)
     if len(given) != len(amounts):
         raise ValueError(f"roll: {len(amounts)} shifts and {len(given)} dims")
     axes = tuple([normalize_dim("roll", dim, input.ndim) for dim in given])
-    return _interpreter.dispatch(_ROLL, (input,), (amounts, axes)) if input.ndim else input.clone()
+    return _interpreter.dispatch(_ROLL, (input,), (amounts, axes))
+
+
+def diag(input: Tensor, diagonal: int = 0) -> Tensor:
+    """Of a vector the matrix with it on a diagonal; of a matrix a copy of that diagonal.
+
+    Raises:
+        ValueError: for other than one or two dimensions.
+    """
+    if input.ndim == 2:
+        return input.diagonal(diagonal).clone()
+    if input.ndim != 1:
+        raise ValueError(f"diag: expected a vector or a matrix, got shape {list(input.shape)}")
+    from .indexing import scatter_diagonal
+
+    size = input.shape[0] + abs(diagonal)
+    return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))
 
 
 def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -10,7 +10,17 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import conj_if_complex
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    broadcast_shapes,
+    common_device,
+    normalize_dim,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -79,8 +89,9 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
         left = left.unsqueeze(0) if vector_first else left
         if not vector_second and left.ndim > 2 and len(node.meta(1).shape) == 2:
             # One product over all of the batch, instead of one for each and a sum.
-            left = left.reshape(-1, left.shape[-1])
-            gradient = gradient.reshape(-1, gradient.shape[-1])
+            rows = prod(left.shape[:-1])
+            left = left.reshape(rows, left.shape[-1])
+            gradient = gradient.reshape(rows, gradient.shape[-1])
         second = matmul(left.mT, gradient)
         second = second.squeeze(-1) if vector_second else second
     return first, second
@@ -132,19 +143,59 @@ def outer(input: Tensor, vec2: Tensor) -> Tensor:
 
 
 def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter."""
-    product = mm(mat1, mat2) if alpha == 1 else mm(mat1, mat2) * alpha
-    if beta == 0:
-        return product
-    return (input if beta == 1 else input * beta) + product
+    """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+    """
+    return _added("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
 def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
-    """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter."""
-    product = bmm(batch1, batch2) if alpha == 1 else bmm(batch1, batch2) * alpha
+    """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter.
+
+    Raises:
+        ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
+    """
+    return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
+
+
+def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float) -> Tensor:
+    if broadcast_shapes(name, input.shape, product.shape) != product.shape:
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} does not broadcast to the product's {list(product.shape)}"
+        )
+    if alpha != 1:
+        product = product * alpha
     if beta == 0:
         return product
     return (input if beta == 1 else input * beta) + product
+
+
+def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2) -> Tensor:
+    """The sum of products over dimensions of `a` paired with dimensions of `b`; the others stay, those of `a` first.
+
+    Args:
+        a, b: of one dtype.
+        dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
+    """
+    if isinstance(dims, int):
+        if not 0 <= dims <= min(a.ndim, b.ndim):
+            raise ValueError(f"tensordot: {dims} dimensions cannot be paired of {a.ndim} and {b.ndim}")
+        dims = list(range(a.ndim - dims, a.ndim)), list(range(dims))
+    of_a = [normalize_dim("tensordot", dim, a.ndim) for dim in dims[0]]
+    of_b = [normalize_dim("tensordot", dim, b.ndim) for dim in dims[1]]
+    paired = [a.shape[dim] for dim in of_a]
+    if paired != [b.shape[dim] for dim in of_b] or len(set(of_a)) != len(of_a) or len(set(of_b)) != len(of_b):
+        raise ValueError(
+            f"tensordot: dimensions {of_a} of {list(a.shape)} and {of_b} of {list(b.shape)} do not pair one by one"
+        )
+    rest_a = [dim for dim in range(a.ndim) if dim not in of_a]
+    rest_b = [dim for dim in range(b.ndim) if dim not in of_b]
+    rows, columns = [a.shape[dim] for dim in rest_a], [b.shape[dim] for dim in rest_b]
+    left = a.permute([*rest_a, *of_a]).reshape(prod(rows), prod(paired))
+    right = b.permute([*of_b, *rest_b]).reshape(prod(paired), prod(columns))
+    return matmul(left, right).reshape([*rows, *columns])
 
 
 def _ranks(name: str, rank: int, *tensors: Any) -> None:

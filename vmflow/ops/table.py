@@ -1,10 +1,11 @@
 """The op table: what an op is, declared once.
 
-An `OpExpr` holds an op's inference (shapes, dtypes, kernel) and the rule for its gradient.  It says nothing about how it
-is run; that is the interpreters' business.
+An `OpExpr` holds an op's inference (shapes, dtypes, kernel) and the rule for its gradient.  It says nothing about how
+it is run; that is the interpreters' business.
 
 Inference happens once per combination of attributes and input metas and is remembered.  A Python number among the
-operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one entry.
+operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one
+entry.
 """
 
 from __future__ import annotations

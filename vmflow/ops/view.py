@@ -12,7 +12,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides
 
 from .elementwise import clone
-from .table import Attributes, ViewExpr, normalize_dim, normalize_dims
+from .table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -22,17 +22,27 @@ Shape = tuple[int, ...]
 Viewed = tuple[Shape, Shape, int]
 
 
-def sizes(name: str, given: tuple[Any, ...]) -> Shape:
-    """Sizes given as ``f(2, 3)`` or ``f((2, 3))``.
+def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None, called: str = "size") -> Shape:
+    """Sizes, or dimensions, given as ``f(2, 3)``, ``f((2, 3))`` or by name as ``f(size=(2, 3))``.
+
+    Args:
+        name: of the op.
+        given: its positional arguments.
+        named: its keyword arguments.
+        called: the keyword that is allowed.
 
     Raises:
-        TypeError: if they are not integers.
+        TypeError: if they are not integers, or for another keyword.
     """
+    if named:
+        if given or set(named) != {called}:
+            raise TypeError(f"{name}: unexpected arguments {', '.join(named)}; expected {called}, once")
+        given = (named[called],)
     if len(given) == 1 and isinstance(given[0], (tuple, list)):
         given = tuple(given[0])
     for size in given:
         if not hasattr(size, "__index__") or isinstance(size, bool):
-            raise TypeError(f"{name}: sizes must be integers, got {size!r}")
+            raise TypeError(f"{name}: sizes are integers, not {size!r}")
     return tuple([int(size.__index__()) for size in given])
 
 
@@ -104,9 +114,9 @@ def _reshape_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (reshape(gradient, node.meta(0).shape),)
 
 
-def reshape(input: Tensor, *shape: Any) -> Tensor:
+def reshape(input: Tensor, *shape: Any, **named: Any) -> Tensor:
     """The elements, in order, under another shape; one size may be -1.  A view where possible, else a copy."""
-    new = _resolve_shape("reshape", sizes("reshape", shape), input.numel())
+    new = _resolve_shape("reshape", sizes("reshape", shape, named, "shape"), input.numel())
     if new == input.shape:
         return input
     if reshaped_strides(input.shape, input.stride(), new) is None:
@@ -114,19 +124,34 @@ def reshape(input: Tensor, *shape: Any) -> Tensor:
     return _interpreter.dispatch_view(_RESHAPE, input, (new,))
 
 
-def view(input: Tensor, *shape: Any) -> Tensor:
+def view(input: Tensor, *size: Any, **named: Any) -> Tensor:
     """As `reshape`, but never a copy.
 
     Raises:
         RuntimeError: if the strides do not allow a view.
     """
-    new = _resolve_shape("view", sizes("view", shape), input.numel())
+    new = _resolve_shape("view", sizes("view", size, named), input.numel())
     if reshaped_strides(input.shape, input.stride(), new) is None:
         raise RuntimeError(
             f"view: a tensor of shape {list(input.shape)} and strides {list(input.stride())} cannot be seen as "
             f"{list(new)} without copying; use reshape()"
         )
     return _interpreter.dispatch_view(_RESHAPE, input, (new,))
+
+
+def view_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` seen in the shape of `other`; see `view`."""
+    return view(input, other.shape)
+
+
+def reshape_as(input: Tensor, other: Tensor) -> Tensor:
+    """`input` in the shape of `other`; see `reshape`."""
+    return reshape(input, other.shape)
+
+
+def ravel(input: Tensor) -> Tensor:
+    """All elements, in order, along one dimension."""
+    return reshape(input, (-1,)) if input.numel() else reshape(input, (0,))
 
 
 def flatten(input: Tensor, start_dim: int = 0, end_dim: int = -1) -> Tensor:
@@ -177,13 +202,13 @@ def _permute_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (permute(gradient, sorted(range(len(order)), key=order.__getitem__)),)
 
 
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *dims: Any, **named: Any) -> Tensor:
     """The dimensions in another order.
 
     Raises:
         ValueError: if `dims` does not name each dimension once.
     """
-    given = sizes("permute", dims)
+    given = sizes("permute", dims, named, "dims")
     if len(given) != input.ndim:
         raise ValueError(f"permute: a {input.ndim}-d tensor needs {input.ndim} dims, got {list(given)}")
     order = tuple([normalize_dim("permute", dim, input.ndim) for dim in given])
@@ -254,9 +279,9 @@ def _expand_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)  # summed over the new dimensions by the caller
 
 
-def expand(input: Tensor, *size: Any) -> Tensor:
+def expand(input: Tensor, *size: Any, **named: Any) -> Tensor:
     """Dimensions of size 1 repeated without copying, and new ones in front; -1 keeps a size."""
-    given = sizes("expand", size)
+    given = sizes("expand", size, named)
     shape = tuple(input.shape)
     extra = len(given) - len(shape)
     if extra < 0:
@@ -280,6 +305,14 @@ def expand_as(input: Tensor, other: Tensor) -> Tensor:
 def broadcast_to(input: Tensor, shape: tuple[int, ...]) -> Tensor:
     """`input` expanded to `shape`."""
     return expand(input, shape)
+
+
+def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """All of them expanded to the one shape they broadcast to."""
+    if not tensors:
+        return ()
+    shape = broadcast_shapes("broadcast_tensors", *[tuple(it.shape) for it in tensors])
+    return tuple([expand(it, shape) for it in tensors])
 
 
 # Cutting
@@ -316,10 +349,11 @@ def narrow(input: Tensor, dim: int, start: int, length: int) -> Tensor:
         IndexError: if they are not all there.
     """
     axis = normalize_dim("narrow", dim, input.ndim)
-    size = input.shape[axis] if input.ndim else 0
-    begin = start + size if start < 0 else start
+    size = _size("narrow", input, axis)
+    first = int(start)
+    begin = first + size if first < 0 else first
     if length < 0 or not 0 <= begin <= size - length:
-        raise IndexError(f"narrow: {length} elements from {start} are not within dimension {dim} of size {size}")
+        raise IndexError(f"narrow: {length} elements from {first} are not within dimension {dim} of size {size}")
     return sliced(input, axis, begin, length)
 
 
@@ -329,15 +363,20 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     Raises:
         IndexError: if there is no such index.
     """
-    if input.ndim == 0:
-        raise IndexError("select: a 0-d tensor has no dimension to select from; use item()")
     axis = normalize_dim("select", dim, input.ndim)
-    size = input.shape[axis]
-    if not -size <= index < size:
-        raise IndexError(f"select: index {index} is out of range for dimension {dim} of size {size}")
+    size = _size("select", input, axis)
+    place = int(index.__index__())
+    if not -size <= place < size:
+        raise IndexError(f"select: index {place} is out of range for dimension {dim} of size {size}")
     shape = tuple(input.shape)
-    one = sliced(input, axis, index % size, 1)
+    one = sliced(input, axis, place % size, 1)
     return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+
+
+def _size(name: str, input: Tensor, axis: int) -> int:
+    if input.ndim == 0:
+        raise IndexError(f"{name}: a 0-d tensor has no dimension to take a part of")
+    return input.shape[axis]
 
 
 def split(
@@ -346,19 +385,19 @@ def split(
     """Cut a dimension into pieces of one size (the last may be smaller) or of the given sizes.
 
     Raises:
-        ValueError: if the sizes do not add up.
+        ValueError: if the sizes do not add up, or one size is not positive.
     """
     axis = normalize_dim("split", dim, tensor.ndim)
-    size = tensor.shape[axis]
-    if isinstance(split_size_or_sections, int):
-        each = split_size_or_sections
-        if each <= 0:
-            raise ValueError(f"split: the size of a piece must be positive, not {each}")
-        lengths = [min(each, size - start) for start in range(0, size, each)] or [0]
-    else:
+    size = _size("split", tensor, axis)
+    if isinstance(split_size_or_sections, (tuple, list)):
         lengths = list(split_size_or_sections)
         if sum(lengths) != size or any(length < 0 for length in lengths):
             raise ValueError(f"split: sizes {lengths} do not add up to dimension {dim} of size {size}")
+    else:
+        each = split_size_or_sections
+        if each < 0 or (each == 0 and size):
+            raise ValueError(f"split: the size of a piece must be positive, not {each}")
+        lengths = [min(each, size - start) for start in range(0, size, each or 1)] or [0]
     pieces: list[Tensor] = []
     start = 0
     for length in lengths:
@@ -368,19 +407,21 @@ def split(
 
 
 def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
-    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller)."""
+    """Cut a dimension into at most `chunks` pieces of equal size (the last may be smaller); exactly so many of none.
+
+    Raises:
+        ValueError: if `chunks` is not positive.
+    """
     if chunks <= 0:
         raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
-    size = input.shape[normalize_dim("chunk", dim, input.ndim)]
-    return split(input, max(-(-size // chunks), 1), dim)
+    size = _size("chunk", input, normalize_dim("chunk", dim, input.ndim))
+    return split(input, -(-size // chunks) if size else [0] * chunks, dim)
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     """The slices along a dimension, without it."""
     axis = normalize_dim("unbind", dim, input.ndim)
-    if input.ndim == 0:
-        raise IndexError("unbind: a 0-d tensor has no dimension to unbind")
-    return tuple([select(input, axis, index) for index in range(input.shape[axis])])
+    return tuple([select(input, axis, index) for index in range(_size("unbind", input, axis))])
 
 
 def _view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
