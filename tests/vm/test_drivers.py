@@ -14,6 +14,7 @@ import pytest
 import vmflow as flow
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
+from vmflow.instructions.instruction import ERASED
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 WORKERS = ["never", "always", "auto"]
@@ -126,7 +127,7 @@ async def test_a_turn_keeps_to_its_budget() -> None:
         instructions = [issue_call(machine, lambda: order.append("op"), cost=200_000) for _ in range(50)]
 
         async def other() -> None:
-            while len(order) < 60 and instructions[-1].state < 4:
+            while len(order) < 60 and instructions[-1].state < ERASED:
                 order.append("other")
                 await asyncio.sleep(0)
 
@@ -151,7 +152,7 @@ async def test_cancelling_a_waiter_does_not_cancel_the_work() -> None:
         waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiter
-        assert gate.state < 4
+        assert gate.state < ERASED
         release.set()
         assert (await x).tolist() == [2.0] * 3
 
@@ -394,6 +395,39 @@ async def test_blocking_reads_on_the_loop_warn_once_per_line() -> None:
         assert [warning.category for warning in caught] == [flow.BlockingCallWarning] * 2
         assert all(warning.filename == __file__ for warning in caught)
         assert caught[0].lineno != caught[1].lineno
+
+
+async def test_a_blocking_read_on_the_loop_whose_callback_would_be_woken() -> None:
+    """The loop has enlisted to drive when the worker reports; its thread then blocks, and must be woken itself."""
+    async with VirtualMachine(cpu_worker="always"):
+        for _ in range(20):
+            x = flow.ones(200, 200)
+            x = x @ x
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                assert (x @ x)[0, 0].item() == 200.0**3
+
+
+def test_a_stopped_loop_does_not_swallow_the_wake() -> None:
+    """A loop enlisted to drive and was then stopped, not closed; a plain wait must not depend on it."""
+    machine = VirtualMachine(cpu_worker="always")
+    loop = asyncio.new_event_loop()
+    release = threading.Event()
+
+    async def begin() -> Instruction:
+        instruction = issue_call(machine, lambda: assert_true(release.wait(30)))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        return instruction
+
+    instruction = loop.run_until_complete(begin())
+    threading.Timer(0.05, release.set).start()
+    machine.wait(instruction)
+    assert instruction.state == ERASED
+    machine.close()
+    loop.close()
 
 
 def test_blocking_reads_in_plain_code_do_not_warn() -> None:

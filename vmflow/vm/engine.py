@@ -119,12 +119,10 @@ class VirtualMachineEngine:
             self._dispatch(launches)
         if erased or launches or self.local_pending:
             self.story.remember(erased, self.local_pending, launches, self._failures, self._fences)
-            if self._failures:
-                self._failures = []
-            if self._fences:
-                self._fences = []
-            if self.local_pending:
-                self.local_pending = []
+            # The story keeps these lists, also the empty ones: filling them later would rewrite what it tells.
+            self.local_pending = []
+            self._failures = []
+            self._fences = []
         if self._probes:
             self._probes = [probe for probe in self._probes if not probe()]
         self._barrier_due = bool(self.barriers) and self.barriers[0] is next(iter(self.lively))
@@ -135,27 +133,29 @@ class VirtualMachineEngine:
         return self._reported or bool(self.pending) or bool(self.ready) or self._barrier_due
 
     def idle(self) -> bool:
-        """Whether nothing is known that has not been erased."""
-        return not self.lively and not self.pending
+        """Whether nothing is known that has not been erased.  May be asked from any thread."""
+        return not (self.pending or self.local_pending or self.lively)
 
-    def abandon(self, unrun: list[Instruction]) -> list[tuple[Instruction, InstructionPolicy]]:
+    def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
         """Forget everything that has not begun: what is not launched, and of the launched those the driver names.
 
-        Returns them with their policies, which the driver must let fail.  What is really running stays lively and ends
-        in the usual way.
+        Each one's policy is handed to `fail` before its state says that it has ended, since other threads go by that.
+        Returns them.  What is really running stays lively and ends in the usual way.  For the end of an engine's life:
+        the accesses of what is forgotten have displaced those of what is running, which a newcomer would therefore not
+        wait for.
         """
-        doomed = [it for it in self.lively if it.state < LAUNCHED] + unrun + list(self.pending)
+        # What was launched came before whatever waits for it.
+        doomed = unrun + [it for it in self.lively if it.state < LAUNCHED] + list(self.pending)
         self.pending.clear()
         self.ready.clear()
         self.barriers.clear()
-        abandoned: list[tuple[Instruction, InstructionPolicy]] = []
         for instruction in unrun:
             instruction.stream.running.remove(instruction)
         for instruction in doomed:
             policy = instruction.policy
             if policy is None:
                 raise InternalError(f"{instruction!r} has run and cannot be abandoned\n{self.story}")
-            abandoned.append((instruction, policy))
+            fail(policy)
             instruction.policy = None
             instruction.on_launch = instruction.on_finish = None
             instruction.waits = 0
@@ -167,10 +167,10 @@ class VirtualMachineEngine:
             instruction.on_launch = instruction.on_finish = None
         for stream in [stream for stream in self.active_streams if not stream.running]:
             del self.active_streams[stream]
-        seen = [instruction for instruction, _ in abandoned if instruction.serial >= 0]
+        seen = [instruction for instruction in doomed if instruction.serial >= 0]
         if seen:
             self.story.remember_abandoned(seen)
-        return abandoned
+        return doomed
 
     # The steps of a turn
 
@@ -217,7 +217,9 @@ class VirtualMachineEngine:
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
-            taken.append(pending.popleft())
+            # First in the one, then out of the other: `idle` may be asked from another thread in between.
+            taken.append(pending[0])
+            pending.popleft()
         for instruction in taken:
             policy = instruction.policy
             if policy is None or instruction.state != NEW:
@@ -253,9 +255,10 @@ class VirtualMachineEngine:
             if writer is not None:
                 self._edge(writer, instruction, preschedulable)
             readers = dependence.readers
-            if readers:
+            if readers is not None:
                 for reader in readers:
                     self._edge(reader, instruction, preschedulable)
+                # Also if there is none: the table keeps the room of all that it ever held at once.
                 readers.clear()
             dependence.writer = instruction
         for dependence in instruction.reads:
@@ -372,12 +375,7 @@ class VirtualMachineEngine:
         if state >= READY and instruction.waits:
             problems.append(f"{instruction!r} went ahead of its predecessors")
         for dependence in instruction.writes + instruction.reads:
-            accesses = list(dependence.readers or {})
-            if dependence.writer is not None:
-                accesses.append(dependence.writer)
-            problems += [
-                f"{access!r} is remembered by a dependence of {instruction!r} after its end"
-                for access in accesses
-                if access.state == ERASED
-            ]
+            for access in (dependence.writer, *(dependence.readers or ())):
+                if access is not None and access.state == ERASED:
+                    problems.append(f"{access!r} is remembered by a dependence of {instruction!r} after its end")
         return problems

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from vmflow.instructions.failure import Failure
 from vmflow.instructions.policy import InstructionPolicy
 
 
@@ -23,6 +24,10 @@ class Departure(InstructionPolicy):
         self.arrived = arrived
 
     def compute(self) -> None:
+        self.arrived()
+
+    def fail(self, failure: Failure) -> None:
+        # The old machine was closed: what was issued before this has ended too, and the new machine must hear of it.
         self.arrived()
 
 

@@ -5,10 +5,10 @@ There is no scheduling thread.  Whoever has a reason to drive does it, one at a 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn.
 
-A worker that finishes an instruction reports it and wakes one of those who wait.  Three rules keep anybody from being
-left asleep: who finds the lock taken enlists before looking once more; who lets go of the lock, or stops waiting,
-wakes one of the enlisted if anything is left to do; and a woken party that no longer cares says so, for the next
-to be tried.
+A worker that finishes an instruction reports it and wakes those who wait.  Three rules keep anybody from being left asleep:
+who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or stops waiting,
+wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to drive: a loop may
+be stopped, or its thread may itself be blocked in a wait.
 """
 
 from __future__ import annotations
@@ -77,9 +77,13 @@ class VirtualMachine:
         name: for reprs and thread names.
         window: the most instructions one turn absorbs.
         turn_budget: seconds a loop callback may drive before it lets the loop go on.
+        gather: a script that only issues gets a turn each time this many instructions are pending.
         high_water: lively instructions above which the issuer drives or waits.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
     """
+
+    # Set as the interpreter exits, when nobody will look at anything any more.
+    _exiting = False
 
     def __init__(
         self,
@@ -87,6 +91,7 @@ class VirtualMachine:
         *,
         window: int = WINDOW,
         turn_budget: float = 1e-3,
+        gather: int = _GATHER,
         high_water: int = _HIGH_WATER,
         cpu_worker: str = "auto",
     ) -> None:
@@ -95,6 +100,7 @@ class VirtualMachine:
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
+        self.gather = gather
         self.high_water = high_water
         self.closed = False
         # Storages whose last tensor is gone; destructors append from wherever they run.
@@ -126,6 +132,7 @@ class VirtualMachine:
         self._armed: AbstractEventLoop | None = None
         self._loops: dict[AbstractEventLoop, LoopWaker] = {}
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
+        self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
 
     # Streams
@@ -165,8 +172,6 @@ class VirtualMachine:
             instruction: to run.
             written: a storage that it writes, which is told of its new writer.
         """
-        if self.closed:
-            self._refuse(instruction)
         engine = self.engine
         pending = engine.pending
         # These two belong together: Python looks for signals after calls and jumps, hence not in between.  Otherwise
@@ -174,6 +179,9 @@ class VirtualMachine:
         if written is not None:
             written.writer = instruction
         pending.append(instruction)
+        # Looked at after appending: whoever closes the machine drops what he finds after saying so.
+        if self.closed:
+            self._refuse(instruction)
         if self._enlisted:
             self._pass_on()
         loop = running_loop()
@@ -183,22 +191,19 @@ class VirtualMachine:
         elif self._home is not None:
             if self._armed is None:
                 self._arm_from_elsewhere(self._home)
-        elif len(pending) >= _GATHER or instruction.cost >= _HEAVY:
+        elif len(pending) >= self.gather or instruction.cost >= _HEAVY:
             self._drive()
         if len(engine.lively) + len(pending) > self.high_water:
             self._relieve(instruction, loop)
 
     def _refuse(self, instruction: Instruction) -> None:
-        error = VirtualMachineClosed(
+        """Raise, having dropped what came after the end."""
+        with self._turn_lock:
+            self._drop([])
+        raise VirtualMachineClosed(
             f"{instruction.name} was issued to the virtual machine {self.name!r}, which is closed; "
             "issue work inside its `async with` block"
         )
-        if instruction.policy is not None:
-            failure = Failure(error)
-            failure.observed = True  # by the caller, who gets the exception itself
-            instruction.policy.fail(failure)
-        instruction.state = ERASED
-        raise error
 
     def _relieve(self, instruction: Instruction, loop: AbstractEventLoop | None) -> None:
         """Bring the number of lively instructions down.
@@ -349,7 +354,7 @@ class VirtualMachine:
         self._reports.append((instruction, failure))
         if not self._woken:
             self._woken = True
-            self._wake_one()
+            self._wake()
 
     def _collect_reports(self) -> None:
         # Cleared before looking: whoever reports after this wakes anew, whoever reported before is seen below.
@@ -391,20 +396,19 @@ class VirtualMachine:
             waker.enlisted = True
             self._enlisted.append(waker)
 
-    def _wake_one(self) -> None:
+    def _wake(self) -> None:
         while self._enlisted:
             try:
                 waker = self._enlisted.popleft()
             except IndexError:  # another thread was faster
                 return
             waker.enlisted = False
-            if waker.wake():
-                return
+            waker.wake()
 
     def _pass_on(self) -> None:
-        """Wake one of the enlisted if there is something to do."""
+        """Wake the enlisted if there is something to do."""
         if self._can_go_on():
-            self._wake_one()
+            self._wake()
 
     # Waiting
 
@@ -438,7 +442,6 @@ class VirtualMachine:
                     if not self._can_go_on() and instruction.state != ERASED:
                         waker.sleep()
         finally:
-            waker.active = False
             self._pass_on()
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
@@ -484,27 +487,31 @@ class VirtualMachine:
             if previous is None or previous.engine.idle():
                 dependence.machine = self
                 return dependence
-            arrival = storage.dependence = Dependence(self)
-
-        def depart() -> None:
-            departure = Instruction(
-                previous.control_stream(), Departure(partial(self._report, instruction, None)), (), (dependence,)
-            )
-            previous.issue(departure)
-            if running_loop() is None:
-                self._departures.append((previous, departure))
-
-        stream = self._streams.get((None, "handover"))
-        if stream is None:
-            with self._streams_lock:
-                stream = self._streams.setdefault(
-                    (None, "handover"), Stream("host:handover", None, ControlStreamPolicy())
-                )
-        instruction = Instruction(stream, Arrival(depart), (), (arrival,))
-        # Whoever waits for the storage's value must wait on this machine from now on.
-        storage.writer = instruction
-        self.issue(instruction)
+            arrival = Dependence(self)
+            stream = self._streams.get((None, "handover"))
+            if stream is None:
+                stream = Stream("host:handover", None, ControlStreamPolicy())
+                stream = self._streams.setdefault((None, "handover"), stream)
+            instruction = Instruction(stream, Arrival(lambda: self._depart(previous, dependence, instruction)), (), (arrival,))
+            # Within the lock, or a third machine would find this one idle and the storage its own.
+            storage.dependence = arrival
+            self._last_arrival = instruction
+            # Whoever waits for the storage's value must wait on this machine from now on.
+            storage.writer = instruction
+            self.engine.receive(instruction)
+        # The instruction for which this is done follows, and sees to it that somebody drives.
         return arrival
+
+    def _depart(self, previous: VirtualMachine, dependence: Dependence, arrival: Instruction) -> None:
+        """Have `previous` report `arrival` when everything issued there has finished with the storage."""
+        arrived = partial(self._report, arrival, None)
+        departure = Instruction(previous.control_stream(), Departure(arrived), (), (dependence,))
+        try:
+            previous.issue(departure)
+        except VirtualMachineClosed:
+            return  # everything there has ended, and the departure, dropped, has said so
+        if running_loop() is None:
+            self._departures.append((previous, departure))
 
     # Life and end
 
@@ -528,6 +535,8 @@ class VirtualMachine:
         try:
             if kind is None:
                 await self.synchronize()
+            elif self._last_arrival is not None:
+                await Synchronization(self, self._last_arrival)
         finally:
             self.close()
 
@@ -538,6 +547,10 @@ class VirtualMachine:
         """
         if self.closed:
             return
+        if self._last_arrival is not None and not self._exiting:
+            # Dropping an arrival would lose the order between another machine, which may still be writing the
+            # storage, and whoever uses it next.
+            self.wait(self._last_arrival)
         deadline = time.monotonic() + timeout
         if not self._turn_lock.acquire(timeout=timeout):
             self.closed = True  # a kernel runs inline on another thread, and longer than we are ready to wait
@@ -556,6 +569,10 @@ class VirtualMachine:
             self._collect_reports()
             self.engine.schedule()
             self._settle(self.engine.erased)
+            for instruction in self.engine.lively:
+                # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
+                if instruction.policy is not None:
+                    instruction.policy.fail(self._closed_failure())
         finally:
             self._turn_lock.release()
         for unseen in list(self._failures):
@@ -563,13 +580,19 @@ class VirtualMachine:
 
     def _drop(self, unrun: list[Instruction]) -> None:
         """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
-        failure = Failure(VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed"))
-        failure.observed = True  # closing is the owner's decision, not an error to report
-        dropped = self.engine.abandon(unrun)
-        for instruction, policy in dropped:
+        failure = self._closed_failure()
+
+        def fail(policy: InstructionPolicy) -> None:
             policy.fail(failure)
+
+        for instruction in self.engine.abandon(unrun, fail):
             for waiter in self._waiters.pop(instruction, ()):
                 waiter.wake()
+
+    def _closed_failure(self) -> Failure:
+        failure = Failure(VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed"))
+        failure.observed = True  # closing is the owner's decision, not an error to report
+        return failure
 
     def drain(self) -> None:
         """Block until everything issued so far has finished."""
@@ -633,6 +656,7 @@ def live_machines() -> list[VirtualMachine]:
 
 
 def _at_exit() -> None:
+    VirtualMachine._exiting = True
     for machine in live_machines():
         machine.close()
 
@@ -640,18 +664,22 @@ def _at_exit() -> None:
 # Forking copies the memory of one thread only.  Everything is finished before, so that the child finds every tensor
 # readable; in the child there are no workers and no loops, and the machine begins anew without them.
 
+_held_for_fork = threading.local()
+
 
 def _before_fork() -> None:
+    held: list[VirtualMachine] = []
     for machine in live_machines():
         if machine._driver != threading.get_ident():
             machine.drain()
-            machine._turn_lock.acquire()
+            if machine._turn_lock.acquire(timeout=_GRACE_SECONDS):
+                held.append(machine)
+    _held_for_fork.machines = held
 
 
 def _after_fork_in_parent() -> None:
-    for machine in live_machines():
-        if machine._driver != threading.get_ident() and machine._turn_lock.locked():
-            machine._turn_lock.release()
+    for machine in _held_for_fork.machines:
+        machine._turn_lock.release()
 
 
 def _after_fork_in_child() -> None:

@@ -1,6 +1,6 @@
 """Ways to wake whoever waits: a thread, a coroutine, or a loop that wants to drive.
 
-`wake` may be called from any thread and returns whether somebody was there to be woken.
+`wake` may be called from any thread.
 """
 
 from __future__ import annotations
@@ -34,14 +34,12 @@ class ThreadWaker:
     """Wakes one sleeping thread.
 
     Attributes:
-        active: whether the thread still cares.
         enlisted: whether it stands in the machine's list of those who would drive.
     """
 
-    __slots__ = ("_bell", "active", "enlisted")
+    __slots__ = ("_bell", "enlisted")
 
     def __init__(self) -> None:
-        self.active = True
         self.enlisted = False
         self._bell = threading.Semaphore(0)
 
@@ -49,13 +47,16 @@ class ThreadWaker:
         """Return when woken; at once if that has happened since the last time."""
         self._bell.acquire()
 
-    def wake(self) -> bool:
+    def wake(self) -> None:
         self._bell.release()
-        return self.active
 
 
 class LoopWaker:
-    """Wakes a loop by calling `turn` on it."""
+    """Wakes a loop by calling `turn` on it.
+
+    Attributes:
+        enlisted: as `ThreadWaker`'s.
+    """
 
     __slots__ = ("enlisted", "loop", "turn")
 
@@ -64,8 +65,8 @@ class LoopWaker:
         self.turn = turn
         self.enlisted = False
 
-    def wake(self) -> bool:
-        return call_soon(self.loop, self.turn, self.loop)
+    def wake(self) -> None:
+        call_soon(self.loop, self.turn, self.loop)
 
 
 class FutureWaker:
@@ -77,11 +78,11 @@ class FutureWaker:
         self.loop = loop
         self.future = future
 
-    def wake(self) -> bool:
+    def wake(self) -> None:
         if running_loop() is self.loop:
             self._set()
-            return True
-        return call_soon(self.loop, self._set)
+        else:
+            call_soon(self.loop, self._set)
 
     def _set(self) -> None:
         if not self.future.done():

@@ -1,0 +1,185 @@
+"""Train a small convolutional network on handwritten digits, inside asyncio.
+
+The data are scikit-learn's: 1797 scanned digits of 8 x 8 pixels.  While the network trains, another coroutine ticks every
+millisecond and keeps account of how late the event loop lets it run.  At the end the network is evaluated on digits it
+has not seen, saved, loaded again, and a picture shows the loss and some predictions.
+
+    python examples/digits.py [--epochs 12] [--seed 0] [--outputs outputs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import statistics
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from tqdm import tqdm
+
+import vmflow as flow
+from vmflow import nn
+
+
+@dataclass(frozen=True)
+class Digits:
+    """Images (n, 1, 8, 8) in [0, 1], and labels (n,) from 0 to 9."""
+
+    images: flow.Tensor
+    labels: flow.Tensor
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass
+class Heartbeat:
+    """Ticks every `interval` seconds and notes how much later than that it was called."""
+
+    interval: float = 1e-3
+    lags: list[float] = field(default_factory=list)
+
+    async def run(self) -> None:
+        """Tick until cancelled."""
+        while True:
+            begin = time.perf_counter()
+            await asyncio.sleep(self.interval)
+            self.lags.append(time.perf_counter() - begin - self.interval)
+
+    def __str__(self) -> str:
+        median, worst = statistics.median(self.lags) * 1e3, max(self.lags) * 1e3
+        return f"{len(self.lags)} ticks, late by {median:.2f} ms in the median, {worst:.1f} ms at worst"
+
+
+def load(seed: int) -> tuple[Digits, Digits]:
+    """The digits to train on and those to test on, four to one."""
+    pixels, labels = load_digits(return_X_y=True)
+    images = (pixels / 16).astype(np.float32).reshape(-1, 1, 8, 8)
+    parts = train_test_split(images, labels.astype(np.int64), test_size=0.2, random_state=seed, stratify=labels)
+    train_images, test_images, train_labels, test_labels = [flow.tensor(part) for part in parts]
+    return Digits(train_images, train_labels), Digits(test_images, test_labels)
+
+
+def build() -> nn.Module:
+    """Two convolutions and a linear layer: 6,200 parameters."""
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Dropout(0.2),
+        nn.Linear(128, 10),
+    )
+
+
+async def train(model: nn.Module, optimizer: Any, digits: Digits, epochs: int, batch: int = 64) -> list[float]:
+    """Train, and return the loss of every step."""
+    loss_of = nn.CrossEntropyLoss()
+    losses: list[float] = []
+    model.train()
+    steps = -(-len(digits) // batch)
+    with tqdm(total=epochs * steps, unit="step", desc="training") as progress:
+        for _ in range(epochs):
+            for chosen in flow.randperm(len(digits)).split(batch):
+                loss = loss_of(model(digits.images[chosen]), digits.labels[chosen])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                # Everything above has only been issued.  Here the loop goes on with its other coroutines.
+                await loss
+                losses.append(loss.item())
+                progress.set_postfix(loss=f"{losses[-1]:.3f}", refresh=False)
+                progress.update()
+    return losses
+
+
+@flow.no_grad()
+async def predict(model: nn.Module, images: flow.Tensor) -> flow.Tensor:
+    """The most likely digit for each image."""
+    model.eval()
+    digits: flow.Tensor = model(images).argmax(1)
+    return await digits
+
+
+def draw(path: Path, losses: list[float], digits: Digits, predictions: flow.Tensor, accuracy: float) -> None:
+    """The loss by step, and twenty digits with their predictions; wrong ones, if any, come first."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    images, labels, predicted = digits.images.numpy(), digits.labels.numpy(), predictions.numpy()
+    shown = np.argsort(predicted == labels, kind="stable")[:20]
+    figure = plt.figure(figsize=(12, 5), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.2))
+    axes = left.subplots()
+    axes.semilogy(losses, color="0.8", label="each step")
+    width = 20
+    axes.semilogy(np.convolve(losses, np.ones(width) / width, "valid"), label=f"mean of {width}")
+    axes.set(xlabel="step", ylabel="cross-entropy", title=f"training; test accuracy {accuracy:.4f}")
+    axes.legend()
+    right.suptitle("predictions on the test set, mistakes first")
+    for position, one in zip(shown, right.subplots(4, 5).flat, strict=True):
+        right_one = predicted[position] == labels[position]
+        one.imshow(images[position, 0], cmap="gray_r")
+        one.set_title(
+            str(predicted[position]) if right_one else f"{predicted[position]}, is {labels[position]}",
+            color="black" if right_one else "crimson",
+            fontsize=10,
+        )
+        one.set_axis_off()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+async def main(epochs: int, seed: int, outputs: Path) -> None:
+    """Train, evaluate, save, load again and predict."""
+    outputs.mkdir(parents=True, exist_ok=True)
+    flow.manual_seed(seed)
+    train_digits, test_digits = load(seed)
+    async with flow.VirtualMachine("digits"):
+        model = build()
+        optimizer = flow.optim.Adam(model.parameters(), lr=2e-3)
+        heartbeat = Heartbeat()
+        ticking = asyncio.create_task(heartbeat.run())
+        begin = time.perf_counter()
+        losses = await train(model, optimizer, train_digits, epochs)
+        seconds = time.perf_counter() - begin
+        ticking.cancel()
+        print(f"{len(losses)} steps in {seconds:.1f} s, {seconds / len(losses) * 1e3:.1f} ms each")
+        print(f"meanwhile on the event loop: {heartbeat}")
+
+        predictions = await predict(model, test_digits.images)
+        correct = await (predictions == test_digits.labels).sum()
+        accuracy = correct.item() / len(test_digits)
+
+        checkpoint = outputs / "digits.safetensors"
+        flow.save({"model": model.state_dict(), "epochs": epochs, "accuracy": accuracy}, checkpoint)
+        reloaded = build()
+        reloaded.load_state_dict(flow.load(checkpoint)["model"])
+        same = await (await predict(reloaded, test_digits.images) == predictions).all()
+        if not same.item():
+            raise RuntimeError("the reloaded network does not predict what the saved one did")
+        picture = outputs / "digits.png"
+        draw(picture, losses, test_digits, predictions, accuracy)
+        print(f"saved {checkpoint} and {picture}; the reloaded network predicts the same")
+        print(f"test accuracy {accuracy:.4f}")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for checkpoint and picture")
+    options = parser.parse_args()
+    asyncio.run(main(options.epochs, options.seed, options.outputs))
