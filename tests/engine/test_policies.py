@@ -1,4 +1,4 @@
-"""What instructions do when they run: arrays in and out, failures handed on, memory given back, all or nothing built."""
+"""What instructions do when they run: arrays in and out, failures handed on, memory given back, whole builds."""
 
 from __future__ import annotations
 

@@ -1,0 +1,209 @@
+"""Imports point one way: streams <- instructions <- vm <- the eager front <- graph mode."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import vmflow
+
+ROOT = Path(vmflow.__file__).parent
+
+# What all may import, and which import none but each other.
+VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors")
+
+# Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
+LAYERS = ("vmflow.streams", "vmflow.instructions", "vmflow.vm", "vmflow", "vmflow.graph_mode")
+
+# Packages that only their own device or test may need.
+NEVER_AT_IMPORT = ("cupy", "cupyx", "torch", "mpi4py")
+
+
+class Import(NamedTuple):
+    """One import statement: who imports what, where, and whether when the module is imported."""
+
+    importer: str
+    imported: str
+    line: int
+    at_import: bool
+
+
+def _modules() -> dict[str, Path]:
+    """All modules by name; through the links, as Python sees them."""
+    found: dict[str, Path] = {}
+    for folder, _, files in os.walk(ROOT, followlinks=True):
+        for file in files:
+            path = Path(folder, file)
+            if path.suffix == ".py":
+                parts = ("vmflow", *path.relative_to(ROOT).with_suffix("").parts)
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+MODULES = _modules()
+
+
+def _imports(name: str) -> list[Import]:
+    path = MODULES[name]
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    return list(_walk(ast.parse(path.read_text()), name, package, at_import=True))
+
+
+def _walk(node: ast.AST, name: str, package: str, at_import: bool) -> Iterator[Import]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield Import(name, alias.name, child.lineno, at_import)
+        elif isinstance(child, ast.ImportFrom):
+            for target in _targets(child, package):
+                yield Import(name, target, child.lineno, at_import)
+        elif isinstance(child, ast.If) and _is_type_checking(child.test):
+            for other in child.orelse:
+                yield from _walk(ast.Module([other], []), name, package, at_import)
+        elif isinstance(child, ast.FunctionDef) and child.name == "__getattr__" and isinstance(node, ast.Module):
+            continue  # a lazy re-export, such as vmflow.nn.Graph
+        elif isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            yield from _walk(child, name, package, at_import=False)
+        else:
+            yield from _walk(child, name, package, at_import)
+
+
+def _targets(statement: ast.ImportFrom, package: str) -> list[str]:
+    """The modules that ``from ... import ...`` imports: the names themselves where they are modules."""
+    base = package
+    for _ in range(statement.level - 1):
+        base = base.rpartition(".")[0]
+    parts = [base] if statement.level else []
+    source = ".".join(parts + ([statement.module] if statement.module else []))
+    return [f"{source}.{alias.name}" if f"{source}.{alias.name}" in MODULES else source for alias in statement.names]
+
+
+def _is_type_checking(test: ast.expr) -> bool:
+    return ast.unparse(test).rpartition(".")[2].strip("_") == "TYPE_CHECKING"
+
+
+def _layer(name: str) -> int:
+    for number, layer in enumerate(LAYERS):
+        if layer != "vmflow" and (name == layer or name.startswith(layer + ".")):
+            return number
+    return LAYERS.index("vmflow")
+
+
+def _breaks_the_order(it: Import) -> bool:
+    if it.imported.split(".")[0] != "vmflow" or it.imported in VOCABULARY:
+        return False
+    return it.importer in VOCABULARY or _layer(it.imported) > _layer(it.importer)
+
+
+def _listed(imports: list[Import]) -> str:
+    return "\n".join(f"{it.importer}:{it.line} imports {it.imported}" for it in imports)
+
+
+def test_all_modules_are_found() -> None:
+    assert {"vmflow", "vmflow.streams.stream", "vmflow.instructions", "vmflow.vm.engine", "vmflow.graph_mode"} <= set(
+        MODULES
+    )
+    assert set(VOCABULARY) <= set(MODULES)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = [it for name in MODULES for it in _imports(name) if _breaks_the_order(it)]
+    assert not wrong, f"these imports point the wrong way:\n{_listed(wrong)}"
+
+
+@pytest.mark.parametrize(
+    ("importer", "statement", "wrong"),
+    [
+        ("vmflow.streams.cpu", "from vmflow.instructions import Instruction", True),
+        ("vmflow.streams.cpu", "def late():\n    from ..instructions.blob import Blob", True),
+        ("vmflow.streams.cpu", "from vmflow.errors import InternalError", False),
+        ("vmflow.streams.cpu", "from ..errors import InternalError", False),
+        ("vmflow.streams.cpu", "if TYPE_CHECKING:\n    from ..instructions.blob import Blob", False),
+        ("vmflow.streams.cpu", "if TYPE_CHECKING:\n    pass\nelse:\n    from .. import tensor", True),
+        ("vmflow.instructions.blob", "import vmflow.vm.engine", True),
+        ("vmflow.instructions.blob", "from vmflow import dtypes", False),
+        ("vmflow.instructions.blob", "from vmflow import float32", True),
+        ("vmflow.vm.engine", "from .. import instructions, streams", False),
+        ("vmflow.vm.engine", "class A:\n    def b(self):\n        from ..tensor import Tensor", True),
+        ("vmflow.tensor", "from .graph_mode import Graph", True),
+        ("vmflow.tensor", "from .vm import virtual_machine", False),
+        ("vmflow.nn", "def __getattr__(name):\n    from ..graph_mode import Graph", False),
+        ("vmflow.errors", "from .tensor import Tensor", True),
+        ("vmflow.dtypes", "from .context import MODE", False),
+        ("vmflow.graph_mode", "from .. import tensor, nn", False),
+    ],
+)
+def test_the_walk_sees_what_it_should(importer: str, statement: str, wrong: bool) -> None:
+    package = importer if importer in ("vmflow.nn", "vmflow.graph_mode") else importer.rpartition(".")[0]
+    found = list(_walk(ast.parse(statement), importer, package, at_import=True))
+    assert any(_breaks_the_order(it) for it in found) == wrong
+
+
+def test_devices_libraries_are_imported_on_first_use() -> None:
+    wrong = [
+        it for name in MODULES for it in _imports(name) if it.at_import and it.imported.split(".")[0] in NEVER_AT_IMPORT
+    ]
+    assert not wrong, f"these would be needed by everybody:\n{_listed(wrong)}"
+
+
+# In a fresh interpreter
+
+
+def _in_a_fresh_interpreter(program: str) -> str:
+    environment = dict(os.environ, PYTHONPATH=str(ROOT.parent))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        env=environment,
+        cwd=ROOT.parent,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_importing_vmflow_imports_little_else() -> None:
+    """Of what numpy has not imported itself."""
+    found = _in_a_fresh_interpreter(
+        """
+        import sys
+        import ml_dtypes, numpy
+        before = set(sys.modules)
+        import vmflow
+        names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
+        names += " vmflow.graph_mode vmflow.io safetensors pickle unittest"
+        print(*[name for name in names.split() if name in set(sys.modules) - before])
+        """
+    )
+    assert found == ""
+
+
+def test_the_folders_are_imported_under_one_name_only() -> None:
+    found = _in_a_fresh_interpreter(
+        """
+        import importlib, pkgutil, sys
+        import vmflow
+
+        class Refuse:
+            def find_spec(self, name, path=None, target=None):
+                if name.split(".")[0] in ("cupy", "cupyx", "torch", "mpi4py"):
+                    raise AssertionError(f"{name} is imported when vmflow is")
+
+        sys.meta_path.insert(0, Refuse())
+        for module in pkgutil.walk_packages(vmflow.__path__, "vmflow."):
+            importlib.import_module(module.name)
+        print(*[name for name in ("streams", "instructions", "graph_mode") if name in sys.modules])
+        print(len([name for name in sys.modules if name.startswith("vmflow.")]) > 30)
+        """
+    )
+    assert found.split() == ["True"]
