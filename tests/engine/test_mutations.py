@@ -12,7 +12,7 @@ import pytest
 
 from vmflow.errors import InternalError
 
-from . import test_barriers, test_edges, test_flatness, test_transitions
+from . import test_barriers, test_edges, test_flatness, test_story, test_transitions
 from .bench import Bench, copied_engine
 from .simulation import simulate
 
@@ -220,6 +220,34 @@ MUTATIONS = [
         "        barrier = self.barriers[-1]\n",
         test_barriers.test_two_barriers_run_in_order_one_at_a_time,
         in_programs=True,
+    ),
+    Mutation(
+        "a barrier that may run is work to do",
+        " or self._barrier_due\n",
+        "\n",
+        test_barriers.test_a_barrier_with_nothing_before_it_runs_without_a_further_event,
+        in_programs=True,
+    ),
+    Mutation(
+        "an instruction reported finished is work to do",
+        "        return self._reported or bool(self.pending)",
+        "        return bool(self.pending)",
+        test_transitions.test_has_work_after_each_event,
+        in_programs=True,
+    ),
+    Mutation(
+        "a failure unlocks its successors like any other end",
+        "        self.completed(instruction)\n        self._failures.append",
+        "        self._failures.append",
+        test_transitions.test_a_failed_instruction_unlocks_its_successors_like_any_other,
+        in_programs=True,
+    ),
+    Mutation(
+        "what the story has been told does not change afterwards",
+        "            self._failures = []\n",
+        "",
+        test_story.test_events_are_told_in_the_order_in_which_a_turn_happens,
+        in_programs=False,
     ),
     Mutation(
         "a turn takes no more than its window",

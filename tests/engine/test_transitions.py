@@ -294,7 +294,7 @@ def test_abandon_forgets_all_that_has_not_begun() -> None:
     bench.turn()
     bench.issue("pending", "a", writes="z")
     forgotten = bench.abandon("behind")
-    assert forgotten == ["waiting", "fence", "behind", "pending"]
+    assert forgotten == ["behind", "waiting", "fence", "pending"], "predecessors first"
     assert {bench.state(it) for it in forgotten} == {"ERASED"}
     assert all(bench.instructions[it].policy is None for it in forgotten)
     assert bench.lively() == ["running"]
