@@ -45,7 +45,15 @@ def run_backward(
 
 
 class _Pass:
-    """One backward pass."""
+    """One backward pass.
+
+    Attributes:
+        gradients: what has arrived at each node so far, one place per output.
+        heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
+            next is a topological order, and no counting is needed.
+        useful: the nodes worth running, None for all.
+        captured: the gradients asked for.
+    """
 
     def __init__(
         self, retain_graph: bool, create_graph: bool, wanted: Sequence[AutogradMeta | tuple[Node, int]] | None
@@ -54,8 +62,7 @@ class _Pass:
         self.create_graph = create_graph
         self.wanted = wanted
         self.captured: dict[AutogradMeta | tuple[Node, int], Tensor] = {}
-        self.gradients: dict[Node, dict[int, Tensor]] = {}
-        # Nodes to run, latest first: a producer is always older than its consumers.
+        self.gradients: dict[Node, list[Tensor | None]] = {}
         self.heap: list[tuple[int, Node]] = []
         self.useful: set[Node] | None = None
 
@@ -63,10 +70,11 @@ class _Pass:
         if self.wanted is not None:
             self.useful = _leading_to(self.wanted, [edge for edge, _ in roots])
         for edge, gradient in roots:
-            self._arrive(edge, gradient, shared=True)
-        while self.heap:
-            _, node = heapq.heappop(self.heap)
-            self._step(node)
+            if edge is not None:
+                self._arrive(edge[0], edge[1], gradient, shared=True)
+        heap = self.heap
+        while heap:
+            self._step(heapq.heappop(heap)[1])
         if self.wanted is None:
             return []
         return [self.captured.get(key) for key in self.wanted]
@@ -74,35 +82,34 @@ class _Pass:
     def _step(self, node: Node) -> None:
         arrived = self.gradients.pop(node)
         if node.outputs is not None:
-            for index, autograd in node.outputs.items():
-                if index in arrived:
-                    arrived[index] = _with_hooks(autograd, arrived[index])
-                    if autograd.retains:
-                        self._accumulate(autograd, arrived[index], shared=True)
+            self._show(node.outputs, arrived)
         if self.wanted is not None:
-            for index, gradient in arrived.items():
-                if (node, index) in self.wanted:
+            for index, gradient in enumerate(arrived):
+                if gradient is not None and (node, index) in self.wanted:
                     self.captured[node, index] = gradient
-        if self.useful is not None and node not in self.useful:
-            return
-        outputs = max(max(arrived) + 1, len(getattr(node, "output_metas", ())))
-        gradients = [arrived.get(index) for index in range(outputs)]
-        results = node.backward(gradients, self.create_graph)
-        for position, (edge, result) in enumerate(zip(node.edges, results, strict=True)):
+            if self.useful is not None and node not in self.useful:
+                return
+        results = node.backward(arrived, self.create_graph)
+        for edge, result in zip(node.edges, results, strict=True):
             if edge is not None and result is not None:
-                shared = isinstance(edge[0], AutogradMeta) and (
-                    node.may_share(result, gradients)
-                    or any(other is result for other in results[:position])
-                    or any(other is result for other in results[position + 1 :])
+                target = edge[0]
+                shared = isinstance(target, AutogradMeta) and (
+                    node.may_share(result, arrived) or sum([other is result for other in results]) > 1
                 )
-                self._arrive(edge, result, shared)
+                self._arrive(target, edge[1], result, shared)
         if not self.retain_graph:
             node.release()
 
-    def _arrive(self, edge: Edge, gradient: Tensor, shared: bool) -> None:
-        if edge is None:
-            return
-        target, index = edge
+    def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
+        """Let hooks see, and perhaps replace, the gradients of a node's outputs; keep those that are to be kept."""
+        for index, autograd in outputs.items():
+            gradient = arrived[index]
+            if gradient is not None:
+                arrived[index] = gradient = _with_hooks(autograd, gradient)
+                if autograd.retains:
+                    self._accumulate(autograd, gradient, shared=True)
+
+    def _arrive(self, target: Node | AutogradMeta, index: int, gradient: Tensor, shared: bool) -> None:
         if isinstance(target, AutogradMeta):
             self._arrive_at_leaf(target, gradient, shared)
             return
@@ -110,9 +117,9 @@ class _Pass:
             return
         waiting = self.gradients.get(target)
         if waiting is None:
-            waiting = self.gradients[target] = {}
+            waiting = self.gradients[target] = [None] * target.outputs_count
             heapq.heappush(self.heap, (-target.sequence, target))
-        earlier = waiting.get(index)
+        earlier = waiting[index]
         waiting[index] = gradient if earlier is None else earlier + gradient
 
     def _arrive_at_leaf(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:

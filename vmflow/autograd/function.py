@@ -82,7 +82,7 @@ class FunctionNode(Node):
     def __init__(
         self, function: type[Function], context: FunctionContext, edges: tuple[Edge, ...], outputs: Sequence[Tensor]
     ) -> None:
-        super().__init__(f"{function.__name__}Backward", edges)
+        super().__init__(f"{function.__name__}Backward", edges, len(outputs))
         self.function = function
         self.context = context
         self.output_metas = tuple([it._blob.meta for it in outputs])

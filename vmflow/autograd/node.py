@@ -64,14 +64,16 @@ class Node:
         name: as shown by `Tensor.grad_fn`.
         edges: one per input, None where no gradient is wanted.
         sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
+        outputs_count: how many outputs it has.
         outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
     """
 
-    __slots__ = ("__weakref__", "edges", "name", "outputs", "sequence")
+    __slots__ = ("__weakref__", "edges", "name", "outputs", "outputs_count", "sequence")
 
-    def __init__(self, name: str, edges: tuple[Edge, ...]) -> None:
+    def __init__(self, name: str, edges: tuple[Edge, ...], outputs_count: int = 1) -> None:
         self.name = name
         self.edges = edges
+        self.outputs_count = outputs_count
         self.sequence = next(_sequence)
         self.outputs: dict[int, AutogradMeta] | None = None
 
@@ -158,7 +160,7 @@ class OpNode(Node):
         results: tuple[Tensor, ...],
         in_place: bool,
     ) -> None:
-        super().__init__(op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]))
+        super().__init__(op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]), len(results))
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
