@@ -287,7 +287,7 @@ def test_an_unseen_failure_is_reported_once_at_exit() -> None:
         """
     )
     assert code == 0
-    assert errors.count("IndexError") == 1
+    assert errors.count("IndexError: ") == 1
     assert "never looked at" in errors
     assert 'issued at <string>:6, in <module>' in errors
 
