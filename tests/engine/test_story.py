@@ -127,7 +127,7 @@ def _recorded(engine: VirtualMachineEngine) -> Script:
 
 
 def test_random_programs_replay_turn_by_turn() -> None:
-    for seed in range(60):
+    for seed in range(40):
         engine = VirtualMachineEngine(story=1 << 20)
         simulate(seed, engine)
         script = _recorded(engine)
