@@ -189,7 +189,8 @@ class finfo:
         chosen = (type or get_default_dtype()).to_real()
         if not chosen.is_floating_point:
             raise TypeError(f"finfo needs a floating-point dtype, not {chosen!r}; use iinfo for integers")
-        limits = ml_dtypes.finfo(chosen.numpy)
+        limits_of: Any = ml_dtypes.finfo
+        limits = limits_of(chosen.numpy)
         self.dtype = chosen.name
         self.bits = int(limits.bits)
         self.eps = float(limits.eps)

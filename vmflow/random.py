@@ -1,8 +1,8 @@
 """Random numbers: `Generator`, and the ops that draw from one.
 
-A generator is a seed and a counter (Philox).  Issuing an op takes the next stretch of the counter, so that the numbers
-depend on the order in which ops were issued and on nothing else: not on the order in which they run, nor on who else
-draws from another generator.
+A generator is a seed and a counter (Philox: J. Salmon and others, "Parallel random numbers: as easy as 1, 2, 3", 2011).
+Issuing an op takes the next stretch of the counter, so that the numbers depend on the order in which ops were issued
+and on nothing else: not on the order or the thread in which they run, nor on who else draws from another generator.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,15 +20,17 @@ from . import interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
-from .instructions.blob import Array, TensorMeta
+from .instructions.blob import Array, TensorMeta, meta
 from .ops.creation import _like, _meta, _track
-from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr
+from .ops.elementwise import copy_, fitting
+from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:
+    from .autograd.node import OpNode
     from .tensor import Tensor
 
-# Counter steps that one draw may use per element; Philox makes four 64-bit numbers a step, and numpy's rejection methods
-# use little more than one number per element.
+# Counter steps that one draw may use per element; Philox makes four 64-bit numbers a step, and numpy's rejection
+# methods use little more than one number per element.
 _STEPS_PER_ELEMENT: Final = 2
 _MASK: Final = (1 << 64) - 1
 
@@ -81,9 +83,9 @@ class Generator:
 
     def set_state(self, new_state: Tensor) -> Generator:
         """Go on from where `get_state` was called."""
+        if new_state.dtype is not dtypes.uint8 or new_state.shape != (32,):
+            raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {new_state._blob.meta!r}")
         state = bytes(new_state.numpy())
-        if len(state) != 32:
-            raise ValueError(f"set_state: expected the 32 bytes that get_state returned, got {len(state)}")
         with self._lock:
             self._seed = int.from_bytes(state[:16], "little")
             self._position = int.from_bytes(state[16:], "little")
@@ -106,6 +108,26 @@ default_generator: Final = Generator()
 def manual_seed(seed: int) -> Generator:
     """Seed the default generator of this context: the process's, or inside `fork_rng` its own."""
     return _generator(None).manual_seed(seed)
+
+
+def initial_seed() -> int:
+    """The seed of the default generator of this context."""
+    return _generator(None).initial_seed()
+
+
+def seed() -> int:
+    """Seed the default generator of this context from the operating system; returns the seed."""
+    return _generator(None).seed()
+
+
+def get_rng_state() -> Tensor:
+    """The state of the default generator of this context."""
+    return _generator(None).get_state()
+
+
+def set_rng_state(new_state: Tensor) -> None:
+    """Put the default generator of this context where `get_rng_state` was called."""
+    _generator(None).set_state(new_state)
 
 
 @contextmanager
@@ -137,10 +159,10 @@ _local = threading.local()
 
 def _numpy_generator(seed: int, position: int) -> np.random.Generator:
     """numpy's generator of this thread, set to a place in a sequence; making a new one takes ten times as long."""
-    found: tuple[np.random.Philox, np.random.Generator, dict[str, Any]] | None = getattr(_local, "found", None)
+    found: tuple[Any, np.random.Generator, dict[str, Any]] | None = getattr(_local, "found", None)
     if found is None:
-        bits = np.random.Philox(key=0)
-        found = _local.found = (bits, np.random.Generator(bits), cast("dict[str, Any]", bits.state))
+        new: Any = np.random.Philox(key=0)
+        found = _local.found = (new, np.random.Generator(new), new.state)
     bits, generator, state = found
     state["state"]["key"][0] = seed
     counter = state["state"]["counter"]
@@ -152,7 +174,8 @@ def _numpy_generator(seed: int, position: int) -> np.random.Generator:
     return generator
 
 
-Draw = Callable[[np.random.Generator, TensorMeta, tuple[Any, ...]], Array]
+# draw(numpy's generator, output, parameters, *input arrays) -> the numbers
+Draw = Callable[..., Array]
 
 
 def _random_op(name: str, draw: Draw) -> OpExpr:
@@ -163,47 +186,103 @@ def _random_op(name: str, draw: Draw) -> OpExpr:
         assert isinstance(output, TensorMeta)
         fixed = tuple(parameters)
 
-        def kernel(seed: int, position: int, out: Array | None) -> Array:
-            return draw(_numpy_generator(seed, position), output, fixed)
+        def kernel(*arguments: Any) -> Array:
+            *arrays, seed, position, _ = arguments
+            return draw(_numpy_generator(seed, position), output, fixed, *arrays)
 
         return Inferred(output, kernel, output.numel * 10 + 5000)
 
-    return OpExpr(name, infer)
+    op = OpExpr(name, infer)
+    op.gradient()(_no_gradients)
+    return op
 
 
-def _draw_float(output: TensorMeta, method: Callable[..., Array]) -> Array:
+def _no_gradients(node: OpNode, gradient: Tensor) -> tuple[None, ...]:
+    return (None,) * len(node.metas)
+
+
+def _draw_normal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
     if output.dtype.is_complex:
-        half = dtypes.float32 if output.dtype is dtypes.complex64 else dtypes.float64
-        parts = method(output.shape + (2,), half.numpy) * np.sqrt(0.5, dtype=half.numpy)
+        # Real and imaginary part share the variance of 1.
+        part = output.dtype.to_real().numpy
+        parts = generator.standard_normal((*output.shape, 2), part) * np.sqrt(0.5, dtype=part)
         return np.ascontiguousarray(parts).view(output.dtype.numpy).reshape(output.shape)
-    native = output.dtype if output.dtype in (dtypes.float32, dtypes.float64) else dtypes.float32
-    return np.asarray(method(output.shape, native.numpy)).astype(output.dtype.numpy, copy=False)
+    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
+    return np.asarray(generator.standard_normal(output.shape, native)).astype(output.dtype.numpy, copy=False)
 
 
-_NORMAL = _random_op("randn", lambda generator, output, _: _draw_float(output, generator.standard_normal))
-_UNIFORM = _random_op("rand", lambda generator, output, _: _draw_float(output, generator.random))
-_RANDINT = _random_op(
-    "randint",
-    lambda generator, output, limits: generator.integers(limits[0], limits[1], output.shape).astype(output.dtype.numpy),
-)
-_RANDPERM = _random_op(
-    "randperm", lambda generator, output, _: generator.permutation(output.numel).astype(output.dtype.numpy)
-)
+# How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
+_BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
+
+
+def _draw_uniform(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+    if output.dtype.is_complex:
+        part = output.dtype.to_real().numpy
+        return generator.random((*output.shape, 2), part).view(output.dtype.numpy).reshape(output.shape)
+    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
+    numbers: Array = np.asarray(generator.random(output.shape, native))
+    bits = _BITS.get(output.dtype)
+    if bits is not None:
+        numbers = np.floor(numbers * 2.0**bits) * 2.0**-bits
+    return np.asarray(numbers).astype(output.dtype.numpy, copy=False)
+
+
+def _draw_integers(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+    low, high = fixed
+    return np.asarray(generator.integers(low, high, output.shape)).astype(output.dtype.numpy)
+
+
+def _draw_permutation(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
+    return generator.permutation(output.numel).astype(output.dtype.numpy)
+
+
+def _draw_bernoulli(
+    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], probabilities: Array
+) -> Array:
+    if not ((probabilities >= 0) & (probabilities <= 1)).all():
+        raise ValueError("bernoulli: a probability is not within [0, 1]")
+    return np.asarray(generator.random(output.shape) < probabilities).astype(output.dtype.numpy)
+
+
+def _draw_categories(
+    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], weights: Array
+) -> Array:
+    (replacement,) = fixed
+    weights = weights.astype(np.float64)
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
+        raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
+    if not replacement:
+        # The first of independent exponential times, each with its weight as rate, falls on a category with the right
+        # probability; those that come later are the draws from what is left.
+        with np.errstate(divide="ignore"):
+            times = generator.standard_exponential(weights.shape) / weights
+        return np.argsort(times, axis=-1)[..., : output.shape[-1]].astype(np.int64)
+    rows = np.cumsum(weights, -1).reshape(-1, weights.shape[-1])
+    numbers = generator.random((len(rows), output.shape[-1])) * rows[:, -1:]
+    chosen = [np.searchsorted(row, wanted, side="right") for row, wanted in zip(rows, numbers, strict=True)]
+    return np.asarray(chosen, np.int64).reshape(output.shape)
+
+
+_NORMAL = _random_op("randn", _draw_normal)
+_UNIFORM = _random_op("rand", _draw_uniform)
+_RANDINT = _random_op("randint", _draw_integers)
+_RANDPERM = _random_op("randperm", _draw_permutation)
+_BERNOULLI = _random_op("bernoulli", _draw_bernoulli)
+_MULTINOMIAL = _random_op("multinomial", _draw_categories)
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
-    """Issue a random op."""
+    """Issue a random op without inputs."""
     return _interpreter.dispatch(op, (), (output, *parameters), _generator(generator).take(output.numel))
 
 
-def draw_into(op: OpExpr, target: Tensor, generator: Generator | None) -> Tensor:
+def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *parameters: Any) -> Tensor:
     """Issue a random op that writes into `target`."""
     output = target._blob.meta
-    return _interpreter.dispatch_into(op, target, (), (output,), _generator(generator).take(output.numel))
+    return _interpreter.dispatch_into(op, target, (), (output, *parameters), _generator(generator).take(output.numel))
 
 
-def _float_meta(name: str, size: tuple[Any, ...], dtype: DType | None, device: Device | str | None) -> TensorMeta:
-    output = _meta(name, size, dtype, device)
+def _fractional(name: str, output: TensorMeta) -> TensorMeta:
     if output.dtype.category < dtypes.FLOATING:
         raise TypeError(f"{name}: expected a floating-point or complex dtype, got {output.dtype.name}")
     return output
@@ -215,9 +294,15 @@ def randn(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    **named: Any,
 ) -> Tensor:
-    """Numbers from the standard normal distribution."""
-    return _track(draw(_NORMAL, _float_meta("randn", size, dtype, device), generator), requires_grad)
+    """Numbers from the standard normal distribution; complex ones have a variance of 1 as a whole.
+
+    Raises:
+        TypeError: for an integer dtype.
+    """
+    output = _fractional("randn", _meta("randn", size, dtype, device, named))
+    return _track(draw(_NORMAL, output, generator), requires_grad)
 
 
 def rand(
@@ -226,46 +311,75 @@ def rand(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    **named: Any,
 ) -> Tensor:
-    """Numbers evenly distributed over [0, 1)."""
-    return _track(draw(_UNIFORM, _float_meta("rand", size, dtype, device), generator), requires_grad)
+    """Numbers evenly distributed over [0, 1).
+
+    Raises:
+        TypeError: for an integer dtype.
+    """
+    output = _fractional("rand", _meta("rand", size, dtype, device, named))
+    return _track(draw(_UNIFORM, output, generator), requires_grad)
 
 
 def randn_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None, device: Device | str | None = None
-) -> Tensor:
-    """As `randn`, of the shape, dtype and device of `input`."""
-    return draw(_NORMAL, _like(input, dtype, device), generator)
-
-
-def rand_like(
-    input: Tensor, *, generator: Generator | None = None, dtype: DType | None = None, device: Device | str | None = None
-) -> Tensor:
-    """As `rand`, of the shape, dtype and device of `input`."""
-    return draw(_UNIFORM, _like(input, dtype, device), generator)
-
-
-def randint(
-    low: int,
-    high: Any = None,
-    size: tuple[int, ...] | None = None,
+    input: Tensor,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """Integers from `low` up to but without `high`: ``randint(low, high, size)`` or ``randint(high, size)``.
+    """As `randn`, of the shape, dtype and device of `input`."""
+    output = _fractional("randn_like", _like(input, dtype, device))
+    return _track(draw(_NORMAL, output, generator), requires_grad)
+
+
+def rand_like(
+    input: Tensor,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """As `rand`, of the shape, dtype and device of `input`."""
+    output = _fractional("rand_like", _like(input, dtype, device))
+    return _track(draw(_UNIFORM, output, generator), requires_grad)
+
+
+def randint(
+    low: Any = 0,
+    high: Any = None,
+    size: Any = None,
+    *,
+    generator: Generator | None = None,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """Integers, evenly distributed, from `low` up to but without `high`.
+
+    ``randint(low, high, size)``, or ``randint(high, size)`` from 0 up; int64 unless `dtype` says otherwise.
 
     Raises:
-        ValueError: if there is no integer between.
+        TypeError: if a limit is no integer.
+        ValueError: if there is no integer between, or the dtype does not hold them.
     """
     if size is None:
         low, high, size = 0, low, high
-    if size is None or not isinstance(high, int):
-        raise TypeError("randint: expected randint(low, high, size) or randint(high, size)")
+    elif high is None:
+        low, high = 0, low
+    if size is None or not all([isinstance(it, (int, np.integer)) for it in (low, high)]):
+        raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     if low >= high:
         raise ValueError(f"randint: there is no integer from {low} up to, without, {high}")
-    return draw(_RANDINT, _meta("randint", (size,), dtype or dtypes.int64, device), generator, low, high)
+    output = _meta("randint", (size,), dtype or dtypes.int64, device)
+    for limit in (low, high - 1):
+        if output.dtype is dtypes.bool_ and limit not in (0, 1):
+            raise ValueError(f"randint: {limit} does not fit into bool")
+        fitting("randint", limit, output.dtype)
+    return _track(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
 
 
 def randperm(
@@ -274,35 +388,106 @@ def randperm(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: Device | str | None = None,
+    requires_grad: bool = False,
 ) -> Tensor:
-    """The integers below `n` in random order."""
-    return draw(_RANDPERM, _meta("randperm", (n,), dtype or dtypes.int64, device), generator)
+    """The integers from 0 up to but without `n`, in random order.
+
+    Raises:
+        ValueError: if `n` is negative, or the dtype does not hold the numbers.
+    """
+    output = _meta("randperm", (n,), dtype or dtypes.int64, device)
+    fitting("randperm", max(n - 1, 0), output.dtype)
+    return _track(draw(_RANDPERM, output, generator), requires_grad)
 
 
 def normal(
-    mean: float,
-    std: float,
-    size: tuple[int, ...],
+    mean: float | Tensor,
+    std: float | Tensor = 1.0,
+    size: tuple[int, ...] | list[int] | None = None,
     *,
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: Device | str | None = None,
 ) -> Tensor:
-    """Numbers from the normal distribution with this mean and standard deviation."""
-    if std < 0:
+    """Numbers from normal distributions.
+
+    Args:
+        mean: of all, or a tensor with the mean of each.
+        std: the standard deviation of all, or a tensor with that of each; the two broadcast.
+        size: of the result, if both are numbers.
+        generator: the source.
+        dtype, device: of the result, if both are numbers.
+
+    Raises:
+        TypeError: if `size` is missing, or superfluous.
+        ValueError: if `std` is a negative number.
+    """
+    tensors = [it for it in (mean, std) if not isinstance(it, (int, float))]
+    if isinstance(std, (int, float)) and std < 0:
         raise ValueError(f"normal: the standard deviation cannot be negative, got {std}")
-    return randn(size, generator=generator, dtype=dtype, device=device) * std + mean
+    if bool(tensors) != (size is None):
+        raise TypeError("normal: give a size if mean and std are numbers, and none if one is a tensor")
+    if size is not None:
+        return randn(tuple(size), generator=generator, dtype=dtype, device=device) * std + mean
+    shape = broadcast_shapes("normal", *[tuple(it.shape) for it in tensors])
+    wanted = tensors[0].dtype if len(tensors) == 1 else dtypes.promote_types(tensors[0].dtype, tensors[1].dtype)
+    return randn(shape, generator=generator, dtype=wanted, device=tensors[0].device) * std + mean
 
 
-def bernoulli(input: Tensor, *, generator: Generator | None = None) -> Tensor:
-    """One with the probability that `input` holds, else zero, in its dtype."""
-    return (rand_like(input, generator=generator) < input).to(input.dtype)
+def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | None = None) -> Tensor:
+    """One with the probability that `input` holds (or with `p`, if given), else zero, in its shape and dtype.
+
+    Raises:
+        TypeError: for integers without `p`.
+        ValueError: for a probability that is not within [0, 1]; if it is in `input`, when the result is looked at.
+    """
+    output = input._blob.meta
+    if p is not None:
+        _check_probability("bernoulli", p)
+        return (rand(tuple(input.shape), generator=generator, device=input.device) < p).to(input.dtype)
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"bernoulli: probabilities must be floating-point, not {input.dtype.name}")
+    return _interpreter.dispatch(_BERNOULLI, (input,), (output,), _generator(generator).take(output.numel))
+
+
+def multinomial(
+    input: Tensor, num_samples: int, replacement: bool = False, *, generator: Generator | None = None
+) -> Tensor:
+    """Indices, int64, drawn with probabilities proportional to the weights in each row.
+
+    Args:
+        input: (n,) or (rows, n), floating-point, not negative; rows need not add up to one.
+        num_samples: how many to draw from each row.
+        replacement: whether an index may be drawn again.
+        generator: the source.
+
+    Returns:
+        A tensor of shape (num_samples,) or (rows, num_samples).
+
+    Raises:
+        TypeError: for integers.
+        ValueError: for another number of dimensions, or if there are not enough to draw; for weights that are negative,
+            not finite or all zero, when the result is looked at.
+    """
+    if not input.dtype.is_floating_point:
+        raise TypeError(f"multinomial: the weights must be floating-point, not {input.dtype.name}")
+    if input.ndim not in (1, 2) or not input.shape[-1]:
+        raise ValueError(f"multinomial: expected weights of shape (n,) or (rows, n), got {list(input.shape)}")
+    if num_samples <= 0 or (num_samples > input.shape[-1] and not replacement):
+        raise ValueError(
+            f"multinomial: cannot draw {num_samples} of {input.shape[-1]}"
+            f"{'' if replacement else '; pass replacement=True to draw one several times'}"
+        )
+    output = meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
+    taken = _generator(generator).take(max(input.numel(), output.numel))
+    return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
 
 
 def normal_(input: Tensor, mean: float = 0, std: float = 1, *, generator: Generator | None = None) -> Tensor:
     """Fill with numbers from the normal distribution."""
     if std < 0:
         raise ValueError(f"normal_: the standard deviation cannot be negative, got {std}")
+    _fractional("normal_", input._blob.meta)
     draw_into(_NORMAL, input, generator)
     if std != 1:
         input.mul_(std)
@@ -313,6 +498,7 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
     """Fill with numbers evenly distributed over [from_, to)."""
     if from_ > to:
         raise ValueError(f"uniform_: the lower limit {from_} is above the upper limit {to}")
+    _fractional("uniform_", input._blob.meta)
     draw_into(_UNIFORM, input, generator)
     if to - from_ != 1:
         input.mul_(to - from_)
@@ -321,8 +507,10 @@ def uniform_(input: Tensor, from_: float = 0, to: float = 1, *, generator: Gener
 
 def bernoulli_(input: Tensor, p: float = 0.5, *, generator: Generator | None = None) -> Tensor:
     """Fill with one, with probability `p`, or zero."""
-    if not 0 <= p <= 1:
-        raise ValueError(f"bernoulli_: the probability must be within [0, 1], got {p}")
-    from .ops.elementwise import copy_
-
+    _check_probability("bernoulli_", p)
     return copy_(input, rand(tuple(input.shape), generator=generator, device=input.device) < p)
+
+
+def _check_probability(name: str, p: float) -> None:
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")

@@ -15,14 +15,25 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from . import dtypes
+from . import dtypes, random
 from . import interpreter as _interpreter
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .instructions import origin
 from .instructions.blob import Array, Blob, Size, TensorMeta, meta
-from .ops import activation, elementwise, indexing, joining, linear_algebra, reduction
+from .ops import (
+    activation,
+    closeness,
+    elementwise,
+    in_place,
+    indexing,
+    joining,
+    linear_algebra,
+    ordering,
+    reduction,
+    transcendental,
+)
 from .ops import view as views
 from .vm.wakers import running_loop
 
@@ -592,6 +603,7 @@ class Tensor:
     neg = elementwise.neg
     negative = elementwise.neg
     abs = elementwise.abs
+    absolute = elementwise.abs
     sign = elementwise.sign
     square = elementwise.square
     floor = elementwise.floor
@@ -691,6 +703,9 @@ class Tensor:
     chunk = views.chunk
     unbind = views.unbind
     diagonal = views.diagonal
+    view_as = views.view_as
+    reshape_as = views.reshape_as
+    ravel = views.ravel
 
     repeat = joining.repeat
     tile = joining.tile
@@ -698,11 +713,19 @@ class Tensor:
     roll = joining.roll
     tril = joining.tril
     triu = joining.triu
+    diag = joining.diag
+    repeat_interleave = joining.repeat_interleave
+    fliplr = joining.fliplr
+    flipud = joining.flipud
 
     gather = indexing.gather
     scatter = indexing.scatter
     scatter_add = indexing.scatter_add
     index_select = indexing.index_select
+    index_add = indexing.index_add
+    index_copy = indexing.index_copy
+    index_fill = indexing.index_fill
+    take_along_dim = indexing.take_along_dim
     index_put = indexing.index_put
     index_put_ = indexing.index_put_
     masked_select = indexing.masked_select
@@ -715,6 +738,130 @@ class Tensor:
     erf = activation.erf
     softmax = activation.softmax
     log_softmax = activation.log_softmax
+
+    addcmul = elementwise.addcmul
+    addcdiv = elementwise.addcdiv
+    clamp_min = elementwise.clamp_min
+    clamp_max = elementwise.clamp_max
+    true_divide = elementwise.div
+    divide = elementwise.div
+    multiply = elementwise.mul
+    subtract = elementwise.sub
+    greater = elementwise.gt
+    greater_equal = elementwise.ge
+    less = elementwise.lt
+    less_equal = elementwise.le
+    not_equal = elementwise.ne
+
+    acos = transcendental.acos
+    acosh = transcendental.acosh
+    asin = transcendental.asin
+    asinh = transcendental.asinh
+    atan = transcendental.atan
+    atanh = transcendental.atanh
+    cosh = transcendental.cosh
+    exp2 = transcendental.exp2
+    frac = transcendental.frac
+    hypot = transcendental.hypot
+    logaddexp = transcendental.logaddexp
+    logit = transcendental.logit
+    nan_to_num = transcendental.nan_to_num
+    sinh = transcendental.sinh
+
+    allclose = closeness.allclose
+    equal = closeness.equal
+    isclose = closeness.isclose
+
+    argsort = ordering.argsort
+    kthvalue = ordering.kthvalue
+    median = ordering.median
+    msort = ordering.msort
+    sort = ordering.sort
+    topk = ordering.topk
+
+    bernoulli = random.bernoulli
+    bernoulli_ = random.bernoulli_
+    multinomial = random.multinomial
+    normal_ = random.normal_
+    uniform_ = random.uniform_
+
+    clamp_ = elementwise.clamp_
+    clip_ = elementwise.clamp_
+    masked_fill_ = elementwise.masked_fill_
+    abs_ = in_place.abs_
+    acos_ = in_place.acos_
+    acosh_ = in_place.acosh_
+    asin_ = in_place.asin_
+    asinh_ = in_place.asinh_
+    atan_ = in_place.atan_
+    atanh_ = in_place.atanh_
+    bitwise_not_ = in_place.bitwise_not_
+    ceil_ = in_place.ceil_
+    cos_ = in_place.cos_
+    cosh_ = in_place.cosh_
+    erf_ = in_place.erf_
+    exp_ = in_place.exp_
+    exp2_ = in_place.exp2_
+    expm1_ = in_place.expm1_
+    floor_ = in_place.floor_
+    log_ = in_place.log_
+    log10_ = in_place.log10_
+    log1p_ = in_place.log1p_
+    log2_ = in_place.log2_
+    logical_not_ = in_place.logical_not_
+    neg_ = in_place.neg_
+    reciprocal_ = in_place.reciprocal_
+    rsqrt_ = in_place.rsqrt_
+    sigmoid_ = in_place.sigmoid_
+    sign_ = in_place.sign_
+    sin_ = in_place.sin_
+    sinh_ = in_place.sinh_
+    sqrt_ = in_place.sqrt_
+    square_ = in_place.square_
+    tan_ = in_place.tan_
+    tanh_ = in_place.tanh_
+    trunc_ = in_place.trunc_
+    atan2_ = in_place.atan2_
+    bitwise_and_ = in_place.bitwise_and_
+    bitwise_or_ = in_place.bitwise_or_
+    bitwise_xor_ = in_place.bitwise_xor_
+    clamp_max_ = in_place.clamp_max_
+    clamp_min_ = in_place.clamp_min_
+    eq_ = in_place.eq_
+    floor_divide_ = in_place.floor_divide_
+    fmod_ = in_place.fmod_
+    ge_ = in_place.ge_
+    gt_ = in_place.gt_
+    le_ = in_place.le_
+    logical_and_ = in_place.logical_and_
+    logical_or_ = in_place.logical_or_
+    logical_xor_ = in_place.logical_xor_
+    lt_ = in_place.lt_
+    ne_ = in_place.ne_
+    remainder_ = in_place.remainder_
+    addcdiv_ = in_place.addcdiv_
+    addcmul_ = in_place.addcmul_
+    addmm_ = in_place.addmm_
+    baddbmm_ = in_place.baddbmm_
+    cumprod_ = in_place.cumprod_
+    cumsum_ = in_place.cumsum_
+    frac_ = in_place.frac_
+    index_add_ = in_place.index_add_
+    index_copy_ = in_place.index_copy_
+    index_fill_ = in_place.index_fill_
+    lerp_ = in_place.lerp_
+    logit_ = in_place.logit_
+    nan_to_num_ = in_place.nan_to_num_
+    round_ = in_place.round_
+    scatter_ = in_place.scatter_
+    scatter_add_ = in_place.scatter_add_
+    tril_ = in_place.tril_
+    triu_ = in_place.triu_
+    squeeze_ = in_place.squeeze_
+    swapaxes_ = in_place.swapaxes_
+    t_ = in_place.t_
+    transpose_ = in_place.transpose_
+    unsqueeze_ = in_place.unsqueeze_
 
 
 _OPERANDS = (Tensor, Number, np.generic)

@@ -57,7 +57,7 @@ def _sigmoid_kernel(xp: Any) -> Kernel:
     return sigmoid
 
 
-_SIGMOID = elementwise("sigmoid", _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+_SIGMOID: OpExpr = elementwise("sigmoid", _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
 @_SIGMOID.gradient(outputs=(0,))
@@ -71,7 +71,7 @@ def sigmoid(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_SIGMOID, (input,))
 
 
-_TANH = elementwise("tanh", "tanh", TO_FLOAT, cost=DEAR)
+_TANH: OpExpr = elementwise("tanh", "tanh", TO_FLOAT, cost=DEAR)
 
 
 @_TANH.gradient(outputs=(0,))
@@ -164,7 +164,7 @@ _FAR_Q = (
     2.33520497626869185e-3,
 )
 
-_ERF = elementwise("erf", _erf_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
+_ERF: OpExpr = elementwise("erf", _erf_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
 
 
 @_ERF.gradient(inputs=(0,))

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
+import vmflow.tensor as _tensor
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-import vmflow.tensor as _tensor
+from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -217,8 +218,28 @@ class Binary:
     def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
         """``input = input op other``, in place."""
         if isinstance(other, _tensor.Tensor):
-            return _interpreter.dispatch_into(self.tensors, input, (input, other))
-        return _interpreter.dispatch_into(self.scalar, input, (input,), (), (number(self.name, other),))
+            return into(self.tensors, input, (input, other))
+        return into(self.scalar, input, (input,), (), (number(self.name, other),))
+
+
+def into(
+    op: OpExpr,
+    target: Tensor,
+    inputs: tuple[Tensor, ...],
+    attributes: Attributes = (),
+    scalars: tuple[Any, ...] = (),
+) -> Tensor:
+    """Write the result of an op into `target`, which may be among the inputs, and return it.
+
+    As `dispatch_into`, but what the gradient needs of the target is kept as it was.
+    """
+    if MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
+        if op.rule is None:
+            return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
+        inputs = tuple(
+            [clone(it) if it is target and place in op.saves_inputs else it for place, it in enumerate(inputs)]
+        )
+    return _interpreter.dispatch_into(op, target, inputs, attributes, scalars)
 
 
 def number(name: str, value: Any) -> Any:
@@ -360,7 +381,7 @@ def div(input: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | 
         return floor_divide(input, other)
     if rounding_mode != "trunc":
         raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
-    _no_zero("div", input, other)
+    check_divisor("div", input, other)
     return _TRUNC_DIVIDE(input, other)
 
 
@@ -380,7 +401,7 @@ def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
-    _no_zero("floor_divide", input, other)
+    check_divisor("floor_divide", input, other)
     return _FLOOR_DIVIDE(input, other)
 
 
@@ -390,7 +411,7 @@ def remainder(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
-    _no_zero("remainder", input, other)
+    check_divisor("remainder", input, other)
     return _REMAINDER(input, other)
 
 
@@ -400,7 +421,7 @@ def fmod(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
-    _no_zero("fmod", input, other)
+    check_divisor("fmod", input, other)
     return _FMOD(input, other)
 
 
@@ -441,7 +462,7 @@ def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = N
         return _DIV.into(input, other)
     if rounding_mode not in ("trunc", "floor"):
         raise ValueError(f"div_: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
-    _no_zero("div_", input, other)
+    check_divisor("div_", input, other)
     return (_FLOOR_DIVIDE if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
 
 
@@ -475,7 +496,8 @@ def _no_bools(name: str, *operands: Tensor | Scalar) -> None:
             raise TypeError(f"{name}: bools cannot be subtracted; use logical_xor, or ~ to invert a mask")
 
 
-def _no_zero(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
+def check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
+    """Raise ZeroDivisionError if integers are to be divided by the number 0."""
     if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
         raise ZeroDivisionError(f"{name}: integer division by zero")
 
@@ -1102,7 +1124,7 @@ def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
 def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
     """In-place `masked_fill`; the mask must broadcast to the tensor."""
     filling, order, scalars = _filling("masked_fill_", input, value)
-    return _interpreter.dispatch_into(_WHERE, input, (mask, *filling, input), order, scalars)
+    return into(_WHERE, input, (mask, *filling, input), order, scalars)
 
 
 def _filling(

@@ -1,0 +1,567 @@
+"""Pooling: windows of an image reduced to their largest element or their mean.
+
+Windows are products of an interval of rows and one of columns, so the columns are reduced first and the rows of what is
+left after: kernel height + kernel width steps, each over a whole array, instead of their product.  A step leaves out
+the windows in which its tap lies in the padding; hence nothing is ever padded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.dtypes import COMPLEX, INTEGER
+from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.op_call import Kernel
+
+from .convolution import Pair, check_floating, in_single, is_half, pair
+from .elementwise import CHEAP
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensor import Tensor
+
+
+class _Window(NamedTuple):
+    """How windows lie along one dimension.
+
+    Attributes:
+        size, output: of the input and the output.
+        kernel, stride, padding, dilation: of the window.
+    """
+
+    size: int
+    output: int
+    kernel: int
+    stride: int
+    padding: int
+    dilation: int
+
+    def tap(self, number: int) -> tuple[slice, slice]:
+        """Which windows have this tap within the input, and where it is there."""
+        shift = number * self.dilation - self.padding
+        low = max(0, -(shift // self.stride))
+        high = min(self.output, (self.size - 1 - shift) // self.stride + 1)
+        if high <= low:
+            return slice(0, 0), slice(0, 0)
+        first = low * self.stride + shift
+        return slice(low, high), slice(first, first + (high - low - 1) * self.stride + 1, self.stride)
+
+    def first_taps(self) -> np.ndarray[Any, Any]:
+        """For each window, the first tap within the input."""
+        starts = np.arange(self.output) * self.stride - self.padding
+        return np.maximum(0, -(starts // self.dilation))
+
+    def counts(self, with_padding: bool) -> np.ndarray[Any, Any]:
+        """For each window, how many elements it has, those of the padding included or not."""
+        starts = np.arange(self.output) * self.stride - self.padding
+        ends = np.minimum(starts + self.kernel, self.size + self.padding)
+        if with_padding:
+            return ends - starts
+        return np.minimum(ends, self.size) - np.maximum(starts, 0)
+
+    def disjoint(self) -> bool:
+        """Whether the windows cover the input without gaps or overlaps."""
+        fits = self.size == self.output * self.kernel
+        return fits and self.kernel == self.stride and self.dilation == 1 and self.padding == 0
+
+
+# What ops take: (kernel, stride, padding, dilation, ceil_mode)
+_Sizes = tuple[Pair, Pair, Pair, Pair, bool]
+
+
+def _windows(name: str, source: TensorMeta, sizes: _Sizes) -> tuple[_Window, _Window]:
+    """The windows along the last two dimensions.
+
+    Raises:
+        ValueError: if none fits, or one lies wholly in the padding.
+    """
+    if len(source.shape) != 4:
+        raise ValueError(
+            f"{name}: expected an input (samples, channels, height, width) or (channels, height, width), got "
+            f"{list(source.shape)}"
+        )
+    down, across = _window(name, source, sizes, 0), _window(name, source, sizes, 1)
+    return down, across
+
+
+def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> _Window:
+    kernel, stride, padding, dilation = [it[axis] for it in sizes[:4]]
+    ceil_mode = sizes[4]
+    size = source.shape[axis + 2]
+    reach = dilation * (kernel - 1) + 1
+    if padding > reach // 2:
+        raise ValueError(f"{name}: padding must be at most half of the kernel, {reach // 2}, got {padding}")
+    spare = size + 2 * padding - reach
+    output = (spare + (stride - 1 if ceil_mode else 0)) // stride + 1
+    if ceil_mode and (output - 1) * stride >= size + padding:
+        output -= 1  # the last window would begin behind the input
+    if size == 0 or output < 1:
+        raise ValueError(
+            f"{name}: a window of {list(sizes[0])} does not fit into an input of shape {list(source.shape)} padded by "
+            f"{list(sizes[2])}"
+        )
+    window = _Window(size, output, kernel, stride, padding, dilation)
+    if dilation > 1:
+        starts = np.arange(output) * stride - padding
+        firsts = window.first_taps()
+        if (firsts >= kernel).any() or (starts + firsts * dilation >= size).any():
+            raise ValueError(
+                f"{name}: with dilation {list(sizes[3])} and padding {list(sizes[2])} a window "
+                f"lies wholly in the padding of an input of shape {list(source.shape)}"
+            )
+    return window
+
+
+def _at(axis: int, part: Any) -> tuple[Any, ...]:
+    """An index that cuts dimension `axis` of four."""
+    return (slice(None),) * axis + (part,)
+
+
+# Maximum
+
+
+def _largest(xp: Any, array: Array, window: _Window, axis: int) -> Array:
+    """Windows along `axis` reduced to their largest element; nan if there is one."""
+    best = _initial(xp, array, window, axis)
+    for number in range(1, window.kernel):
+        outside, inside = window.tap(number)
+        target = best[_at(axis, outside)]
+        xp.maximum(target, array[_at(axis, inside)], out=target)
+    return best
+
+
+def _initial(xp: Any, array: Array, window: _Window, axis: int) -> Array:
+    """The first element of each window."""
+    outside, inside = window.tap(0)
+    if outside == slice(0, window.output):
+        return array[_at(axis, inside)].copy(order="C")
+    starts = np.arange(window.output) * window.stride - window.padding + window.first_taps() * window.dilation
+    return xp.take(array, xp.asarray(starts), axis)
+
+
+def _max_values_kernel(xp: Any, down: _Window, across: _Window) -> Kernel:
+    def values(array: Array, out: Array | None) -> Array:
+        return _largest(xp, _largest(xp, array, across, 3), down, 2)
+
+    return values
+
+
+def _max_indices_kernel(xp: Any, down: _Window, across: _Window) -> Kernel:
+    smallest = np.uint8 if max(down.kernel, across.kernel) <= 256 else np.int32
+
+    def with_indices(array: Array, out: Any) -> tuple[Array, Array]:
+        nan = array.dtype.kind != "i" and array.dtype.kind != "u" and bool(xp.isnan(array).any())
+
+        def reduce(source: Array, window: _Window, axis: int, carried: Array | None) -> tuple[Array, ...]:
+            """The largest elements, the taps they were found at, and `carried` at those taps."""
+            best = _initial(xp, source, window, axis)
+            first = xp.asarray(window.first_taps().astype(smallest))
+            chosen = xp.empty(best.shape, smallest)
+            chosen[...] = first.reshape(first.shape + (1,) * (3 - axis))
+            brought = None if carried is None else _initial(xp, carried, window, axis)
+            for number in range(1, window.kernel):
+                outside, inside = window.tap(number)
+                target, candidate = best[_at(axis, outside)], source[_at(axis, inside)]
+                better = candidate > target
+                if nan:
+                    # Comparisons with nan are false: the last nan wins, as in PyTorch.
+                    better |= xp.isnan(candidate)
+                xp.maximum(target, candidate, out=target)
+                xp.copyto(chosen[_at(axis, outside)], smallest(number), where=better)
+                if carried is not None and brought is not None:
+                    xp.copyto(brought[_at(axis, outside)], carried[_at(axis, inside)], where=better)
+            return best, chosen, brought
+
+        partial, column, _ = reduce(array, across, 3, None)
+        best, row, chosen_column = reduce(partial, down, 2, column)
+        rows = xp.asarray((np.arange(down.output) * down.stride - down.padding) * across.size)
+        columns = xp.asarray(np.arange(across.output) * across.stride - across.padding)
+        indices = xp.multiply(row, down.dilation * across.size, dtype=xp.int64)
+        indices += rows[:, None] + columns
+        if across.dilation == 1:
+            indices += chosen_column
+        else:
+            indices += xp.multiply(chosen_column, across.dilation, dtype=xp.int64)
+        return best, indices
+
+    return with_indices
+
+
+def _check_max(name: str, source: TensorMeta) -> None:
+    if not INTEGER <= source.dtype.category < COMPLEX:
+        raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+
+
+def _infer_max_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    _check_max("max_pool2d", source)
+    down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
+    output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
+    return Inferred(
+        output,
+        _max_values_kernel(array_module(source.device), down, across),
+        (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000,
+    )
+
+
+def _infer_max_pool2d_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    _check_max("max_pool2d", source)
+    down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
+    shape = (*source.shape[:2], down.output, across.output)
+    output = meta(shape, source.dtype, source.device)
+    return Inferred(
+        (output, meta(shape, dtypes.int64, source.device)),
+        _max_indices_kernel(array_module(source.device), down, across),
+        (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 6 + 10000,
+    )
+
+
+def _flat(xp: Any, indices: Array, plane: int) -> Array:
+    """Indices into a plane each as indices into all planes in a row."""
+    planes = indices.shape[0] * indices.shape[1]
+    return (indices.reshape(planes, -1) + xp.arange(0, planes * plane, plane)[:, None]).reshape(-1)
+
+
+def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    height, width = cast("Pair", attributes)
+    values, indices = metas
+    device = common_device("max_pool2d", metas)
+    output = meta((*values.shape[:2], height, width), values.dtype, device)
+    xp = array_module(device)
+    wide = dtypes.float32.numpy if is_half(values) else values.dtype.numpy
+
+    def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        whole = xp.zeros(output.numel, wide)
+        if output.numel:
+            # Windows may overlap and share their largest element: each gradient counts.
+            xp.add.at(whole, _flat(xp, places, height * width), array.reshape(-1).astype(wide, copy=False))
+        return whole.reshape(output.shape).astype(values.dtype.numpy, copy=False)
+
+    return Inferred(output, kernel, output.numel * CHEAP + values.numel * 10 + 5000)
+
+
+def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source, indices = metas
+    device = common_device("max_pool2d", metas)
+    output = meta(tuple(indices.shape), source.dtype, device)
+    xp = array_module(device)
+    plane = source.shape[2] * source.shape[3]
+
+    def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        if not output.numel:
+            return xp.empty(output.shape, source.dtype.numpy)
+        return array.reshape(-1)[_flat(xp, places, plane)].reshape(output.shape)
+
+    return Inferred(output, kernel, output.numel * 10 + 5000)
+
+
+_MAX_POOL2D = OpExpr("max_pool2d", _infer_max_pool2d)
+_MAX_POOL2D_WITH_INDICES = OpExpr("max_pool2d_with_indices", _infer_max_pool2d_with_indices)
+_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter)
+_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather)
+
+
+@_MAX_POOL2D_WITH_INDICES.gradient(outputs=(1,))
+def _max_pool2d_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
+    shape = node.meta(0).shape
+    return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), (shape[2], shape[3])),)
+
+
+@_PLANE_SCATTER.gradient(inputs=(1,))
+def _plane_scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    return _interpreter.dispatch(_PLANE_GATHER, (gradient, node.input(1))), None
+
+
+@_PLANE_GATHER.gradient(inputs=(1,))
+def _plane_gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
+    shape = node.meta(0).shape
+    return _interpreter.dispatch(_PLANE_SCATTER, (gradient, node.input(1)), (shape[2], shape[3])), None
+
+
+# Mean
+
+
+def _total(xp: Any, array: Array, window: _Window, axis: int) -> Array:
+    """Windows along `axis` summed up."""
+    taps = [window.tap(number) for number in range(window.kernel)]
+    whole = slice(0, window.output)
+    if len(taps) > 1 and taps[0][0] == taps[1][0] == whole:
+        result = xp.add(array[_at(axis, taps[0][1])], array[_at(axis, taps[1][1])])
+        taps = taps[2:]
+    else:
+        result = xp.zeros((*array.shape[:axis], window.output, *array.shape[axis + 1 :]), array.dtype)
+    for outside, inside in taps:
+        target = result[_at(axis, outside)]
+        xp.add(target, array[_at(axis, inside)], target)
+    return result
+
+
+def _spread(xp: Any, array: Array, window: _Window, axis: int) -> Array:
+    """Each window's value added to every element of it: the transpose of `_total`."""
+    shape = (*array.shape[:axis], window.size, *array.shape[axis + 1 :])
+    disjoint = window.disjoint()
+    result = xp.empty(shape, array.dtype) if disjoint else xp.zeros(shape, array.dtype)
+    for number in range(window.kernel):
+        outside, inside = window.tap(number)
+        if disjoint:
+            result[_at(axis, inside)] = array
+        else:
+            target = result[_at(axis, inside)]
+            xp.add(target, array[_at(axis, outside)], target)
+    return result
+
+
+def _divisor(xp: Any, down: _Window, across: _Window, with_padding: bool, override: int | None) -> Callable[[Any], Any]:
+    """From a dtype to what each window's sum is divided by: a number, or an array over the output."""
+    if override is not None:
+        return lambda dtype: dtype.type(override)
+    counts = down.counts(with_padding)[:, None] * across.counts(with_padding)
+    if (counts == counts[0, 0]).all():
+        return lambda dtype: dtype.type(counts[0, 0])
+    return lambda dtype: xp.asarray(counts.astype(dtype))
+
+
+# Attributes of both: (sizes, count_include_pad, divisor_override, shape of the input's images)
+_Mean = tuple[_Sizes, bool, int | None, Pair]
+
+
+def _infer_avg_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    sizes, with_padding, override, _ = cast("_Mean", attributes)
+    (source,) = metas
+    check_floating("avg_pool2d", source)
+    down, across = _windows("avg_pool2d", source, sizes)
+    output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
+    xp = array_module(source.device)
+    divisor = _divisor(xp, down, across, with_padding, override)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        result = _total(xp, _total(xp, array, across, 3), down, 2)
+        return xp.divide(result, divisor(array.dtype), result)
+
+    cost = (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
+    return Inferred(output, in_single(kernel, is_half(source)), cost)
+
+
+def _infer_avg_pool2d_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    sizes, with_padding, override, (height, width) = cast("_Mean", attributes)
+    (gradient,) = metas
+    output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
+    down, across = _windows("avg_pool2d", output, sizes)
+    xp = array_module(gradient.device)
+    divisor = _divisor(xp, down, across, with_padding, override)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return _spread(xp, _spread(xp, xp.divide(array, divisor(array.dtype)), down, 2), across, 3)
+
+    cost = (output.numel + gradient.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
+    return Inferred(output, in_single(kernel, is_half(gradient)), cost)
+
+
+_AVG_POOL2D = OpExpr("avg_pool2d", _infer_avg_pool2d)
+_AVG_POOL2D_GRADIENT = OpExpr("avg_pool2d_gradient", _infer_avg_pool2d_gradient)
+
+
+@_AVG_POOL2D.gradient()
+def _avg_pool2d_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_AVG_POOL2D_GRADIENT, (gradient,), node.attributes),)
+
+
+@_AVG_POOL2D_GRADIENT.gradient()
+def _avg_pool2d_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_AVG_POOL2D, (gradient,), node.attributes),)
+
+
+# Mean over windows that divide the image as evenly as it goes.  Attributes of both: (output size, input size).
+
+
+def _intervals(size: int, output: int) -> list[tuple[int, int]]:
+    """Begin and end of each window; neighbours share an element where `output` does not divide `size`."""
+    return [(it * size // output, -(-(it + 1) * size // output)) for it in range(output)]
+
+
+def _adaptive_mean(xp: Any, array: Array, output: int, axis: int) -> Array:
+    result = xp.empty((*array.shape[:axis], output, *array.shape[axis + 1 :]), array.dtype)
+    for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
+        xp.mean(array[_at(axis, slice(begin, end))], axis, out=result[_at(axis, position)])
+    return result
+
+
+def _adaptive_spread(xp: Any, array: Array, size: int, axis: int) -> Array:
+    result = xp.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]), array.dtype)
+    for position, (begin, end) in enumerate(_intervals(size, array.shape[axis])):
+        target = result[_at(axis, slice(begin, end))]
+        target += array[_at(axis, slice(position, position + 1))] / array.dtype.type(end - begin)
+    return result
+
+
+def _infer_adaptive(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (rows, columns), _ = cast("tuple[Pair, Pair]", attributes)
+    (source,) = metas
+    check_floating("adaptive_avg_pool2d", source)
+    output = meta((*source.shape[:2], rows, columns), source.dtype, source.device)
+    xp = array_module(source.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return _adaptive_mean(xp, _adaptive_mean(xp, array, columns, 3), rows, 2)
+
+    return Inferred(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
+
+
+def _infer_adaptive_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    _, (height, width) = cast("tuple[Pair, Pair]", attributes)
+    (gradient,) = metas
+    output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
+    xp = array_module(gradient.device)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return _adaptive_spread(xp, _adaptive_spread(xp, array, height, 2), width, 3)
+
+    return Inferred(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
+
+
+_ADAPTIVE = OpExpr("adaptive_avg_pool2d", _infer_adaptive)
+_ADAPTIVE_GRADIENT = OpExpr("adaptive_avg_pool2d_gradient", _infer_adaptive_gradient)
+
+
+@_ADAPTIVE.gradient()
+def _adaptive_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_ADAPTIVE_GRADIENT, (gradient,), node.attributes),)
+
+
+@_ADAPTIVE_GRADIENT.gradient()
+def _adaptive_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_ADAPTIVE, (gradient,), node.attributes),)
+
+
+# Functions
+
+
+def _sizes(name: str, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> _Sizes:
+    size = pair(name, "kernel_size", kernel, 1)
+    step = size if stride is None or stride in ((), []) else pair(name, "stride", stride, 1)
+    margin, spread = pair(name, "padding", padding, 0), pair(name, "dilation", dilation, 1)
+    return size, step, margin, spread, bool(ceil_mode)
+
+
+def max_pool2d(
+    input: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """The largest element of each window; nan if there is one.  Of equal ones, the first gets the gradient.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        kernel_size: of the window.
+        stride: step of the window; its size by default.
+        padding: elements smaller than any other around the input, at most half of the window.
+        dilation: distance between the elements of the window.
+        ceil_mode: whether windows may stick out below and to the right.
+        return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
+
+    Returns:
+        (samples, channels, rows, columns), rows being
+        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``, rounded up with `ceil_mode`.
+
+    Raises:
+        TypeError: for bools and complex numbers.
+        ValueError: if no window fits, or a size is out of range.
+    """
+    sizes = _sizes("max_pool2d", kernel_size, stride, padding, dilation, ceil_mode)
+    if input.ndim == 3:
+        found = max_pool2d(input.unsqueeze(0), kernel_size, stride, padding, dilation, ceil_mode, return_indices)
+        return (found[0].squeeze(0), found[1].squeeze(0)) if return_indices else found.squeeze(0)
+    if return_indices or (input.requires_grad and is_grad_enabled()):
+        values, indices = _interpreter.dispatch_several(_MAX_POOL2D_WITH_INDICES, (input,), sizes)
+        return (values, indices) if return_indices else values
+    return _interpreter.dispatch(_MAX_POOL2D, (input,), sizes)
+
+
+def avg_pool2d(
+    input: Tensor,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    """The mean of each window.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        kernel_size: of the window.
+        stride: step of the window; its size by default.
+        padding: zeros around the input, at most half of the window.
+        ceil_mode: whether windows may stick out below and to the right.
+        count_include_pad: whether the padding's zeros count.
+        divisor_override: divide by this instead of by the number of elements.
+
+    Returns:
+        (samples, channels, rows, columns), rows being ``(height + 2 * padding - kernel height) // stride + 1``, rounded
+        up with `ceil_mode`.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: if no window fits, or a size is out of range.
+    """
+    sizes = _sizes("avg_pool2d", kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
+        raise TypeError(f"avg_pool2d: divisor_override must be an integer, not {divisor_override!r}")
+    if divisor_override == 0:
+        raise ValueError("avg_pool2d: divisor_override must not be 0")
+    if input.ndim == 3:
+        return avg_pool2d(
+            input.unsqueeze(0), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+        ).squeeze(0)
+    size = (input.shape[2], input.shape[3]) if input.ndim == 4 else (0, 0)
+    return _interpreter.dispatch(_AVG_POOL2D, (input,), (sizes, bool(count_include_pad), divisor_override, size))
+
+
+def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
+    """The mean of windows that divide the image into this many rows and columns, as evenly as it goes.
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        output_size: rows and columns, one number for both; None keeps the input's.
+
+    Returns:
+        (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i * height / rows)`` up
+        to, without, ``ceil((i + 1) * height / rows)``.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for other numbers of dimensions, or an empty image.
+    """
+    name = "adaptive_avg_pool2d"
+    if input.ndim == 3:
+        return adaptive_avg_pool2d(input.unsqueeze(0), output_size).squeeze(0)
+    if input.ndim != 4 or input.shape[2] == 0 or input.shape[3] == 0:
+        raise ValueError(
+            f"{name}: expected an input (samples, channels, height, width) or (channels, height, width) with height "
+            f"and width above 0, got {list(input.shape)}"
+        )
+    check_floating(name, input._blob.meta)
+    size = (input.shape[2], input.shape[3])
+    wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
+    if len(wanted) != 2:
+        raise TypeError(f"{name}: output_size must be an integer or a pair of integers, not {output_size!r}")
+    filled = [given if want is None else want for want, given in zip(wanted, size, strict=True)]
+    rows, columns = pair(name, "output_size", filled, 1)
+    if (rows, columns) == (1, 1):
+        return input.mean((2, 3), keepdim=True)
+    if size[0] % rows == 0 and size[1] % columns == 0:
+        return avg_pool2d(input, (size[0] // rows, size[1] // columns))
+    return _interpreter.dispatch(_ADAPTIVE, (input,), ((rows, columns), size))
