@@ -28,40 +28,32 @@ class BackwardWatch:
         self._module = module
         self._hooks = hooks
         self._grad_output: Gradients = ()
-        self._arguments = 0
+        self._arguments = self._results = 0
         self._positions: list[int] = []
+        self._result_positions: list[int] = []
 
     def before(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         """The positional arguments, with the front identity on the tensors among them."""
         self._arguments = len(args)
-        positions = [position for position, it in enumerate(args) if isinstance(it, Tensor)]
-        if not any([args[position].requires_grad for position in positions]):
-            return args
-        self._positions = positions
-        passed = _Watched.apply(self._reached_inputs, *[args[position] for position in positions])
-        return _replaced(args, positions, passed)
+        self._positions = _with_gradients(args)
+        return _watched(args, self._positions, self._reached_inputs)
 
     def after(self, result: Any) -> Any:
         """The result, a tensor or a tuple, with the back identity on its tensors."""
         outputs = result if isinstance(result, tuple) else (result,)
-        positions = [position for position, it in enumerate(outputs) if isinstance(it, Tensor)]
-        if not any([outputs[position].requires_grad for position in positions]):
-            return result
-        passed = _Watched.apply(self._reached_outputs, *[outputs[position] for position in positions])
-        outputs = _replaced(outputs, positions, passed)
+        self._results = len(outputs)
+        self._result_positions = _with_gradients(outputs)
+        outputs = _watched(outputs, self._result_positions, self._reached_outputs)
         return outputs if isinstance(result, tuple) else outputs[0]
 
     def _reached_outputs(self, gradients: Gradients) -> Gradients:
-        self._grad_output = gradients
+        self._grad_output = _spread(gradients, self._result_positions, self._results)
         if not self._positions:  # no gradient will ever arrive at the front
             self._call((None,) * self._arguments)
         return gradients
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
-        grad_input: list[Tensor | None] = [None] * self._arguments
-        for position, gradient in zip(self._positions, gradients, strict=True):
-            grad_input[position] = gradient
-        changed = self._call(tuple(grad_input))
+        changed = self._call(_spread(gradients, self._positions, self._arguments))
         return tuple([changed[position] for position in self._positions])
 
     def _call(self, grad_input: Gradients) -> Gradients:
@@ -79,9 +71,26 @@ class BackwardWatch:
         return grad_input
 
 
-def _replaced(values: tuple[Any, ...], positions: list[int], by: tuple[Any, ...]) -> tuple[Any, ...]:
+def _with_gradients(values: tuple[Any, ...]) -> list[int]:
+    """The positions of the tensors into which gradients flow."""
+    return [position for position, it in enumerate(values) if isinstance(it, Tensor) and it.requires_grad]
+
+
+def _spread(gradients: Gradients, positions: list[int], count: int) -> Gradients:
+    """`count` gradients, None where there is none."""
+    by_position = dict(zip(positions, gradients, strict=True))
+    return tuple([by_position.get(position) for position in range(count)])
+
+
+def _watched(
+    values: tuple[Any, ...], positions: list[int], reached: Callable[[Gradients], Gradients]
+) -> tuple[Any, ...]:
+    """The values, with the identity on those at these positions."""
+    if not positions:
+        return values
     changed = list(values)
-    for position, value in zip(positions, by, strict=True):
+    passed = _Watched.apply(reached, *[values[position] for position in positions])
+    for position, value in zip(positions, passed, strict=True):
         changed[position] = value
     return tuple(changed)
 

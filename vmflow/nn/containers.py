@@ -199,7 +199,7 @@ class _Named(Module):
 
     _registry = "_modules"
 
-    def __init__(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
+    def __init__(self, members: _Named | Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
         if members is not None:
             self.update(members)
@@ -250,7 +250,7 @@ class _Named(Module):
         """Take all out."""
         self._members().clear()
 
-    def update(self, members: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
+    def update(self, members: _Named | Mapping[str, Any] | Iterable[tuple[str, Any]]) -> None:
         """Add or replace several.
 
         Raises:

@@ -1,0 +1,486 @@
+"""`vmflow.save` and `vmflow.load`: what comes back, who else can read it, and what happens to bad objects and files."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import json
+import math
+import os
+import stat
+import struct
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import vmflow as flow
+from vmflow import nn, optim
+
+safetensors_numpy = pytest.importorskip("safetensors.numpy")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "saved.safetensors"
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether both are of the same types and hold the same, down to the last bit."""
+    if isinstance(first, flow.Tensor):
+        return (
+            type(first) is type(second)
+            and first.dtype is second.dtype
+            and first.shape == second.shape
+            and first.numpy().tobytes() == second.numpy().tobytes()
+        )
+    if type(first) is not type(second):
+        return False
+    if isinstance(first, dict):
+        return list(map(repr, first)) == list(map(repr, second)) and all(same(first[key], second[key]) for key in first)
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    if isinstance(first, complex):
+        return same(first.real, second.real) and same(first.imag, second.imag)
+    if isinstance(first, float):
+        return struct.pack("d", first) == struct.pack("d", second) or (math.isnan(first) and math.isnan(second))
+    return bool(first == second)
+
+
+def round_trip(obj: Any, path: Path) -> Any:
+    flow.save(obj, path)
+    return flow.load(path)
+
+
+# What comes back
+
+
+def test_a_checkpoint(path: Path) -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = optim.Adam(model.parameters(), lr=0.01)
+
+    def train(model: Any, optimizer: Any) -> None:
+        for seed in range(3):
+            optimizer.zero_grad()
+            x = flow.tensor(np.random.default_rng(seed).normal(size=(5, 3)).astype(np.float32))
+            (model(x) ** 2).sum().backward()
+            optimizer.step()
+
+    train(model, optimizer)
+    flow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, path)
+    again = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    other = optim.Adam(again.parameters())
+    loaded = flow.load(path)
+    assert loaded["epoch"] == 3
+    again.load_state_dict(loaded["model"])
+    other.load_state_dict(loaded["optimizer"])
+    assert other.param_groups[0]["betas"] == (0.9, 0.999)
+    train(model, optimizer)
+    train(again, other)
+    assert same(again.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
+def test_every_dtype(path: Path, dtype: Any, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).integers(0, 2, shape) * (1.5 + (0.5j if dtype.is_complex else 0))
+    tensor = flow.tensor(values.astype(dtype.numpy))
+    assert tensor.dtype is dtype
+    assert same(round_trip(tensor, path), tensor)
+
+
+def test_layouts(path: Path) -> None:
+    base = flow.arange(24).reshape(2, 3, 4)
+    given_ = [base.permute(2, 0, 1), base[:, 1], base[..., ::2], base[:1, :, :1].expand(5, 3, 6)]
+    loaded = round_trip(given_, path)
+    for have, want in zip(loaded, given_, strict=True):
+        assert same(have, want.contiguous())
+        assert have.is_contiguous()
+    complex_ = flow.tensor(np.arange(6.0).reshape(2, 3) * (1 + 2j)).t()
+    assert same(round_trip(complex_, path), complex_.contiguous())
+
+
+def test_loaded_tensors_can_be_changed(path: Path) -> None:
+    loaded = round_trip([flow.zeros(3), flow.zeros(2, dtype=flow.complex64)], path)
+    for tensor in loaded:
+        tensor.add_(1)
+        assert tensor.numpy().all()
+    assert not flow.load(path)[0].numpy().any()
+
+
+def test_parameters_become_tensors(path: Path) -> None:
+    loaded = round_trip({"p": nn.Parameter(flow.ones(2)), "r": (flow.ones(1, requires_grad=True) * 2)}, path)
+    assert type(loaded["p"]) is flow.Tensor
+    assert not loaded["p"].requires_grad
+    assert loaded["r"].is_leaf
+
+
+def test_shared_tensors_are_stored_once_and_shared_again(path: Path) -> None:
+    weight = flow.zeros(100, 100)
+    loaded = round_trip({"in": weight, "out": weight.detach(), "t": weight.t(), "c": weight.clone()}, path)
+    assert path.stat().st_size < 4 * 40_000
+    assert len(safetensors_numpy.load_file(path)) == 3
+    loaded["in"].add_(1)
+    assert loaded["out"].numpy().all()
+    assert not loaded["t"].numpy().any()
+
+
+def test_plain_data(path: Path) -> None:
+    given_: dict[Any, Any] = {
+        "text": "\u00e4\ud800\0\n",
+        "": None,
+        7: [True, False, 1, -(10**30), ()],
+        "7": (1, (2, [3]), {}),
+        -1: {"deep": {"er": [{}, [[]]]}},
+        "floats": [0.1, -0.0, 1e-320, math.inf, -math.inf, math.nan, 1.0],
+        "complex": (1 + 2j, complex(-0.0, math.nan)),
+    }
+    assert same(round_trip(given_, path), given_)
+    plains: list[Any] = [None, 3, 2.5, "x", [], (), {}, [None]]
+    for plain in plains:
+        assert same(round_trip(plain, path), plain)
+    assert same(round_trip(OrderedDict(b=1, a=2), path), {"b": 1, "a": 2})
+
+
+plain_data: st.SearchStrategy[Any] = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.complex_numbers(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.lists(inner, max_size=3).map(tuple)
+        | st.dictionaries(st.text(max_size=3) | st.integers(-3, 3), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plain=plain_data, keys=st.lists(st.text("ab.~2_", max_size=4) | st.integers(0, 2), unique=True, max_size=5))
+def test_any_data_and_any_names(path: Path, plain: Any, keys: list[Any]) -> None:
+    given_ = {"plain": plain, "flat": {key: flow.full((1,), float(n)) for n, key in enumerate(keys)}}
+    given_["flat"].update({f"{key}.": {key: flow.full((1,), -float(n))} for n, key in enumerate(keys)})
+    assert same(round_trip(given_, path), given_)
+
+
+def test_paths_that_give_one_name(path: Path) -> None:
+    given_ = {
+        "a": {"b.c": flow.zeros(1)},
+        "a.b": {"c": flow.ones(1)},
+        "a.b.c": flow.ones(2),
+        "__metadata__": flow.ones(3),
+    }
+    assert same(round_trip(given_, path), given_)
+
+
+# Other readers and writers
+
+
+def test_a_state_dict_is_read_by_others(path: Path) -> None:
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    flow.save(model.state_dict(), path)
+    arrays = safetensors_numpy.load_file(path)
+    assert arrays.keys() == model.state_dict().keys()
+    for name, value in model.state_dict().items():
+        np.testing.assert_array_equal(arrays[name], value.numpy())
+    assert list(flow.load(path)) == list(model.state_dict())
+
+
+def test_nested_tensors_have_dotted_names(path: Path) -> None:
+    flow.save({"model": {"w": flow.zeros(1)}, "state": {0: [flow.ones(1, dtype=flow.complex64)]}}, path)
+    arrays = safetensors_numpy.load_file(path)
+    assert {name: it.shape for name, it in arrays.items()} == {"model.w": (1,), "state.0.0": (1, 2)}
+
+
+def test_files_of_others_are_dicts(path: Path) -> None:
+    arrays = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "flag": np.array([True])}
+    safetensors_numpy.save_file(arrays, path, metadata={"format": "pt"})
+    loaded = flow.load(path)
+    assert loaded.keys() == arrays.keys()
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(loaded[name].numpy(), array)
+
+
+def test_pytorch_reads_and_writes_the_same_files(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+    flow.save({"w": flow.full((2,), 1.5, dtype=flow.bfloat16)}, path)
+    assert safetensors_torch.load_file(path)["w"].tolist() == [1.5, 1.5]
+    safetensors_torch.save_file({"w": torch.tensor([2.5], dtype=torch.bfloat16)}, path)
+    assert same(flow.load(path), {"w": flow.full((1,), 2.5, dtype=flow.bfloat16)})
+
+
+# Bad objects
+
+
+class Pair(NamedTuple):
+    first: int
+
+
+@pytest.mark.parametrize(
+    ("bad", "match"),
+    [
+        (object(), "a object, which cannot be saved"),
+        ({1}, "a set"),
+        (b"bytes", "a bytes"),
+        (np.zeros(3), r"numpy.ndarray, which cannot be saved; make it a tensor"),
+        (np.float64(3), r"numpy.float64, which cannot be saved; make it a Python number"),
+        (Pair(1), "Pair, which"),
+        (nn.Linear(1, 1), r"Linear, which cannot be saved; save its state_dict\(\)"),
+        ({1.5: 2}, "has the key 1.5 of type float"),
+        ({True: 2}, "has the key True of type bool"),
+        ({(1, 2): 2}, r"has the key \(1, 2\) of type tuple"),
+    ],
+)
+def test_bad_objects_are_named_and_no_file_is_touched(path: Path, bad: Any, match: str) -> None:
+    flow.save({"good": 1}, path)
+    before = path.read_bytes()
+    with pytest.raises(TypeError, match=match) as caught:
+        flow.save({"good": flow.zeros(1), "list": [0, {"here": (bad,)}]}, path)
+    assert "the object['list'][1]['here'][0]" in str(caught.value)
+    assert path.read_bytes() == before
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_what_contains_itself(path: Path) -> None:
+    around: list[Any] = [1]
+    around.append({"back": around})
+    with pytest.raises(ValueError, match=r"the object\[1\]\['back'\] contains itself"):
+        flow.save(around, path)
+    twice = [1]
+    assert round_trip([twice, twice], path) == [[1], [1]]
+
+
+def test_a_failed_tensor_is_not_saved(path: Path) -> None:
+    from tests.nn.test_module import _failed_tensor
+
+    with pytest.raises(ZeroDivisionError, match="planted"):
+        flow.save({"a": flow.zeros(1), "b": _failed_tensor()}, path)
+    assert os.listdir(path.parent) == []
+
+
+def test_bad_paths(tmp_path: Path) -> None:
+    functions: list[Any] = [lambda it: flow.save(1, it), flow.load]
+    for function in functions:
+        with pytest.raises(TypeError, match="path of a file, got BytesIO"):
+            function(io.BytesIO())
+    with pytest.raises(FileNotFoundError):
+        flow.load(tmp_path / "nothing")
+    with pytest.raises(FileNotFoundError):
+        flow.save(1, tmp_path / "nothing" / "file")
+    with pytest.raises(OSError):
+        flow.load(tmp_path)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError):
+        flow.save(1, tmp_path / "folder")
+    assert os.listdir(tmp_path) == ["folder"]
+
+
+def test_load_knows_the_cpu_only(path: Path) -> None:
+    flow.save(1, path)
+    assert flow.load(path, "cpu") == flow.load(path, map_location=flow.device("cpu")) == 1
+    with pytest.raises(flow.DeviceUnavailable):
+        flow.load(path, "cuda")
+    with pytest.raises(TypeError, match="map_location"):
+        flow.load(path, {"cuda:0": "cpu"})
+    with pytest.raises(ValueError, match="never loads"):
+        flow.load(path, weights_only=False)
+
+
+def test_without_the_library_the_extra_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    original = builtins.__import__
+
+    def without(name: str, *rest: Any) -> Any:
+        if name.startswith("safetensors"):
+            raise ImportError(name)
+        return original(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    for attempt in (lambda: flow.save(1, path), lambda: flow.load(path)):
+        with pytest.raises(ImportError, match=r"pip install 'vmflow\[io\]'"):
+            attempt()
+
+
+# How files are replaced
+
+
+def test_a_crash_while_writing_leaves_the_old_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    flow.save({"old": flow.ones(3)}, path)
+
+    def crash(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "fsync", crash)
+    with pytest.raises(KeyboardInterrupt):
+        flow.save({"new": flow.zeros(3)}, path)
+    monkeypatch.undo()
+    assert list(flow.load(path)) == ["old"]
+    assert os.listdir(path.parent) == [path.name]
+
+
+def test_a_full_disk_is_an_oserror(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import safetensors
+
+    def full(*args: Any, **kwargs: Any) -> None:
+        raise safetensors.SafetensorError("No space left on device")
+
+    monkeypatch.setattr(safetensors_numpy, "save_file", full)
+    with pytest.raises(OSError, match="No space left"):
+        flow.save({"new": flow.zeros(3)}, path)
+    assert os.listdir(path.parent) == []
+
+
+def test_permissions_and_links_are_kept(path: Path) -> None:
+    mask = os.umask(0o027)
+    try:
+        flow.save(1, path)
+        assert stat.S_IMODE(path.stat().st_mode) == 0o640
+        path.chmod(0o604)
+        link = path.parent / "link"
+        link.symlink_to(path)
+        flow.save(2, link)
+    finally:
+        os.umask(mask)
+    assert link.is_symlink()
+    assert flow.load(path) == 2
+    assert stat.S_IMODE(path.stat().st_mode) == 0o604
+
+
+def test_the_data_is_on_the_disk_before_it_takes_the_name(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted(name: str, function: Any) -> Any:
+        def call(*args: Any) -> None:
+            happened.append(name)
+            function(*args)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", noted("fsync", fsync))
+    monkeypatch.setattr(os, "replace", noted("replace", replace))
+    flow.save(1, path)
+    assert happened == ["fsync", "replace", "fsync"]
+
+
+async def test_saving_in_a_coroutine(path: Path) -> None:
+    tensor = flow.ones(3) * 2
+    await flow.synchronize()
+    flow.save({"t": tensor}, path)
+    assert flow.load(path)["t"].tolist() == [2, 2, 2]
+
+
+# Bad files
+
+
+def test_truncated_files(path: Path) -> None:
+    flow.save({"a": flow.arange(100), "b": [1, 2]}, path)
+    whole = path.read_bytes()
+    for length in (0, 1, 7, 8, 20, len(whole) // 2, len(whole) - 1):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match="damaged or no safetensors file"):
+            flow.load(path)
+
+
+def file_with(header: dict[str, Any], data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"PK\x03\x04 a zip file, perhaps pickled",
+        struct.pack("<Q", 1 << 62) + b"{}",
+        struct.pack("<Q", 2) + b"[]",
+        file_with({"a": {"dtype": "F32", "shape": [1 << 40, 1 << 40], "data_offsets": [0, 4]}}, b"1234"),
+        file_with({"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}, b"1234"),
+        file_with({"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, b"12345678"),
+        file_with({"a": {"dtype": "XX", "shape": [1], "data_offsets": [0, 4]}}, b"1234"),
+    ],
+)
+def test_damaged_files(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="damaged or no safetensors file"):
+        flow.load(path)
+
+
+def test_a_dtype_that_vmflow_lacks(path: Path) -> None:
+    safetensors_numpy.save_file({"wide": np.zeros(2, np.uint64)}, path)
+    with pytest.raises(ValueError, match="'wide' is of dtype U64, which vmflow does not have"):
+        flow.load(path)
+
+
+def described(path: Path, description: str) -> Path:
+    safetensors_numpy.save_file({"a": np.zeros((2, 2)), "i": np.zeros(2, np.int32)}, path, {"vmflow": description})
+    return path
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        {"tensor": "missing"},
+        {"tensor": 3},
+        {"tensor": ["a"]},
+        {"tensor": [["a"], "complex64"]},
+        {"tensor": ["a", "complex64"]},
+        {"tensor": ["i", "complex64"]},
+        {"tensor": ["a", "float32"]},
+        {"dict": {}},
+        {"dict": [[1]]},
+        {"dict": [[[1], 2]]},
+        {"dict": [[1.5, 2]]},
+        {"dict": [[True, 2]]},
+        {"dict": [["a", 2], ["a", 3]]},
+        {"tuple": 3},
+        {"float": "1.0"},
+        {"float": ["nan"]},
+        {"complex": [1.0]},
+        {"complex": [1, 2]},
+        {"object": "os.system"},
+        {},
+        {"tuple": [], "dict": []},
+    ],
+)
+def test_hostile_descriptions(path: Path, root: Any) -> None:
+    with pytest.raises(ValueError, match="is damaged"):
+        flow.load(described(path, json.dumps({"format": 1, "root": [root]})))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "null",
+        "[1]",
+        '{"root": 1}',
+        '{"format": 1, "root": NaN}',
+        '{"format": 1, "root": ' + "[" * 100_000 + "]" * 100_000 + "}",
+        '{"format": 1, "root": ' + '{"tuple":[' * 5000 + "]}" * 5000 + "}",
+    ],
+)
+def test_descriptions_that_are_none(path: Path, text: str) -> None:
+    with pytest.raises(ValueError, match="is damaged"):
+        flow.load(described(path, text))
+
+
+def test_a_newer_format_says_so(path: Path) -> None:
+    with pytest.raises(ValueError, match="is of format 2, and this version of vmflow reads 1"):
+        flow.load(described(path, '{"format": 2, "root": null}'))
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_a_flipped_byte_is_an_error_or_another_object(path: Path, data: st.DataObject) -> None:
+    flow.save({"a": flow.arange(4), "b": (1.5, {"x": flow.ones(1, dtype=flow.complex64)}), 3: "text"}, path)
+    content = bytearray(path.read_bytes())
+    position = data.draw(st.integers(0, len(content) - 1))
+    content[position] = data.draw(st.integers(0, 255))
+    path.write_bytes(content)
+    with contextlib.suppress(ValueError):  # and no other exception, and no crash
+        loaded = flow.load(path)
+        assert repr(loaded)
