@@ -119,12 +119,60 @@ def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> _Window:
     return window
 
 
+class _Planes:
+    """Where the planes (one per sample and channel) stand while they are reduced.
+
+    numpy's loops run along the last dimension.  In tiny images that is a few columns, and the loops' overhead would
+    outweigh the work; there it pays to turn the planes inside out first, and the result back.
+
+    Attributes:
+        down, across: the dimensions of rows and columns in three-dimensional arrays inside.
+    """
+
+    def __init__(self, xp: Any, shape: tuple[int, ...], down: _Window, across: _Window) -> None:
+        self.xp = xp
+        self.count = shape[0] * shape[1]
+        self.samples, self.channels = shape[:2]
+        self.windows = down, across
+        self.last = self.count >= 64 and down.size * across.size <= 128
+        self.down, self.across = (0, 1) if self.last else (1, 2)
+
+    def inside(self, array: Array) -> Array:
+        """(samples, channels, height, width) turned inside out or not."""
+        height, width = array.shape[2:]
+        if self.last:
+            return self.xp.ascontiguousarray(array.reshape(self.count, -1).T).reshape(height, width, self.count)
+        return array.reshape(self.count, height, width)
+
+    def outside(self, array: Array) -> Array:
+        """The other way round."""
+        if self.last:
+            height, width = array.shape[:2]
+            array = self.xp.ascontiguousarray(array.reshape(-1, self.count).T)
+        else:
+            height, width = array.shape[1:]
+        return array.reshape(self.samples, self.channels, height, width)
+
+    def along(self, vector: Array, axis: int) -> Array:
+        """A vector shaped to broadcast along one dimension inside."""
+        return vector.reshape(vector.shape + (1,) * (2 - axis))
+
+
 def _at(axis: int, part: Any) -> tuple[Any, ...]:
-    """An index that cuts dimension `axis` of four."""
+    """An index that cuts one dimension."""
     return (slice(None),) * axis + (part,)
 
 
 # Maximum
+
+
+def _initial(xp: Any, array: Array, window: _Window, axis: int) -> Array:
+    """The first element of each window."""
+    outside, inside = window.tap(0)
+    if outside == slice(0, window.output):
+        return array[_at(axis, inside)].copy(order="C")
+    starts = np.arange(window.output) * window.stride - window.padding + window.first_taps() * window.dilation
+    return xp.take(array, xp.asarray(starts), axis)
 
 
 def _largest(xp: Any, array: Array, window: _Window, axis: int) -> Array:
@@ -137,59 +185,59 @@ def _largest(xp: Any, array: Array, window: _Window, axis: int) -> Array:
     return best
 
 
-def _initial(xp: Any, array: Array, window: _Window, axis: int) -> Array:
-    """The first element of each window."""
-    outside, inside = window.tap(0)
-    if outside == slice(0, window.output):
-        return array[_at(axis, inside)].copy(order="C")
-    starts = np.arange(window.output) * window.stride - window.padding + window.first_taps() * window.dilation
-    return xp.take(array, xp.asarray(starts), axis)
+def _largest_and_where(
+    xp: Any, planes: _Planes, array: Array, window: _Window, axis: int, carried: Array | None, nan: bool
+) -> tuple[Array, Array, Array]:
+    """As `_largest`; also the number of the tap each was found at, and `carried` where it was found."""
+    small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
+    best = _initial(xp, array, window, axis)
+    chosen = xp.empty(best.shape, small)
+    chosen[...] = planes.along(xp.asarray(window.first_taps().astype(small)), axis)
+    brought = chosen if carried is None else _initial(xp, carried, window, axis)
+    for number in range(1, window.kernel):
+        outside, inside = window.tap(number)
+        target, candidate = best[_at(axis, outside)], array[_at(axis, inside)]
+        better = candidate > target
+        if nan:
+            # Comparisons with nan are false: the last nan wins, as in PyTorch.
+            better |= xp.isnan(candidate)
+        xp.maximum(target, candidate, out=target)
+        # Arithmetic instead of masked copies, which cost ten times as much where the mask is irregular.
+        place = chosen[_at(axis, outside)]
+        xp.maximum(place, better * small.type(number), out=place)
+        if carried is not None:
+            place = brought[_at(axis, outside)]
+            difference = xp.bitwise_xor(place, carried[_at(axis, inside)])
+            difference *= better
+            place ^= difference
+    return best, chosen, brought
 
 
-def _max_values_kernel(xp: Any, down: _Window, across: _Window) -> Kernel:
+def _max_values_kernel(xp: Any, planes: _Planes) -> Kernel:
+    down, across = planes.windows
+
     def values(array: Array, out: Array | None) -> Array:
-        return _largest(xp, _largest(xp, array, across, 3), down, 2)
+        partial = _largest(xp, planes.inside(array), across, planes.across)
+        return planes.outside(_largest(xp, partial, down, planes.down))
 
     return values
 
 
-def _max_indices_kernel(xp: Any, down: _Window, across: _Window) -> Kernel:
-    smallest = np.uint8 if max(down.kernel, across.kernel) <= 256 else np.int32
+def _max_indices_kernel(xp: Any, planes: _Planes) -> Kernel:
+    down, across = planes.windows
+    rows = xp.asarray((np.arange(down.output) * down.stride - down.padding) * across.size)
+    columns = xp.asarray(np.arange(across.output) * across.stride - across.padding)
+    corners = planes.along(rows, planes.down) + planes.along(columns, planes.across)
 
     def with_indices(array: Array, out: Any) -> tuple[Array, Array]:
-        nan = array.dtype.kind != "i" and array.dtype.kind != "u" and bool(xp.isnan(array).any())
-
-        def reduce(source: Array, window: _Window, axis: int, carried: Array | None) -> tuple[Array, ...]:
-            """The largest elements, the taps they were found at, and `carried` at those taps."""
-            best = _initial(xp, source, window, axis)
-            first = xp.asarray(window.first_taps().astype(smallest))
-            chosen = xp.empty(best.shape, smallest)
-            chosen[...] = first.reshape(first.shape + (1,) * (3 - axis))
-            brought = None if carried is None else _initial(xp, carried, window, axis)
-            for number in range(1, window.kernel):
-                outside, inside = window.tap(number)
-                target, candidate = best[_at(axis, outside)], source[_at(axis, inside)]
-                better = candidate > target
-                if nan:
-                    # Comparisons with nan are false: the last nan wins, as in PyTorch.
-                    better |= xp.isnan(candidate)
-                xp.maximum(target, candidate, out=target)
-                xp.copyto(chosen[_at(axis, outside)], smallest(number), where=better)
-                if carried is not None and brought is not None:
-                    xp.copyto(brought[_at(axis, outside)], carried[_at(axis, inside)], where=better)
-            return best, chosen, brought
-
-        partial, column, _ = reduce(array, across, 3, None)
-        best, row, chosen_column = reduce(partial, down, 2, column)
-        rows = xp.asarray((np.arange(down.output) * down.stride - down.padding) * across.size)
-        columns = xp.asarray(np.arange(across.output) * across.stride - across.padding)
+        nan = array.dtype.kind not in "iu" and bool(xp.isnan(array).any())
+        source = planes.inside(array)
+        source, column, _ = _largest_and_where(xp, planes, source, across, planes.across, None, nan)
+        best, row, column = _largest_and_where(xp, planes, source, down, planes.down, column, nan)
         indices = xp.multiply(row, down.dilation * across.size, dtype=xp.int64)
-        indices += rows[:, None] + columns
-        if across.dilation == 1:
-            indices += chosen_column
-        else:
-            indices += xp.multiply(chosen_column, across.dilation, dtype=xp.int64)
-        return best, indices
+        indices += corners
+        indices += column if across.dilation == 1 else xp.multiply(column, across.dilation, dtype=xp.int64)
+        return planes.outside(best), planes.outside(indices)
 
     return with_indices
 
@@ -202,11 +250,12 @@ def _check_max(name: str, source: TensorMeta) -> None:
 def _infer_max_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     _check_max("max_pool2d", source)
+    xp = array_module(source.device)
     down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
     output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
     return Inferred(
         output,
-        _max_values_kernel(array_module(source.device), down, across),
+        _max_values_kernel(xp, _Planes(xp, tuple(source.shape), down, across)),
         (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000,
     )
 
@@ -214,12 +263,13 @@ def _infer_max_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
 def _infer_max_pool2d_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     _check_max("max_pool2d", source)
+    xp = array_module(source.device)
     down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
     shape = (*source.shape[:2], down.output, across.output)
     output = meta(shape, source.dtype, source.device)
     return Inferred(
         (output, meta(shape, dtypes.int64, source.device)),
-        _max_indices_kernel(array_module(source.device), down, across),
+        _max_indices_kernel(xp, _Planes(xp, tuple(source.shape), down, across)),
         (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 6 + 10000,
     )
 
@@ -232,7 +282,7 @@ def _flat(xp: Any, indices: Array, plane: int) -> Array:
 
 def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     height, width = cast("Pair", attributes)
-    values, indices = metas
+    values = metas[0]
     device = common_device("max_pool2d", metas)
     output = meta((*values.shape[:2], height, width), values.dtype, device)
     xp = array_module(device)
@@ -340,10 +390,12 @@ def _infer_avg_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     down, across = _windows("avg_pool2d", source, sizes)
     output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
     xp = array_module(source.device)
+    planes = _Planes(xp, tuple(source.shape), down, across)
     divisor = _divisor(xp, down, across, with_padding, override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        result = _total(xp, _total(xp, array, across, 3), down, 2)
+        partial = _total(xp, planes.inside(array), across, planes.across)
+        result = planes.outside(_total(xp, partial, down, planes.down))
         return xp.divide(result, divisor(array.dtype), result)
 
     cost = (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
@@ -356,10 +408,12 @@ def _infer_avg_pool2d_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
     down, across = _windows("avg_pool2d", output, sizes)
     xp = array_module(gradient.device)
+    planes = _Planes(xp, tuple(output.shape), down, across)
     divisor = _divisor(xp, down, across, with_padding, override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return _spread(xp, _spread(xp, xp.divide(array, divisor(array.dtype)), down, 2), across, 3)
+        partial = _spread(xp, planes.inside(xp.divide(array, divisor(array.dtype))), down, planes.down)
+        return planes.outside(_spread(xp, partial, across, planes.across))
 
     cost = (output.numel + gradient.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
     return Inferred(output, in_single(kernel, is_half(gradient)), cost)

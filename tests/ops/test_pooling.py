@@ -1,0 +1,297 @@
+"""Pooling against loops over every window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import ceil, floor
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import vmflow as flow
+from tests.support import arrays_for, check_gradients
+from vmflow.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+
+Array = NDArray[Any]
+Pair = tuple[int, int]
+
+
+def count(size: int, kernel: int, stride: int, padding: int, dilation: int, ceil_mode: bool) -> int:
+    exact = (size + 2 * padding - dilation * (kernel - 1) - 1) / stride
+    found = (ceil(exact) if ceil_mode else floor(exact)) + 1
+    if ceil_mode and (found - 1) * stride >= size + padding:
+        found -= 1
+    return found
+
+
+def windows(
+    x: Array, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool
+) -> Iterator[tuple[tuple[int, ...], list[Pair], int]]:
+    """For each element of the output: its index, its pixels within the image, and how many lie in image or padding."""
+    sizes = [count(x.shape[it + 2], kernel[it], stride[it], padding[it], dilation[it], ceil_mode) for it in (0, 1)]
+    for n, c, r, s in np.ndindex(x.shape[0], x.shape[1], *sizes):
+        pixels: list[Pair] = []
+        within = 0
+        for i, j in np.ndindex(*kernel):
+            row = r * stride[0] - padding[0] + i * dilation[0]
+            column = s * stride[1] - padding[1] + j * dilation[1]
+            within += row < x.shape[2] + padding[0] and column < x.shape[3] + padding[1]
+            if 0 <= row < x.shape[2] and 0 <= column < x.shape[3]:
+                pixels.append((row, column))
+        yield (n, c, r, s), pixels, within
+
+
+def looped_max(x: Array, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair, ceil_mode: bool) -> Any:
+    values: dict[tuple[int, ...], Any] = {}
+    indices: dict[tuple[int, ...], int] = {}
+    for place, pixels, _ in windows(x, kernel, stride, padding, dilation, ceil_mode):
+        best = pixels[0]
+        for pixel in pixels[1:]:
+            if x[place[:2] + pixel] > x[place[:2] + best] or np.isnan(x[place[:2] + pixel]):
+                best = pixel
+        values[place] = x[place[:2] + best]
+        indices[place] = best[0] * x.shape[3] + best[1]
+    shape = tuple(max(it[axis] for it in values) + 1 for axis in range(4))
+    return np.array(list(values.values()), x.dtype).reshape(shape), np.array(list(indices.values())).reshape(shape)
+
+
+def looped_mean(
+    x: Array, kernel: Pair, stride: Pair, padding: Pair, ceil_mode: bool, with_padding: bool, override: int | None
+) -> Array:
+    found: dict[tuple[int, ...], float] = {}
+    for place, pixels, within in windows(x, kernel, stride, padding, (1, 1), ceil_mode):
+        total = sum(float(x[place[:2] + pixel]) for pixel in pixels)
+        found[place] = total / (override or (within if with_padding else len(pixels)))
+    return np.array(list(found.values())).reshape(tuple(max(it[axis] for it in found) + 1 for axis in range(4)))
+
+
+def pairs(data: st.DataObject, low: int, high: int) -> Pair:
+    return data.draw(st.tuples(st.integers(low, high), st.integers(low, high)))
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Array:
+    """Small integers, so that many elements are equal; as many planes as make either layout."""
+    shape = (
+        draw(st.sampled_from([1, 16])),
+        draw(st.sampled_from([1, 4])),
+        draw(st.integers(2, 6)),
+        draw(st.integers(2, 6)),
+    )
+    return np.random.default_rng(draw(st.integers(0, 99))).integers(-3, 4, shape).astype(np.float64)
+
+
+@settings(deadline=None, max_examples=40)
+@given(x=images(), data=st.data(), ceil_mode=st.booleans())
+def test_max_pool2d(x: Array, data: st.DataObject, ceil_mode: bool) -> None:
+    kernel, stride, dilation = pairs(data, 1, 3), pairs(data, 1, 3), pairs(data, 1, 2)
+    reach = [dilation[it] * (kernel[it] - 1) + 1 for it in (0, 1)]
+    padding = (data.draw(st.integers(0, reach[0] // 2)), data.draw(st.integers(0, reach[1] // 2)))
+    assume(all(reach[it] <= x.shape[it + 2] for it in (0, 1)))
+    values, indices = max_pool2d(flow.tensor(x), kernel, stride, padding, dilation, ceil_mode, True)
+    expected, places = looped_max(x, kernel, stride, padding, dilation, ceil_mode)
+    np.testing.assert_array_equal(values.numpy(), expected)
+    np.testing.assert_array_equal(indices.numpy(), places)
+    assert indices.dtype is flow.int64
+    np.testing.assert_array_equal(
+        max_pool2d(flow.tensor(x), kernel, stride, padding, dilation, ceil_mode).numpy(), expected
+    )
+
+
+@pytest.mark.parametrize("planes", [3, 64])
+@pytest.mark.parametrize(("kernel", "stride", "padding"), [(2, None, 0), (3, 2, 1), ((1, 3), 1, (0, 1))])
+def test_max_pool2d_of_what_is_not_finite(planes: int, kernel: Any, stride: Any, padding: Any) -> None:
+    generator = np.random.default_rng(5)
+    x = generator.choice([np.nan, -np.inf, np.inf, 1.0, 2.0], (planes, 1, 6, 6))
+    both = [it if isinstance(it, tuple) else (it, it) for it in (kernel, stride or kernel, padding)]
+    values, indices = max_pool2d(flow.tensor(x), kernel, stride, padding, return_indices=True)
+    expected, places = looped_max(x, both[0], both[1], both[2], (1, 1), False)
+    np.testing.assert_array_equal(values.numpy(), expected)
+    np.testing.assert_array_equal(indices.numpy(), places)
+
+
+@pytest.mark.parametrize("dtype", [flow.int64, flow.uint8, flow.float16, flow.bfloat16, flow.float32])
+def test_max_pool2d_keeps_the_dtype(dtype: flow.dtype) -> None:
+    x = np.random.default_rng(1).integers(0, 100, (2, 2, 5, 5))
+    values, indices = max_pool2d(flow.tensor(x, dtype=dtype), 3, 2, 1, return_indices=True)
+    expected, places = looped_max(x, (3, 3), (2, 2), (1, 1), (1, 1), False)
+    assert values.dtype is dtype
+    np.testing.assert_array_equal(values.long().numpy(), expected)
+    np.testing.assert_array_equal(indices.numpy(), places)
+
+
+@pytest.mark.parametrize(
+    ("shape", "arguments"),
+    [
+        ((2, 1, 4, 4), (2,)),
+        ((2, 1, 4, 4), (3, 1, 1)),
+        ((2, 1, 4, 3), (2, 1, 1, 2)),
+        ((32, 2, 2, 2), (2,)),
+        ((32, 2, 1, 2), (2, 1, 1)),
+    ],
+    ids=str,
+)
+def test_max_pool2d_gradients(shape: tuple[int, ...], arguments: tuple[Any, ...]) -> None:
+    # Distinct elements further apart than the step of the numerical derivative.
+    x = np.random.default_rng(3).permutation(np.prod(shape)).reshape(shape) * 0.1
+    check_gradients(lambda x: max_pool2d(x, *arguments), x)
+    check_gradients(lambda x: max_pool2d(x * x, *arguments), x[:1, :1] + 1, second=True)
+
+
+def test_max_pool2d_gives_the_gradient_to_the_first_of_equals() -> None:
+    x = flow.tensor([[[[1.0, 5.0], [5.0, 1.0]]]], requires_grad=True)
+    max_pool2d(x, 2).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[[[0.0, 1.0], [0.0, 0.0]]]]
+
+
+def test_overlapping_windows_add_their_gradients() -> None:
+    x = flow.tensor([[[[0.0, 9.0, 0.0]]]], requires_grad=True)
+    max_pool2d(x, (1, 2), 1).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[[[0.0, 2.0, 0.0]]]]
+
+
+@settings(deadline=None, max_examples=40)
+@given(x=images(), data=st.data(), ceil_mode=st.booleans(), with_padding=st.booleans())
+def test_avg_pool2d(x: Array, data: st.DataObject, ceil_mode: bool, with_padding: bool) -> None:
+    kernel, stride = pairs(data, 1, 3), pairs(data, 1, 3)
+    assume(all(kernel[it] <= x.shape[it + 2] for it in (0, 1)))
+    padding = (data.draw(st.integers(0, kernel[0] // 2)), data.draw(st.integers(0, kernel[1] // 2)))
+    override = data.draw(st.sampled_from([None, 3]))
+    result = avg_pool2d(flow.tensor(x), kernel, stride, padding, ceil_mode, with_padding, override)
+    expected = looped_mean(x, kernel, stride, padding, ceil_mode, with_padding, override)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("planes", [(2, 1), (32, 2)])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kernel_size": 2},
+        {"kernel_size": 2, "stride": 1, "padding": 1, "count_include_pad": False},
+        {"kernel_size": (1, 2), "stride": 2, "ceil_mode": True, "divisor_override": 3},
+    ],
+    ids=str,
+)
+def test_avg_pool2d_gradients(planes: Pair, options: dict[str, Any]) -> None:
+    (x,) = arrays_for(4, planes + ((4, 3) if planes == (2, 1) else (2, 2)))
+    check_gradients(lambda x: avg_pool2d(x, **options), x)
+    check_gradients(lambda x: avg_pool2d(x * x, **options), x[:1], second=True)
+
+
+@pytest.mark.parametrize("output", [1, 2, (3, 5), (None, 2), (7, 8), None])
+@pytest.mark.parametrize("size", [(6, 8), (5, 3)])
+def test_adaptive_avg_pool2d(output: Any, size: Pair) -> None:
+    (x,) = arrays_for(5, (2, 3, *size))
+    wanted = output if isinstance(output, tuple) else (output, output)
+    rows, columns = (given if want is None else want for want, given in zip(wanted, size, strict=True))
+    expected = np.empty((2, 3, rows, columns))
+    for r, s in np.ndindex(rows, columns):
+        top, bottom = floor(r * size[0] / rows), ceil((r + 1) * size[0] / rows)
+        left, right = floor(s * size[1] / columns), ceil((s + 1) * size[1] / columns)
+        expected[:, :, r, s] = x[:, :, top:bottom, left:right].mean((2, 3))
+    result = adaptive_avg_pool2d(flow.tensor(x), output)
+    np.testing.assert_allclose(result.numpy(), expected, rtol=1e-12)
+    check_gradients(lambda x: adaptive_avg_pool2d(x * x, output), x[:1, :1], second=True)
+
+
+def test_one_infinite_pixel_stays_in_its_windows() -> None:
+    x = np.ones((1, 1, 5, 5))
+    x[0, 0, 0, 0] = np.inf
+    result = adaptive_avg_pool2d(flow.tensor(x), 3).numpy()[0, 0]
+    assert np.isinf(result[0, 0])
+    np.testing.assert_array_equal(result.reshape(-1)[1:], 1.0)
+
+
+FUNCTIONS: list[Any] = [lambda x: max_pool2d(x, 2), lambda x: avg_pool2d(x, 2), lambda x: adaptive_avg_pool2d(x, 3)]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_one_image_an_empty_batch_and_strided_input(function: Any) -> None:
+    (x,) = arrays_for(6, (5, 4, 3, 2))
+    moved = flow.tensor(x).permute(3, 2, 1, 0)
+    whole = function(flow.tensor(np.ascontiguousarray(x.transpose(3, 2, 1, 0)))).numpy()
+    np.testing.assert_array_equal(function(moved).numpy(), whole)
+    np.testing.assert_array_equal(function(moved[0]).numpy(), whole[0])
+    empty = flow.zeros(0, 3, 4, 5, requires_grad=True)
+    result = function(empty)
+    assert result.shape == (0, 3, *whole.shape[2:])
+    result.sum().backward()
+    assert empty.grad is not None
+    assert empty.grad.shape == empty.shape
+
+
+def test_one_image_with_indices() -> None:
+    (x,) = arrays_for(7, (2, 4, 4))
+    values, indices = max_pool2d(flow.tensor(x), 2, return_indices=True)
+    assert values.shape == indices.shape == (2, 2, 2)
+
+
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_half_precision_computes_in_single(function: Any, dtype: flow.dtype) -> None:
+    (array,) = arrays_for(8, (2, 2, 4, 4))
+    x = flow.tensor(array, dtype=dtype, requires_grad=True)
+    single = x.detach().float().requires_grad_()
+    result = function(x)
+    assert result.dtype is dtype
+    np.testing.assert_array_equal(result.detach().float().numpy(), function(single).detach().to(dtype).float().numpy())
+    result.sum().backward()
+    function(single).sum().backward()
+    assert x.grad is not None
+    assert single.grad is not None
+    np.testing.assert_allclose(x.grad.float().numpy(), single.grad.numpy(), rtol=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (ValueError, r"a window of \[5, 5\] does not fit.*\[1, 1, 4, 4\]", {"kernel_size": 5}),
+        (ValueError, r"padding must be at most half", {"kernel_size": 2, "padding": 2}),
+        (ValueError, r"stride must be at least 1", {"kernel_size": 2, "stride": 0}),
+        (ValueError, r"kernel_size must be at least 1", {"kernel_size": (2, 0)}),
+        (TypeError, r"kernel_size must be an integer", {"kernel_size": 2.0}),
+        (ValueError, r"expected an input", {"kernel_size": 2, "input": (4, 4)}),
+        (ValueError, r"does not fit", {"kernel_size": 1, "input": (1, 1, 0, 4)}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("function", [max_pool2d, avg_pool2d])
+def test_bad_arguments(function: Any, error: type[Exception], message: str, arguments: dict[str, Any]) -> None:
+    given = {"input": (1, 1, 4, 4), **arguments}
+    given["input"] = flow.zeros(given["input"])
+    with pytest.raises(error, match=message) as caught:
+        function(**given)
+    assert function.__name__ in str(caught.value)
+
+
+def test_windows_in_the_padding_have_no_largest_element() -> None:
+    with pytest.raises(ValueError, match="wholly in the padding"):
+        max_pool2d(flow.zeros(1, 1, 1, 1), 2, 1, 2, 3)
+
+
+def test_dtypes_without_a_mean() -> None:
+    whole = flow.ones(1, 1, 4, 4, dtype=flow.int64)
+    with pytest.raises(TypeError, match="avg_pool2d is not defined for int64"):
+        avg_pool2d(whole, 2)
+    with pytest.raises(TypeError, match="adaptive_avg_pool2d is not defined for int64"):
+        adaptive_avg_pool2d(whole, 2)
+    with pytest.raises(TypeError, match="max_pool2d is not defined for bool"):
+        max_pool2d(whole.bool(), 2)
+
+
+def test_bad_output_sizes() -> None:
+    x = flow.zeros(1, 1, 4, 4)
+    with pytest.raises(ValueError, match="output_size must be at least 1"):
+        adaptive_avg_pool2d(x, 0)
+    with pytest.raises(TypeError, match="a pair of integers"):
+        adaptive_avg_pool2d(x, (1, 2, 3))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="expected an input"):
+        adaptive_avg_pool2d(flow.zeros(4, 4), 2)
+    with pytest.raises(ValueError, match="divisor_override must not be 0"):
+        avg_pool2d(x, 2, divisor_override=0)
