@@ -157,7 +157,12 @@ def _generator(given: Generator | None) -> Generator:
 _local = threading.local()
 
 
-def _numpy_generator(seed: int, position: int) -> np.random.Generator:
+def take(elements: int) -> tuple[int, int]:
+    """A stretch of the default generator's sequence, for an op that draws this many numbers."""
+    return _generator(None).take(elements)
+
+
+def generator_at(seed: int, position: int) -> np.random.Generator:
     """numpy's generator of this thread, set to a place in a sequence; making a new one takes ten times as long."""
     found: tuple[Any, np.random.Generator, dict[str, Any]] | None = getattr(_local, "found", None)
     if found is None:
@@ -188,7 +193,7 @@ def _random_op(name: str, draw: Draw) -> OpExpr:
 
         def kernel(*arguments: Any) -> Array:
             *arrays, seed, position, _ = arguments
-            return draw(_numpy_generator(seed, position), output, fixed, *arrays)
+            return draw(generator_at(seed, position), output, fixed, *arrays)
 
         return Inferred(output, kernel, output.numel * 10 + 5000)
 

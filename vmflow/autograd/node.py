@@ -200,11 +200,6 @@ class OpNode(Node):
             )
         from vmflow.ops import elementwise  # the rules are written in ops, whose module needs this one
 
-        if any([gradient is None for gradient in gradients]):  # `in` would compare elements
-            gradients = [
-                elementwise.zeros_of(meta) if gradient is None else gradient
-                for gradient, meta in zip(gradients, self.output_metas, strict=True)
-            ]
         assert self.op.rule is not None
         try:
             results = self.op.rule(self, *gradients)

@@ -83,7 +83,8 @@ class OpExpr:
     ) -> Callable[[GradientRule], GradientRule]:
         """Declare the decorated function as the gradient rule.
 
-        It is called as ``rule(node, *gradients)`` with one gradient per output and returns one per input, or None.  It
+        It is called as ``rule(node, *gradients)`` with one gradient per output (None for an output that has none, but
+        not for all of them) and returns one per input, or None.  It
         may use `node.input(i)` and `node.output(i)` for the indices declared here, and `node.meta(i)`,
         `node.attributes`, `node.scalars` and `node.needs` for any.  A gradient is summed over broadcast dimensions and
         cast to its input's dtype by the caller.
