@@ -191,9 +191,9 @@ def test_parameter_takes_attributes_and_keeps_them_when_copied() -> None:
     parameter.note = ["frozen"]
     copies: list[Any] = [copy.deepcopy(parameter), pickle.loads(pickle.dumps(parameter))]
     for again in copies:
-        assert type(again) is nn.Parameter
         assert again.note == ["frozen"]
         assert again.note is not parameter.note
+        assert type(again) is nn.Parameter
         assert not again.requires_grad
         assert again.dtype is flow.bfloat16
         assert again._blob.storage is not parameter._blob.storage

@@ -1,1 +1,46 @@
-"""To be filled."""
+"""Neural networks: `Module`, layers, losses, and functions in `functional`."""
+
+from . import functional as functional
+from . import init as init
+from . import utils as utils
+from .containers import ModuleDict as ModuleDict
+from .containers import ModuleList as ModuleList
+from .containers import ParameterDict as ParameterDict
+from .containers import ParameterList as ParameterList
+from .containers import Sequential as Sequential
+from .function_layers import ELU as ELU
+from .function_layers import GELU as GELU
+from .function_layers import AdaptiveAvgPool2d as AdaptiveAvgPool2d
+from .function_layers import AvgPool2d as AvgPool2d
+from .function_layers import BCELoss as BCELoss
+from .function_layers import BCEWithLogitsLoss as BCEWithLogitsLoss
+from .function_layers import CrossEntropyLoss as CrossEntropyLoss
+from .function_layers import Dropout as Dropout
+from .function_layers import Flatten as Flatten
+from .function_layers import Hardtanh as Hardtanh
+from .function_layers import HuberLoss as HuberLoss
+from .function_layers import Identity as Identity
+from .function_layers import KLDivLoss as KLDivLoss
+from .function_layers import L1Loss as L1Loss
+from .function_layers import LeakyReLU as LeakyReLU
+from .function_layers import LogSoftmax as LogSoftmax
+from .function_layers import MaxPool2d as MaxPool2d
+from .function_layers import MSELoss as MSELoss
+from .function_layers import NLLLoss as NLLLoss
+from .function_layers import ReLU as ReLU
+from .function_layers import Sigmoid as Sigmoid
+from .function_layers import SiLU as SiLU
+from .function_layers import SmoothL1Loss as SmoothL1Loss
+from .function_layers import Softmax as Softmax
+from .function_layers import Softplus as Softplus
+from .function_layers import Tanh as Tanh
+from .function_layers import Unflatten as Unflatten
+from .layers import BatchNorm1d as BatchNorm1d
+from .layers import BatchNorm2d as BatchNorm2d
+from .layers import Conv2d as Conv2d
+from .layers import Embedding as Embedding
+from .layers import LayerNorm as LayerNorm
+from .layers import Linear as Linear
+from .module import Module as Module
+from .parameter import Buffer as Buffer
+from .parameter import Parameter as Parameter

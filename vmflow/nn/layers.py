@@ -163,13 +163,13 @@ class Embedding(Module):
         num_embeddings: rows of the table.
         embedding_dim: the length of one vector.
         padding_idx: a row that stays as it is, zero at first: it gets no gradient.
-        max_norm, norm_type: scale looked-up rows down to this norm, in place.
-        scale_grad_by_freq: divide gradients by how often a row occurs in the input.
-        sparse: must be False; gradients are dense.
         device, dtype: of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
+
+    Raises:
+        ValueError: if there is no row `padding_idx`.
     """
 
     def __init__(
@@ -177,23 +177,14 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
-        max_norm: float | None = None,
-        norm_type: float = 2.0,
-        scale_grad_by_freq: bool = False,
-        sparse: bool = False,
+        *,
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        if sparse:
-            raise ValueError("Embedding: sparse gradients are not supported; use sparse=False")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = _row(padding_idx, num_embeddings)
-        self.max_norm = max_norm
-        self.norm_type = norm_type
-        self.scale_grad_by_freq = scale_grad_by_freq
-        self.sparse = sparse
         self.weight = _new((num_embeddings, embedding_dim), device, dtype)
         self.reset_parameters()
 
@@ -205,24 +196,22 @@ class Embedding(Module):
                 self.weight[self.padding_idx].zero_()
 
     @classmethod
-    def from_pretrained(
-        cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None, **settings: Any
-    ) -> Self:
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
         """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
 
         Args:
             embeddings: the table.
             freeze: whether it stays as it is.
-            padding_idx, settings: as for the class.
+            padding_idx: as for the class.
 
         Raises:
-            ValueError: if the table is no matrix.
+            ValueError: if the table is no matrix, or has no row `padding_idx`.
         """
         if embeddings.ndim != 2:
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
-        # An empty table first: initial values that nobody will see would be drawn from the generator.
         rows, length = embeddings.shape
-        layer = cls(0, length, **settings)
+        # Made with an empty table, so as not to draw initial values that nobody will see.
+        layer = cls(0, length)
         layer.num_embeddings = rows
         layer.padding_idx = _row(padding_idx, rows)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
@@ -230,17 +219,11 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Integers of any shape (*) to vectors of shape (*, embedding_dim)."""
-        return F.embedding(
-            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
-        )
+        return F.embedding(input, self.weight, self.padding_idx)
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
