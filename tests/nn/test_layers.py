@@ -110,6 +110,7 @@ def test_more_reprs() -> None:
         return [
             lib.Conv2d(4, 4, 3, dilation=2, bias=False),
             lib.Embedding(5, 3, padding_idx=-1),
+            lib.Embedding(5, 3, max_norm=1.0, norm_type=1.0, scale_grad_by_freq=True),
             lib.Dropout(0.25, inplace=True),
             lib.ReLU(inplace=True),
             lib.LeakyReLU(inplace=True),
@@ -311,6 +312,23 @@ def test_embedding() -> None:
     np.testing.assert_array_equal(layer.weight.grad.numpy()[:, 0], [1, 2, 0, 0, 0])
     with pytest.raises(ValueError, match="padding_idx 5 is out of range for 5 rows"):
         nn.Embedding(5, 3, padding_idx=5)
+    with pytest.raises(ValueError, match="sparse"):
+        nn.Embedding(5, 3, sparse=True)
+
+
+def test_embedding_settings_are_those_of_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+    table = np.random.default_rng(0).normal(size=(4, 3)) * 3
+    found = []
+    for lib in (flow, torch):
+        layer = lib.nn.Embedding.from_pretrained(
+            lib.tensor(table), freeze=False, padding_idx=2, max_norm=2.0, norm_type=1.0, scale_grad_by_freq=True
+        )
+        result = layer(lib.tensor([[0, 1, 1], [2, 1, 2]]))
+        result.sum().backward()
+        found.append([it.detach().numpy() for it in (result, layer.weight, layer.weight.grad)])
+    for have, want in zip(*found, strict=True):
+        np.testing.assert_allclose(have, want, rtol=1e-6)
 
 
 def test_embedding_from_a_table() -> None:

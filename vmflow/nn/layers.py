@@ -163,13 +163,16 @@ class Embedding(Module):
         num_embeddings: rows of the table.
         embedding_dim: the length of one vector.
         padding_idx: a row that stays as it is, zero at first: it gets no gradient.
+        max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
+        scale_grad_by_freq: divide a row's gradient by how often the input names it.
+        sparse: must be False; gradients are dense.
         device, dtype: of the table.
 
     Attributes:
         weight: (num_embeddings, embedding_dim).
 
     Raises:
-        ValueError: if there is no row `padding_idx`.
+        ValueError: if there is no row `padding_idx`, or for sparse gradients.
     """
 
     def __init__(
@@ -177,14 +180,24 @@ class Embedding(Module):
         num_embeddings: int,
         embedding_dim: int,
         padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
         *,
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
+        if sparse:
+            raise ValueError("Embedding: sparse gradients are not supported; leave sparse=False")
         self.num_embeddings = num_embeddings
         self.embedding_dim = embedding_dim
         self.padding_idx = _row(padding_idx, num_embeddings)
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.sparse = sparse
         self.weight = _new((num_embeddings, embedding_dim), device, dtype)
         self.reset_parameters()
 
@@ -196,13 +209,22 @@ class Embedding(Module):
                 self.weight[self.padding_idx].zero_()
 
     @classmethod
-    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, padding_idx: int | None = None) -> Self:
+    def from_pretrained(
+        cls,
+        embeddings: Tensor,
+        freeze: bool = True,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Self:
         """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
 
         Args:
             embeddings: the table.
             freeze: whether it stays as it is.
-            padding_idx: as for the class.
+            padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse: as for the class.
 
         Raises:
             ValueError: if the table is no matrix, or has no row `padding_idx`.
@@ -211,7 +233,7 @@ class Embedding(Module):
             raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
         rows, length = embeddings.shape
         # Made with an empty table, so as not to draw initial values that nobody will see.
-        layer = cls(0, length)
+        layer = cls(0, length, None, max_norm, norm_type, scale_grad_by_freq, sparse)
         layer.num_embeddings = rows
         layer.padding_idx = _row(padding_idx, rows)
         layer.weight = Parameter(embeddings, requires_grad=not freeze)
@@ -219,11 +241,17 @@ class Embedding(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         """Integers of any shape (*) to vectors of shape (*, embedding_dim)."""
-        return F.embedding(input, self.weight, self.padding_idx)
+        return F.embedding(
+            input, self.weight, self.padding_idx, self.max_norm, self.norm_type, self.scale_grad_by_freq, self.sparse
+        )
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
+        usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                shown += f", {name}={getattr(self, name)}"
+        return shown
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
