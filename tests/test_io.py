@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from tests.planted import failed_tensor
 from vmflow import nn, optim
 
 safetensors_numpy = pytest.importorskip("safetensors.numpy")
@@ -255,10 +256,8 @@ def test_what_contains_itself(path: Path) -> None:
 
 
 def test_a_failed_tensor_is_not_saved(path: Path) -> None:
-    from tests.nn.test_module import _failed_tensor
-
     with pytest.raises(ZeroDivisionError, match="planted"):
-        flow.save({"a": flow.zeros(1), "b": _failed_tensor()}, path)
+        flow.save({"a": flow.zeros(1), "b": failed_tensor()}, path)
     assert os.listdir(path.parent) == []
 
 

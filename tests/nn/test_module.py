@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.planted import failed_tensor
 from vmflow import nn
 
 
@@ -366,27 +367,13 @@ def test_load_state_dict_by_assignment() -> None:
 def test_loading_mends_a_model_whose_step_failed() -> None:
     net = nn.Linear(2, 2)
     state = {key: value.clone() for key, value in net.state_dict().items()}
-    failure = _failed_tensor()
+    failure = failed_tensor()
     with flow.no_grad():
         net.weight.copy_(failure.expand(2, 2))
     with pytest.raises(ZeroDivisionError):
         net.weight.detach().numpy()
     net.load_state_dict(state)
     np.testing.assert_array_equal(net.weight.detach().numpy(), state["weight"].numpy())
-
-
-def _failed_tensor() -> flow.Tensor:
-    """A tensor whose kernel raised."""
-    from vmflow.instructions.builder import physical_run
-    from vmflow.vm.virtual_machine import current_machine
-
-    tensor = flow.zeros(1)
-
-    def kernel(out: Any) -> Any:
-        raise ZeroDivisionError("planted")
-
-    physical_run(current_machine(), lambda builder: builder.op_call("planted", kernel, (), (tensor._blob,)))
-    return tensor
 
 
 # Modes and conversion

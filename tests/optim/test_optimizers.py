@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from tests.planted import failed_tensor
 from vmflow import nn, optim
 from vmflow.vm.virtual_machine import current_machine
 
@@ -257,12 +258,10 @@ def test_autograd_notices_the_step() -> None:
 
 
 def test_a_failed_gradient_spoils_the_whole_step() -> None:
-    from tests.nn.test_module import _failed_tensor
-
     good, bad, other = (flow.ones(1, requires_grad=True) for _ in range(3))
     optimizer = optim.SGD([good, bad], lr=0.1, momentum=0.9)
     good.grad = flow.ones(1)
-    bad.grad = _failed_tensor()
+    bad.grad = failed_tensor()
     optimizer.step()
     for spoiled in (good, bad, *(state["momentum_buffer"] for state in optimizer.state.values())):
         with pytest.raises(ZeroDivisionError, match="planted"):
