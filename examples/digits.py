@@ -1,8 +1,8 @@
 """Train a small convolutional network on handwritten digits, inside asyncio.
 
-The data are scikit-learn's: 1797 scanned digits of 8 x 8 pixels.  While the network trains, another coroutine ticks every
-millisecond and keeps account of how late the event loop lets it run.  At the end the network is evaluated on digits it
-has not seen, saved, loaded again, and a picture shows the loss and some predictions.
+The data are scikit-learn's: 1797 scanned digits of 8 x 8 pixels.  While the network trains, another coroutine ticks
+every millisecond and keeps account of how late the event loop lets it run.  At the end the network is evaluated on
+digits it has not seen, saved, loaded again, and a picture shows the loss and some predictions.
 
     python examples/digits.py [--epochs 12] [--seed 0] [--outputs outputs]
 """
@@ -143,8 +143,7 @@ def draw(path: Path, losses: list[float], digits: Digits, predictions: flow.Tens
 
 
 async def main(epochs: int, seed: int, outputs: Path) -> None:
-    """Train, evaluate, save, load again and predict."""
-    outputs.mkdir(parents=True, exist_ok=True)
+    """Train, evaluate, save into the folder `outputs`, load again and predict."""
     flow.manual_seed(seed)
     train_digits, test_digits = load(seed)
     async with flow.VirtualMachine("digits"):
@@ -182,4 +181,5 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for checkpoint and picture")
     options = parser.parse_args()
+    options.outputs.mkdir(parents=True, exist_ok=True)
     asyncio.run(main(options.epochs, options.seed, options.outputs))

@@ -101,12 +101,14 @@ class Tensor:
     @property
     def itemsize(self) -> _int:
         """Bytes per element."""
-        return self._blob.meta.dtype.itemsize
+        size: _int = self._blob.meta.dtype.itemsize
+        return size
 
     @property
     def nbytes(self) -> _int:
         """Bytes of all elements."""
-        return self._blob.meta.nbytes
+        count: _int = self._blob.meta.nbytes
+        return count
 
     @property
     def is_cuda(self) -> _bool:
@@ -128,13 +130,15 @@ class Tensor:
 
     def numel(self) -> _int:
         """The number of elements."""
-        return self._blob.meta.numel
+        count: _int = self._blob.meta.numel
+        return count
 
     nelement = numel
 
     def element_size(self) -> _int:
         """Bytes per element."""
-        return self._blob.meta.dtype.itemsize
+        size: _int = self._blob.meta.dtype.itemsize
+        return size
 
     def stride(self, dim: _int | None = None) -> Any:
         """The distances in memory, in elements, between neighbours along each dimension, or along one."""

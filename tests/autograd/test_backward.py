@@ -405,5 +405,7 @@ def test_an_error_in_the_backward_names_the_forward_line() -> None:
             y.backward()
     finally:
         OPS["tanh"].rule = rule
-    assert any("in the backward pass of tanh, run forward at" in note and "test_backward.py" in note
-               for note in caught.value.__notes__)
+    assert any(
+        "in the backward pass of tanh, run forward at" in note and "test_backward.py" in note
+        for note in caught.value.__notes__
+    )

@@ -19,7 +19,7 @@ class Cube(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-        (x,) = ctx.saved_tensors
+        x: flow.Tensor = ctx.saved_tensors[0]
         return gradient * x * x * 3
 
 
@@ -32,7 +32,7 @@ class Exponential(Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-        (result,) = ctx.saved_tensors
+        result: flow.Tensor = ctx.saved_tensors[0]
         return gradient * result
 
 

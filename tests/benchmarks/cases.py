@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -178,7 +182,11 @@ def large_ops(torch: Any) -> Iterator[Case]:
 
 
 def _repeated(
-    function: Callable[[Any, Any], Any], first: Any, second: Any, repeat: int, finish: Callable[[], object] | None = None
+    function: Callable[[Any, Any], Any],
+    first: Any,
+    second: Any,
+    repeat: int,
+    finish: Callable[[], object] | None = None,
 ) -> Callable[[], object]:
     def run() -> None:
         for _ in range(repeat):
@@ -229,4 +237,26 @@ def digits_step(torch: Any) -> Iterator[Case]:
     yield Case("digits training step", contenders, steps)
 
 
-ALL: tuple[Callable[[Any], Iterator[Case]], ...] = (tiny_op, item, forward_backward, large_ops, digits_step, endurance)
+def imports(torch: Any) -> Iterator[Case]:
+    """A new interpreter that imports the package and ends."""
+    with tempfile.TemporaryDirectory() as cache:
+        # Compiled modules are cached wherever a package is installed; give the checkout a cache too.
+        environment = {**os.environ, "PYTHONPYCACHEPREFIX": cache, "PYTHONPATH": os.pathsep.join(sys.path)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+
+        def importing(name: str) -> Callable[[], object]:
+            return lambda: subprocess.run([sys.executable, "-c", f"import {name}"], check=True, env=environment)
+
+        contenders = {name: importing(name) for name in ("vmflow", "numpy", *(["torch"] if torch is not None else []))}
+        yield Case("import", contenders)
+
+
+ALL: tuple[Callable[[Any], Iterator[Case]], ...] = (
+    tiny_op,
+    item,
+    forward_backward,
+    large_ops,
+    digits_step,
+    imports,
+    endurance,
+)

@@ -231,7 +231,7 @@ def test_a_second_loop() -> None:
 def test_fork(mode: str) -> None:
     body = {
         "script": "main()",
-        "loop": "async def go():\n    y = await (flow.ones(600, 600) @ flow.ones(600, 600))\n    main()\nasyncio.run(go())",
+        "loop": "async def go():\n    await (flow.ones(600, 600) @ flow.ones(600, 600))\n    main()\nasyncio.run(go())",
     }[mode]
     code, output, errors = run(
         """
@@ -289,7 +289,7 @@ def test_an_unseen_failure_is_reported_once_at_exit() -> None:
     assert code == 0
     assert errors.count("IndexError: ") == 1
     assert "never looked at" in errors
-    assert 'issued at <string>:6, in <module>' in errors
+    assert "issued at <string>:6, in <module>" in errors
 
 
 def test_no_exit_takes_long() -> None:

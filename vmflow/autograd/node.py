@@ -160,7 +160,9 @@ class OpNode(Node):
         results: tuple[Tensor, ...],
         in_place: bool,
     ) -> None:
-        super().__init__(op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]), len(results))
+        super().__init__(
+            op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]), len(results)
+        )
         self.op = op
         self.attributes = attributes
         self.scalars = scalars

@@ -492,7 +492,9 @@ class VirtualMachine:
             if stream is None:
                 stream = Stream("host:handover", None, ControlStreamPolicy())
                 stream = self._streams.setdefault((None, "handover"), stream)
-            instruction = Instruction(stream, Arrival(lambda: self._depart(previous, dependence, instruction)), (), (arrival,))
+            instruction = Instruction(
+                stream, Arrival(lambda: self._depart(previous, dependence, instruction)), (), (arrival,)
+            )
             # Within the lock, or a third machine would find this one idle and the storage its own.
             storage.dependence = arrival
             self._last_arrival = instruction
