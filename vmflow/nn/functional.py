@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow import dtypes
 from vmflow.ops import activation as _activation
 from vmflow.ops.activation import gelu as gelu
 from vmflow.ops.activation import log_softmax as log_softmax
@@ -12,7 +13,7 @@ from vmflow.ops.activation import softmax as softmax
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
 from vmflow.ops.convolution import conv2d as conv2d
-from vmflow.ops.creation import full
+from vmflow.ops.creation import full, ones
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.elementwise import where
 from vmflow.ops.embedding import embedding as embedding
@@ -102,17 +103,18 @@ def pad(input: Tensor, pad: tuple[int, ...] | list[int], mode: str = "constant",
             raise ValueError(f"pad: cannot take {before} and {after} away from dimension {axis} of size {length}")
         if before < 0 or after < 0:
             input = input.narrow(axis, max(-before, 0), length + min(before, 0) + min(after, 0))
-        shape = tuple(input.shape)
-
-        def border(size: int, shape: tuple[int, ...] = shape, axis: int = axis) -> Tensor:
-            filled = shape[:axis] + (size,) + shape[axis + 1 :]
-            return full(filled, value or 0, dtype=input.dtype, device=input.device)
-
-        pieces = [border(before)] if before > 0 else []
-        pieces += [input]
-        pieces += [border(after)] if after > 0 else []
+        pieces = [input]
+        if before > 0:
+            pieces.insert(0, _border(input, axis, before, value or 0))
+        if after > 0:
+            pieces.append(_border(input, axis, after, value or 0))
         input = cat(pieces, axis) if len(pieces) > 1 else input
     return input
+
+
+def _border(input: Tensor, axis: int, size: int, value: float) -> Tensor:
+    shape = tuple(input.shape)
+    return full(shape[:axis] + (size,) + shape[axis + 1 :], value, dtype=input.dtype, device=input.device)
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
@@ -143,9 +145,6 @@ def scaled_dot_product_attention(
     Returns:
         (..., L, V).
     """
-    from vmflow import dtypes
-    from vmflow.ops.creation import ones
-
     if is_causal and attn_mask is not None:
         raise ValueError("scaled_dot_product_attention: give is_causal or attn_mask, not both")
     factor = query.shape[-1] ** -0.5 if scale is None else scale
