@@ -1,14 +1,20 @@
-"""Normalisation over a batch, a layer or groups of channels."""
+"""Normalisation: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
+
+The forward pass is one op, and so is a backward pass that is not recorded itself.  One that is (``create_graph=True``)
+is written in differentiable ops instead.  Half precision computes in float32.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.autograd.grad_mode import is_grad_enabled, no_grad
+from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .elementwise import CHEAP, rsqrt
@@ -18,149 +24,247 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensor import Tensor
 
+# Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
+# whole samples; above, they run over the values, long enough by themselves.
+_SHORT: Final = 256
 
-def _wide(source: TensorMeta) -> Any:
-    """The dtype to compute in: half precision would lose the variance."""
+# Attributes: (eps, whether there is a weight, whether there is a bias)
+_Options = tuple[float, bool, bool]
+
+
+def _computes_in(source: TensorMeta) -> DType:
     return dtypes.float32 if source.dtype in (dtypes.float16, dtypes.bfloat16) else source.dtype
 
 
-def _other_dims(rank: int) -> tuple[int, ...]:
-    """All dimensions but the channels."""
-    return (0, *range(2, rank))
+def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
+    """Raise unless the operands behind the first are floating-point tensors of these shapes.
 
-
-def _by_channel(rank: int) -> tuple[int, ...]:
-    return (1, -1) + (1,) * (rank - 2)
-
-
-def _channels(name: str, source: TensorMeta, *others: TensorMeta) -> int:
-    if len(source.shape) < 2:
-        raise ValueError(f"{name}: expected at least 2 dimensions (N, C, ...), got {list(source.shape)}")
-    if source.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
-    channels: int = source.shape[1]
-    for other in others:
-        if tuple(other.shape) != (channels,):
+    Raises:
+        TypeError, ValueError: accordingly.
+    """
+    for operand in metas:
+        if operand.dtype.category != FLOATING:
+            raise TypeError(f"{name} is not defined for {operand.dtype.name} tensors; convert with .float() first")
+    for operand, word, shape in zip(metas[1:], what, shapes, strict=True):
+        if operand.shape != shape:
             raise ValueError(
-                f"{name}: {channels} channels need parameters of shape [{channels}], got {list(other.shape)}"
+                f"{name}: for an input of shape {list(metas[0].shape)}, {word} must have shape {list(shape)}, not "
+                f"{list(operand.shape)}"
             )
-    return channels
+
+
+def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """Weight and bias, None where there is none."""
+    given = list(operands)
+    weight = given.pop(0) if options[1] else None
+    return weight, given.pop(0) if options[2] else None
+
+
+def _present(options: _Options) -> list[str]:
+    return [word for word, present in (("weight", options[1]), ("bias", options[2])) if present]
+
+
+# Over the batch, for each channel
+
+
+class _Channels:
+    """(samples, channels, ...) seen so that loops are long.
+
+    Attributes:
+        view: the shape for elementwise work.
+        count: values per channel.
+    """
+
+    def __init__(self, xp: Any, shape: tuple[int, ...]) -> None:
+        self.xp = xp
+        samples, channels, values = shape[0], shape[1], prod(shape[2:])
+        self.split = samples, channels, values
+        self.short = values <= _SHORT
+        self.view = (samples, channels * values) if self.short else self.split
+        self.count = samples * values
+
+    def wide(self, vector: Array) -> Array:
+        """A vector over channels, to broadcast over the view."""
+        if not self.short:
+            return vector[:, None]
+        return vector if self.split[2] == 1 else self.xp.repeat(vector, self.split[2])
+
+    def sum(self, array: Array) -> Array:
+        """The sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
+        return self.xp.einsum("scv->c", array.reshape(self.split))
+
+    def sum_of_products(self, first: Array, second: Array) -> Array:
+        """The sum of each channel of the product."""
+        return self.xp.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
 def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (eps,) = cast("tuple[float]", attributes)
-    source, *affine = metas
+    options = cast("_Options", attributes)
+    source = metas[0]
     device = common_device("batch_norm", metas)
-    channels = _channels("batch_norm", source, *affine)
-    rank = len(source.shape)
-    wide = _wide(source)
-    statistic = meta((channels,), wide, device)
+    channels = source.shape[1:2]
+    _check("batch_norm", metas, _present(options), [channels] * (len(metas) - 1))
     xp = array_module(device)
-    dims, column = _other_dims(rank), _by_channel(rank)
-    count = prod(source.shape) // max(channels, 1)
+    over = _Channels(xp, tuple(source.shape))
+    if over.count < 2:
+        raise ValueError(
+            f"batch_norm: training needs at least 2 values per channel, an input of shape {list(source.shape)} has "
+            f"{over.count}"
+        )
+    compute = _computes_in(source).numpy
+    eps = compute.type(options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *parameters, _ = rest
-        values = array.astype(wide.numpy, copy=False)
-        mean = xp.add.reduce(values, dims) / wide.numpy.type(count)
-        result = xp.subtract(values, mean.reshape(column), order="C")
-        flat = result.reshape(len(result), channels, -1)
-        variance = xp.einsum("nci,nci->c", flat, flat) / wide.numpy.type(count)
-        scale = 1 / xp.sqrt(variance + wide.numpy.type(eps))
-        if parameters:
-            scale = scale * parameters[0]
-        result *= scale.reshape(column)
-        if parameters:
-            result += parameters[1].reshape(column)
-        return result.astype(source.dtype.numpy, copy=False), mean, variance
+        *parameters, out = rest
+        weight, bias = _split(options, parameters)
+        array = xp.ascontiguousarray(array, compute).reshape(over.view)
+        mean = over.sum(array) / compute.type(over.count)
+        target = None if out is None or out[0].dtype != compute else out[0].reshape(over.view)
+        result = xp.subtract(array, over.wide(mean), target)
+        variance = over.sum_of_products(result, result) / compute.type(over.count)
+        scale = 1 / xp.sqrt(variance + eps)
+        xp.multiply(result, over.wide(scale if weight is None else scale * weight.astype(compute, copy=False)), result)
+        if bias is not None:
+            xp.add(result, over.wide(bias.astype(compute, copy=False)), result)
+        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, variance
 
-    return Inferred((source, statistic, statistic), kernel, source.numel * CHEAP * 5)
-
-
-_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm)
-
-
-@_BATCH_NORM.gradient(inputs=(0, 1), outputs=(1, 2))
-def _batch_norm_gradient(
-    node: OpNode, gradient: Tensor | None, of_mean: Tensor | None, of_variance: Tensor | None
-) -> tuple[Tensor | None, ...]:
-    (eps,) = cast("tuple[float]", node.attributes)
-    assert gradient is not None  # the statistics are handed to nobody
-    source = node.input(0)
-    affine = len(node.metas) > 1
-    if is_grad_enabled():
-        found = _differentiable_gradient(gradient, source, node.input(1) if affine else None, eps)
-    else:
-        operands = (gradient, source, node.output(1), node.output(2))
-        if affine:
-            operands = (*operands, node.input(1))
-        found = _interpreter.dispatch_several(_BATCH_NORM_GRADIENT, operands, (eps,))
-    return found if affine else found[:1]
-
-
-def _differentiable_gradient(
-    gradient: Tensor, source: Tensor, weight: Tensor | None, eps: float
-) -> tuple[Tensor, ...]:
-    """The same as the fused kernel below, in ops that can be differentiated again."""
-    dims, column = _other_dims(source.ndim), _by_channel(source.ndim)
-    centred = source - source.mean(dims, keepdim=True)
-    inverse = rsqrt((centred * centred).mean(dims, keepdim=True) + eps)
-    normal = centred * inverse
-    scaled = gradient if weight is None else gradient * weight.reshape(column)
-    of_source = inverse * (
-        scaled - scaled.mean(dims, keepdim=True) - normal * (scaled * normal).mean(dims, keepdim=True)
-    )
-    return of_source, (gradient * normal).sum(dims), gradient.sum(dims)
+    statistics = meta(channels, _computes_in(source), device)
+    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
 
 
 def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (eps,) = cast("tuple[float]", attributes)
-    _, source, *_ = metas
-    wide = _wide(source)
-    channels = source.shape[1]
-    rank = len(source.shape)
-    dims, column = _other_dims(rank), _by_channel(rank)
-    count = prod(source.shape) // max(channels, 1)
-    xp = array_module(source.device)
+    options = cast("_Options", attributes)
+    _, source, statistics = metas[:3]
+    device = common_device("batch_norm", metas)
+    xp = array_module(device)
+    over = _Channels(xp, tuple(source.shape))
+    compute = _computes_in(source).numpy
+    eps, count = compute.type(options[0]), compute.type(over.count)
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *weight, _ = rest
-        gradient = gradient.astype(wide.numpy, copy=False)
-        inverse = 1 / xp.sqrt(variance + wide.numpy.type(eps))
-        normal = xp.subtract(array.astype(wide.numpy, copy=False), mean.reshape(column), order="C")
-        normal *= inverse.reshape(column)
-        shape = (len(normal), channels, -1)
-        of_weight = xp.einsum("nci,nci->c", xp.ascontiguousarray(gradient).reshape(shape), normal.reshape(shape))
-        of_bias = xp.add.reduce(gradient, dims)
-        scale = inverse * weight[0] if weight else inverse
-        # scale * (g - mean(g) - normal * mean(g * normal))
-        normal *= (of_weight / -wide.numpy.type(count)).reshape(column)
-        normal += gradient
-        normal -= (of_bias / wide.numpy.type(count)).reshape(column)
-        normal *= scale.reshape(column)
-        return normal.astype(source.dtype.numpy, copy=False), of_weight, of_bias
+        *parameters, out = rest
+        gradient = xp.ascontiguousarray(gradient, compute).reshape(over.view)
+        array = xp.ascontiguousarray(array, compute).reshape(over.view)
+        target = None if out is None or out[0].dtype != compute else out[0].reshape(over.view)
+        result = xp.subtract(array, over.wide(mean), target)
+        scale = 1 / xp.sqrt(variance + eps)
+        by_bias = over.sum(gradient)
+        by_weight = over.sum_of_products(gradient, result) * scale
+        factor = scale * parameters[0].astype(compute, copy=False) if parameters else scale
+        # factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
+        xp.multiply(result, over.wide(-factor * scale * by_weight / count), result)
+        xp.add(result, gradient * over.wide(factor), result)
+        xp.subtract(result, over.wide(factor * by_bias / count), result)
+        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), by_weight, by_bias
 
-    statistic = meta((channels,), wide, source.device)
-    return Inferred((source, statistic, statistic), kernel, source.numel * CHEAP * 8)
+    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 12 + 10000)
 
 
-_BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient)
+def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    options = cast("_Options", attributes)
+    source = metas[0]
+    device = common_device("batch_norm", metas)
+    words = ["running_mean", "running_var", *_present(options)]
+    _check("batch_norm", metas, words, [tuple(source.shape[1:2])] * (len(metas) - 1))
+    xp = array_module(device)
+    over = _Channels(xp, tuple(source.shape))
+    compute = _computes_in(source).numpy
+    eps = compute.type(options[0])
+
+    def kernel(array: Array, mean: Array, variance: Array, *rest: Any) -> Array:
+        *parameters, out = rest
+        weight, bias = _split(options, [it.astype(compute, copy=False) for it in parameters])
+        scale = 1 / xp.sqrt(variance.astype(compute, copy=False) + eps)
+        scale = scale if weight is None else scale * weight
+        shift = -mean.astype(compute, copy=False) * scale
+        shift = shift if bias is None else shift + bias
+        array = xp.ascontiguousarray(array, compute).reshape(over.view)
+        target = None if out is None or out.dtype != compute else out.reshape(over.view)
+        result = xp.multiply(array, over.wide(scale), target)
+        xp.add(result, over.wide(shift), result)
+        # The very object handed in tells the caller that there is nothing left to copy.
+        return out if target is not None else result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
+
+    return Inferred(source, kernel, source.numel * CHEAP * 4 + 5000)
 
 
 def _infer_running(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (factor,) = cast("tuple[float]", attributes)
-    old, new = metas
-    common_device("batch_norm", metas)
-    to = old.dtype.numpy
+    running = metas[0]
 
-    def kernel(array: Array, now: Array, momentum: float, out: Array | None) -> Array:
-        return (array * (1 - momentum) + now.astype(to) * (momentum * factor)).astype(to, copy=False)
+    def kernel(old: Array, new: Array, momentum: float, out: Array | None) -> Array:
+        result = old.astype(new.dtype, copy=False) * (1 - momentum) + new * (momentum * factor)
+        return result.astype(running.dtype.numpy, copy=False)
 
-    return Inferred(old, kernel, old.numel * CHEAP * 3)
+    return Inferred(running, kernel, 3000)
 
 
-# old * (1 - momentum) + new * factor * momentum
-_RUNNING = OpExpr("running_average", _infer_running)
+_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm)
+_BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient)
+_BATCH_NORM_INFERENCE = OpExpr("batch_norm_inference", _infer_batch_norm_inference)
+_RUNNING = OpExpr("running_statistic", _infer_running)
+
+
+def _in_order(options: _Options, by_input: Any, by_weight: Any, by_bias: Any) -> tuple[Any, ...]:
+    return (by_input, *_given(options, by_weight, by_bias))
+
+
+def _given(options: _Options, weight: Any, bias: Any) -> tuple[Any, ...]:
+    return ((weight,) if options[1] else ()) + ((bias,) if options[2] else ())
+
+
+def _recorded_gradient(
+    gradient: Tensor, source: Tensor, weight: Tensor | None, eps: float, dims: Sequence[int]
+) -> tuple[Tensor, Tensor]:
+    """The gradient by the input of a normalisation over `dims`, and that by a weight of the input's shape.
+
+    `weight` broadcasts to the input.
+    """
+    compute = _computes_in(source._blob.meta)
+    source, gradient = source.to(compute), gradient.to(compute)
+    over = list(dims)
+    centred = source - source.mean(over, keepdim=True)
+    scale = rsqrt((centred * centred).mean(over, keepdim=True) + eps)
+    normalized = centred * scale
+    weighted = gradient if weight is None else gradient * weight
+    slope = (weighted * normalized).mean(over, keepdim=True)
+    by_input = scale * (weighted - weighted.mean(over, keepdim=True) - normalized * slope)
+    return by_input, gradient * normalized
+
+
+@_BATCH_NORM.gradient(inputs=(0, 1), outputs=(1, 2))
+def _batch_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    options = cast("_Options", node.attributes)
+    source = node.input(0)
+    weight = node.input(1) if options[1] else None
+    if not is_grad_enabled():
+        parameters = () if weight is None else (weight,)
+        operands = (gradient, source, node.output(1), node.output(2), *parameters)
+        return _in_order(options, *_interpreter.dispatch_several(_BATCH_NORM_GRADIENT, operands, options))
+    dims = [axis for axis in range(source.ndim) if axis != 1]
+    spread = None if weight is None else weight.reshape(-1, *[1] * (source.ndim - 2))
+    by_input, product = _recorded_gradient(gradient, source, spread, options[0], dims)
+    return _in_order(options, by_input, product.sum(dims), gradient.sum(dims))
+
+
+@_BATCH_NORM_INFERENCE.gradient(inputs=(0, 1, 2, 3))
+def _batch_norm_inference_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    options = cast("_Options", node.attributes)
+    source, mean, variance = node.input(0), node.input(1), node.input(2)
+    weight = node.input(3) if options[1] else None
+    trailing = [1] * (source.ndim - 2)
+    dims = [axis for axis in range(source.ndim) if axis != 1]
+    compute = _computes_in(node.meta(0))
+    gradient = gradient.to(compute)
+    scale = rsqrt(variance.to(compute) + options[0])
+    factor = scale if weight is None else scale * weight
+    normalized = (source.to(compute) - mean.reshape(-1, *trailing)) * scale.reshape(-1, *trailing)
+    return (
+        gradient * factor.reshape(-1, *trailing) if node.needs[0] else None,
+        None,
+        None,
+        *_given(options, (gradient * normalized).sum(dims) if options[1] else None, gradient.sum(dims)),
+    )
 
 
 def batch_norm(
@@ -173,104 +277,237 @@ def batch_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel less its mean, divided by its standard deviation (Ioffe and Szegedy, 2015).
+    """Normalise each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
 
     Args:
-        input: (N, C, ...).
-        running_mean, running_var: (C,); used unless `training`, then moved towards the batch's mean and unbiased variance.
-        weight, bias: (C,); multiplied with and added to the result.
-        training: whether to use the batch's own statistics.
-        momentum: how far the running ones move, from 0 to 1.
+        input: (samples, channels, ...), floating-point.
+        running_mean, running_var: (channels,); in training they are updated in place if given, else used instead of
+            the batch's mean and variance.
+        weight, bias: (channels,), applied after.
+        training: whether to use the batch's own mean and variance.
+        momentum: the share of the batch in the updated running statistics (the variance unbiased).
         eps: added to the variance.
 
     Raises:
-        ValueError: for shapes that do not fit, for a single value per channel in training, for missing running
-            statistics otherwise.
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit, fewer than two values per channel in training, or missing running
+            statistics outside of it.
     """
-    channels = _channels("batch_norm", input._blob.meta)
-    given = [it for it in (running_mean, running_var, weight, bias) if it is not None]
-    _channels("batch_norm", input._blob.meta, *[it._blob.meta for it in given])
-    column = _by_channel(input.ndim)
+    if input.ndim < 2:
+        raise ValueError(f"batch_norm: expected an input (samples, channels, ...), got {list(input.shape)}")
+    options = (float(eps), weight is not None, bias is not None)
+    parameters = _given(options, weight, bias)
     if not training:
         if running_mean is None or running_var is None:
-            raise ValueError("batch_norm: outside training, running_mean and running_var are needed")
-        scale = rsqrt(running_var + eps)
-        scale = scale if weight is None else scale * weight
-        shift = -running_mean * scale
-        shift = shift if bias is None else shift + bias
-        return (input * scale.reshape(column) + shift.reshape(column)).to(input.dtype)
-    count = input.numel() // max(channels, 1)
-    if count < 2:
-        raise ValueError(
-            f"batch_norm: training needs more than one value per channel, got an input of shape {list(input.shape)}"
+            raise ValueError("batch_norm: running_mean and running_var are needed where training is False")
+        return _interpreter.dispatch(_BATCH_NORM_INFERENCE, (input, running_mean, running_var, *parameters), options)
+    for word, running in (("running_mean", running_mean), ("running_var", running_var)):
+        if running is not None and running.shape != input.shape[1:2]:
+            raise ValueError(
+                f"batch_norm: for an input of shape {list(input.shape)}, {word} must have shape "
+                f"{list(input.shape[1:2])}, not {list(running.shape)}"
+            )
+    result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, (input, *parameters), options)
+    if running_mean is not None:
+        _interpreter.dispatch_into(_RUNNING, running_mean, (running_mean, mean.detach()), (1.0,), (float(momentum),))
+    if running_var is not None:
+        count = input.numel() // input.shape[1]
+        unbiased = (count / (count - 1),)
+        _interpreter.dispatch_into(
+            _RUNNING, running_var, (running_var, variance.detach()), unbiased, (float(momentum),)
         )
-    if weight is not None and bias is not None:
-        result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, (input, weight, bias), (float(eps),))
-    else:
-        result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, (input,), (float(eps),))
-    with no_grad():
-        if running_mean is not None:
-            _interpreter.dispatch_into(_RUNNING, running_mean, (running_mean, mean.detach()), (1.0,), (momentum,))
-        if running_var is not None:
-            unbiased = (count / (count - 1),)
-            _interpreter.dispatch_into(_RUNNING, running_var, (running_var, variance.detach()), unbiased, (momentum,))
-    if weight is not None and bias is None:
-        return result * weight.reshape(column)
-    if bias is not None and weight is None:
-        return result + bias.reshape(column)
     return result
+
+
+# Over the last dimensions, for each sample
+
+
+def _rows(shape: tuple[int, ...], normalized: tuple[int, ...]) -> tuple[int, int]:
+    features = prod(normalized)
+    return prod(shape[: len(shape) - len(normalized)]), features
+
+
+# Attributes: (normalized shape, options)
+_Layer = tuple[tuple[int, ...], _Options]
+
+
+def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    normalized, options = cast("_Layer", attributes)
+    source = metas[0]
+    device = common_device("layer_norm", metas)
+    _check("layer_norm", metas, _present(options), [normalized] * (len(metas) - 1))
+    xp = array_module(device)
+    rows, features = _rows(tuple(source.shape), normalized)
+    compute = _computes_in(source).numpy
+    eps, count = compute.type(options[0]), compute.type(max(features, 1))
+
+    def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
+        array = xp.ascontiguousarray(array, compute).reshape(rows, features)
+        mean = xp.einsum("rf->r", array) / count
+        target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
+        result = xp.subtract(array, mean[:, None], target)
+        scale = 1 / xp.sqrt(xp.einsum("rf,rf->r", result, result) / count + eps)
+        xp.multiply(result, scale[:, None], result)
+        if weight is not None:
+            xp.multiply(result, weight, result)
+        if bias is not None:
+            xp.add(result, bias, result)
+        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, scale
+
+    statistics = meta((rows,), _computes_in(source), device)
+    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
+
+
+def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    normalized, _ = cast("_Layer", attributes)
+    _, source, statistics = metas[:3]
+    device = common_device("layer_norm", metas)
+    xp = array_module(device)
+    rows, features = _rows(tuple(source.shape), normalized)
+    compute = _computes_in(source).numpy
+    count = compute.type(max(features, 1))
+
+    def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        gradient = xp.ascontiguousarray(gradient, compute).reshape(rows, features)
+        array = xp.ascontiguousarray(array, compute).reshape(rows, features)
+        target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
+        result = xp.subtract(array, mean[:, None], target)
+        xp.multiply(result, scale[:, None], result)
+        by_weight = xp.einsum("rf,rf->f", gradient, result)
+        by_bias = xp.add.reduce(gradient, 0)
+        weighted = gradient * parameters[0].astype(compute, copy=False).reshape(-1) if parameters else gradient
+        # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
+        slope = xp.einsum("rf,rf->r", weighted, result) / count
+        offset = xp.einsum("rf->r", weighted) / count
+        xp.multiply(result, slope[:, None], result)
+        xp.subtract(weighted, result, result)
+        xp.subtract(result, offset[:, None], result)
+        xp.multiply(result, scale[:, None], result)
+        result = result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
+        return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
+
+    parameter = meta(normalized, statistics.dtype, device)
+    return Inferred((source, parameter, parameter), kernel, source.numel * CHEAP * 14 + 10000)
+
+
+_LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm)
+_LAYER_NORM_GRADIENT = OpExpr("layer_norm_gradient", _infer_layer_norm_gradient)
+
+
+@_LAYER_NORM.gradient(inputs=(0, 1), outputs=(1, 2))
+def _layer_norm_gradient(node: OpNode, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
+    normalized, options = cast("_Layer", node.attributes)
+    source = node.input(0)
+    weight = node.input(1) if options[1] else None
+    if not is_grad_enabled():
+        parameters = () if weight is None else (weight,)
+        operands = (gradient, source, node.output(1), node.output(2), *parameters)
+        found = _interpreter.dispatch_several(_LAYER_NORM_GRADIENT, operands, (normalized, options))
+        return _in_order(options, *found)
+    dims = range(source.ndim - len(normalized), source.ndim)
+    by_input, product = _recorded_gradient(gradient, source, weight, options[0], dims)
+    return _in_order(options, by_input, product, gradient)  # summed over the samples by the caller
+
+
+def _normalized_shape(name: str, input: Tensor, given: int | Sequence[int]) -> tuple[int, ...]:
+    shape = (given,) if isinstance(given, int) else tuple([int(it) for it in given])
+    if not shape or tuple(input.shape[-len(shape) :]) != shape:
+        raise ValueError(
+            f"{name}: normalized_shape {list(shape)} must be the last dimensions of the input's shape "
+            f"{list(input.shape)}"
+        )
+    return shape
 
 
 def layer_norm(
     input: Tensor,
-    normalized_shape: int | tuple[int, ...] | list[int],
+    normalized_shape: int | Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each sample less its mean, divided by its standard deviation, over the last dimensions (Ba et al., 2016).
+    """Normalise each sample over its last dimensions (J. L. Ba et al., Layer Normalization, 2016).
 
     Args:
-        input: (..., *normalized_shape).
-        normalized_shape: the sizes of the dimensions to normalise over.
-        weight, bias: of that shape.
+        input: (..., *normalized_shape), floating-point.
+        normalized_shape: the last dimensions.
+        weight, bias: of that shape, applied after.
         eps: added to the variance.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit.
     """
-    shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-    if not shape or tuple(input.shape[-len(shape) :]) != shape:
-        raise ValueError(f"layer_norm: an input of shape {list(input.shape)} does not end in {list(shape)}")
-    for given in (weight, bias):
-        if given is not None and tuple(given.shape) != shape:
-            raise ValueError(f"layer_norm: expected parameters of shape {list(shape)}, got {list(given.shape)}")
-    normal = _normalized(input, tuple(range(-len(shape), 0)), eps)
-    normal = normal if weight is None else normal * weight
-    return normal if bias is None else normal + bias
+    shape = _normalized_shape("layer_norm", input, normalized_shape)
+    options = (float(eps), weight is not None, bias is not None)
+    operands = (input, *_given(options, weight, bias))
+    return _interpreter.dispatch_several(_LAYER_NORM, operands, (shape, options))[0]
 
 
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """As `layer_norm`, over groups of channels (Wu and He, 2018).
+    """Normalise each of `num_groups` parts of each sample's channels (Y. Wu and K. He, Group Normalization, 2018).
 
     Args:
-        input: (N, C, ...).
-        num_groups: divides C.
-        weight, bias: (C,).
+        input: (samples, channels, ...), floating-point.
+        num_groups: divides the channels.
+        weight, bias: (channels,), applied after.
         eps: added to the variance.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit.
     """
-    given = [it._blob.meta for it in (weight, bias) if it is not None]
-    channels = _channels("group_norm", input._blob.meta, *given)
-    if num_groups <= 0 or channels % num_groups:
-        raise ValueError(f"group_norm: {channels} channels do not divide into {num_groups} groups")
-    grouped = input.reshape(input.shape[0], num_groups, -1)
-    normal = _normalized(grouped, (-1,), eps).reshape(input.shape)
-    column = _by_channel(input.ndim)
-    normal = normal if weight is None else normal * weight.reshape(column)
-    return normal if bias is None else normal + bias.reshape(column)
+    if input.ndim < 2 or num_groups < 1 or input.shape[1] % num_groups:
+        raise ValueError(
+            f"group_norm: expected an input (samples, channels, ...) whose channels {num_groups} groups divide, got "
+            f"{list(input.shape)}"
+        )
+    channels = input.shape[1]
+    for word, parameter in (("weight", weight), ("bias", bias)):
+        if parameter is not None and parameter.shape != (channels,):
+            raise ValueError(
+                f"group_norm: for an input of shape {list(input.shape)}, {word} must have shape [{channels}], not "
+                f"{list(parameter.shape)}"
+            )
+    features = channels // num_groups * prod(input.shape[2:])
+    grouped = input.reshape(input.shape[0], num_groups, features)
+    result = layer_norm(grouped, features, None, None, eps).reshape(input.shape)
+    trailing = [1] * (input.ndim - 2)
+    if weight is not None:
+        result = result * weight.reshape(-1, *trailing)
+    return result if bias is None else result + bias.reshape(-1, *trailing)
 
 
-def _normalized(input: Tensor, dims: tuple[int, ...], eps: float) -> Tensor:
-    wide = input.float() if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
-    centred = wide - wide.mean(dims, keepdim=True)
-    result: Tensor = centred * rsqrt((centred * centred).mean(dims, keepdim=True) + eps)
-    return result.to(input.dtype)
+def rms_norm(
+    input: Tensor, normalized_shape: int | Sequence[int], weight: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """Divide each sample by the root of its mean square over the last dimensions (B. Zhang and R. Sennrich, 2019).
+
+    Args:
+        input: (..., *normalized_shape), floating-point.
+        normalized_shape: the last dimensions.
+        weight: of that shape, applied after.
+        eps: added to the mean square; by default the smallest difference of the dtype from 1.
+
+    Raises:
+        TypeError: for other than floating-point tensors.
+        ValueError: for shapes that do not fit.
+    """
+    shape = _normalized_shape("rms_norm", input, normalized_shape)
+    parameters = () if weight is None else (weight,)
+    _check(
+        "rms_norm",
+        tuple([it._blob.meta for it in (input, *parameters)]),
+        ["weight"][: len(parameters)],
+        [shape] * len(parameters),
+    )
+    wide = input.to(_computes_in(input._blob.meta))
+    over = tuple(range(input.ndim - len(shape), input.ndim))
+    eps = dtypes.finfo(input.dtype).eps if eps is None else eps
+    result = wide * rsqrt((wide * wide).mean(over, keepdim=True) + eps)
+    return (result if weight is None else result * weight).to(input.dtype)
