@@ -20,28 +20,20 @@ from .autograd import no_grad as no_grad
 from .autograd import set_grad_enabled as set_grad_enabled
 from .devices import device as device
 from .dtypes import bfloat16 as bfloat16
-from .dtypes import bool_ as bool
-from .dtypes import complex64 as cfloat
+from .dtypes import bool_ as bool_
 from .dtypes import complex64 as complex64
-from .dtypes import complex128 as cdouble
 from .dtypes import complex128 as complex128
 from .dtypes import dtype as dtype
 from .dtypes import finfo as finfo
 from .dtypes import float16 as float16
-from .dtypes import float16 as half
-from .dtypes import float32 as float
 from .dtypes import float32 as float32
-from .dtypes import float64 as double
 from .dtypes import float64 as float64
 from .dtypes import get_default_dtype as get_default_dtype
 from .dtypes import iinfo as iinfo
 from .dtypes import int8 as int8
 from .dtypes import int16 as int16
-from .dtypes import int16 as short
-from .dtypes import int32 as int
 from .dtypes import int32 as int32
 from .dtypes import int64 as int64
-from .dtypes import int64 as long
 from .dtypes import promote_types as promote_types
 from .dtypes import set_default_dtype as set_default_dtype
 from .dtypes import uint8 as uint8
@@ -77,7 +69,6 @@ from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
 from .ops.einsum import einsum as einsum
 from .ops.elementwise import abs as abs
-from .ops.elementwise import abs as absolute
 from .ops.elementwise import add as add
 from .ops.elementwise import addcdiv as addcdiv
 from .ops.elementwise import addcmul as addcmul
@@ -89,15 +80,12 @@ from .ops.elementwise import bitwise_xor as bitwise_xor
 from .ops.elementwise import cast as cast
 from .ops.elementwise import ceil as ceil
 from .ops.elementwise import clamp as clamp
-from .ops.elementwise import clamp as clip
 from .ops.elementwise import clamp_max as clamp_max
 from .ops.elementwise import clamp_min as clamp_min
 from .ops.elementwise import clone as clone
 from .ops.elementwise import conj as conj
 from .ops.elementwise import cos as cos
 from .ops.elementwise import div as div
-from .ops.elementwise import div as divide
-from .ops.elementwise import div as true_divide
 from .ops.elementwise import eq as eq
 from .ops.elementwise import exp as exp
 from .ops.elementwise import expm1 as expm1
@@ -106,14 +94,11 @@ from .ops.elementwise import floor as floor
 from .ops.elementwise import floor_divide as floor_divide
 from .ops.elementwise import fmod as fmod
 from .ops.elementwise import ge as ge
-from .ops.elementwise import ge as greater_equal
-from .ops.elementwise import gt as greater
 from .ops.elementwise import gt as gt
 from .ops.elementwise import isfinite as isfinite
 from .ops.elementwise import isinf as isinf
 from .ops.elementwise import isnan as isnan
 from .ops.elementwise import le as le
-from .ops.elementwise import le as less_equal
 from .ops.elementwise import lerp as lerp
 from .ops.elementwise import log as log
 from .ops.elementwise import log1p as log1p
@@ -123,17 +108,13 @@ from .ops.elementwise import logical_and as logical_and
 from .ops.elementwise import logical_not as logical_not
 from .ops.elementwise import logical_or as logical_or
 from .ops.elementwise import logical_xor as logical_xor
-from .ops.elementwise import lt as less
 from .ops.elementwise import lt as lt
 from .ops.elementwise import masked_fill as masked_fill
 from .ops.elementwise import maximum as maximum
 from .ops.elementwise import minimum as minimum
 from .ops.elementwise import mul as mul
-from .ops.elementwise import mul as multiply
 from .ops.elementwise import ne as ne
-from .ops.elementwise import ne as not_equal
 from .ops.elementwise import neg as neg
-from .ops.elementwise import neg as negative
 from .ops.elementwise import pow as pow
 from .ops.elementwise import reciprocal as reciprocal
 from .ops.elementwise import remainder as remainder
@@ -144,7 +125,6 @@ from .ops.elementwise import sin as sin
 from .ops.elementwise import sqrt as sqrt
 from .ops.elementwise import square as square
 from .ops.elementwise import sub as sub
-from .ops.elementwise import sub as subtract
 from .ops.elementwise import tan as tan
 from .ops.elementwise import trunc as trunc
 from .ops.elementwise import where as where
@@ -160,7 +140,6 @@ from .ops.indexing import scatter as scatter
 from .ops.indexing import scatter_add as scatter_add
 from .ops.indexing import take_along_dim as take_along_dim
 from .ops.joining import cat as cat
-from .ops.joining import cat as concat
 from .ops.joining import diag as diag
 from .ops.joining import flip as flip
 from .ops.joining import fliplr as fliplr
@@ -235,7 +214,6 @@ from .ops.view import select as select
 from .ops.view import split as split
 from .ops.view import squeeze as squeeze
 from .ops.view import t as t
-from .ops.view import transpose as swapaxes
 from .ops.view import transpose as transpose
 from .ops.view import unbind as unbind
 from .ops.view import unflatten as unflatten
@@ -260,6 +238,31 @@ from .random import set_rng_state as set_rng_state
 from .tensor import Tensor as Tensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine
 from .vm.virtual_machine import synchronize as synchronize
+
+# Second names.  Assigned, because type checkers take a name that was imported as another for a private one.
+bool = bool_
+cdouble = complex128
+cfloat = complex64
+double = float64
+float = float32
+half = float16
+int = int32
+long = int64
+short = int16
+absolute = abs
+clip = clamp
+divide = div
+greater = gt
+greater_equal = ge
+less = lt
+less_equal = le
+multiply = mul
+negative = neg
+not_equal = ne
+subtract = sub
+true_divide = div
+concat = cat
+swapaxes = transpose
 
 if _TYPE_CHECKING:
     from . import nn as nn

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from math import pi, sqrt
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING
+from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
@@ -27,12 +29,12 @@ def _relu_kernel(xp: Any) -> Kernel:
     return relu
 
 
-_RELU = elementwise("relu", _relu_kernel, most=FLOATING)
+_RELU = elementwise("relu", _relu_kernel, least=INTEGER, most=FLOATING)
 
 
 @_RELU.gradient(outputs=(0,))
 def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient * (node.output(0) > 0),)
+    return (where(node.output(0) <= 0, 0.0, gradient),)
 
 
 def relu(input: Tensor) -> Tensor:
@@ -47,12 +49,14 @@ def relu_(input: Tensor) -> Tensor:
 
 def _sigmoid_kernel(xp: Any) -> Kernel:
     def sigmoid(array: Array, out: Array | None) -> Array:
-        # 0.5 * (1 + tanh(x / 2)): no overflow on either side, and one transcendental function.
-        half = array.dtype.type(0.5)
-        result = xp.multiply(array, half, out)
-        result = xp.tanh(result, out)
-        result = xp.multiply(result, half, out)
-        return xp.add(result, half, out)
+        if array.dtype.itemsize == 2:
+            return sigmoid(array.astype(xp.float32), None).astype(array.dtype)
+        # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing
+        # left of what is below 1e-8 either.
+        result = xp.negative(array, out)
+        result = xp.exp(result, out)
+        result = xp.add(result, array.dtype.type(1), out)
+        return xp.reciprocal(result, out)
 
     return sigmoid
 
@@ -178,11 +182,35 @@ def erf(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_ERF, (input,))
 
 
+def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """Declare `function` an activation of floating-point tensors, computed of half precision in float32.
+
+    A chain of ops would else round after each.
+    """
+
+    @functools.wraps(function)
+    def wrapped(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        if input.dtype.category != FLOATING:
+            raise TypeError(
+                f"{function.__name__} is not defined for {input.dtype.name} tensors; convert with .float() first"
+            )
+        if input.dtype is dtypes.float16 or input.dtype is dtypes.bfloat16:
+            return function(input.to(dtypes.float32), *args, **kwargs).to(input.dtype)
+        return function(input, *args, **kwargs)
+
+    return wrapped
+
+
+@in_single_precision
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``input * P(X <= input)`` for a standard normal X.
 
     Args:
+        input: floating-point.
         approximate: "none", or "tanh" for the usual approximation by a hyperbolic tangent.
+
+    Raises:
+        ValueError: for another `approximate`.
     """
     if approximate == "none":
         return input * (erf(input * sqrt(0.5)) + 1) * 0.5
@@ -191,22 +219,26 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     raise ValueError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
+@in_single_precision
 def silu(input: Tensor) -> Tensor:
     """``input * sigmoid(input)``."""
     return input * sigmoid(input)
 
 
+@in_single_precision
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`input` where positive, else ``negative_slope * input``."""
     return where(input > 0, input, input * negative_slope)
 
 
+@in_single_precision
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`input` where positive, else ``alpha * (exp(input) - 1)``."""
     # The branch not taken must not overflow, or its gradient would be nan.
     return where(input > 0, input, (input.clamp(max=0)).expm1() * alpha)
 
 
+@in_single_precision
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
     scaled = input * beta
@@ -214,10 +246,18 @@ def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
-    """`input` limited to [min_val, max_val]."""
-    if min_val >= max_val:
-        raise ValueError(f"hardtanh: min_val {min_val} must be below max_val {max_val}")
-    return input.clamp(min_val, max_val)
+    """`input` limited to [min_val, max_val]; unlike `clamp`'s, its derivative at the limits is 0, as in PyTorch.
+
+    Raises:
+        TypeError: for bools.
+        ValueError: if `min_val` is above `max_val`.
+    """
+    if min_val > max_val:
+        raise ValueError(f"hardtanh: min_val {min_val} must not be above max_val {max_val}")
+    if input.dtype is dtypes.bool_:
+        raise TypeError("hardtanh is not defined for bool tensors")
+    limited = where(input <= min_val, min_val, where(input >= max_val, max_val, input))
+    return limited.to(input.dtype)
 
 
 # Softmax
@@ -234,8 +274,10 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
         half = source.dtype in (dtypes.float16, dtypes.bfloat16)
 
         def kernel(array: Array, out: Array | None) -> Array:
-            if array.ndim == 0 or array.size == 0:
-                return xp.full(array.shape, 0 if logarithm else 1, to)
+            if array.ndim == 0:
+                return kernel(array.reshape(1), None).reshape(())
+            if array.size == 0:
+                return xp.empty(array.shape, to)
             if half:
                 array = array.astype(xp.float32)
             result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")

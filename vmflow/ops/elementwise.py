@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensor import Tensor
 
-    Scalar: TypeAlias = bool | int | float | complex
+    Scalar: TypeAlias = bool | int | float | complex | np.generic
 
 # Nanoseconds per element on one core, for deciding inline or worker: memory-bound, and transcendental functions.
 CHEAP: Final = 0.5
@@ -297,7 +297,14 @@ def _power(xp: Any) -> Kernel:
             unit = xp.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
             result = xp.where(exponent < 0, unit, xp.power(base, xp.maximum(exponent, 0)))
             return result.astype(base.dtype, copy=False)
-        return xp.power(base, exponent, out)
+        if exponent.dtype.kind in "biuc":
+            return xp.power(base, exponent, out)
+        # numpy takes the square root where an exponent of 0.5 is broadcast, which is not the power of -inf and -0.0.
+        roots = exponent == 0.5
+        odd = roots & ((base == -math.inf) | (base == 0)) if roots.any() else roots
+        exact = xp.abs(base) if odd.any() else None
+        result = xp.power(base, exponent, out)
+        return result if exact is None else xp.where(odd, exact, result)
 
     return power
 
@@ -485,7 +492,9 @@ def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar
 def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar) -> Tensor | Scalar:
     if not isinstance(alpha, (int, np.integer)) and _common_dtype(input, other).category < FLOATING:
         raise TypeError(f"{name}: alpha must be an integer for integer tensors, not {alpha!r}")
-    return other * alpha
+    factor = number(name, alpha)
+    scaled: Tensor | Scalar = other * factor
+    return scaled
 
 
 def _no_bools(name: str, *operands: Tensor | Scalar) -> None:
@@ -1342,8 +1351,10 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-def copy_(input: Tensor, src: Tensor, non_blocking: bool = False) -> Tensor:
+def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
     """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype.  Nothing here ever blocks."""
+    if not isinstance(src, _tensor.Tensor):
+        return fill_(input, src)
     return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
 
 

@@ -37,6 +37,8 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         raise TypeError(
             f"matmul: expected one dtype, got {first.dtype.name} and {second.dtype.name}; cast one with .to()"
         )
+    if first.dtype is dtypes.bool_:
+        raise TypeError("matmul is not defined for bool tensors; convert with .to()")
     if not first.shape or not second.shape:
         raise ValueError("matmul: 0-d tensors cannot be multiplied as matrices; use *")
     rows = first.shape[-2:-1]
@@ -58,8 +60,6 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
             return xp.matmul(left.astype(wide), right.astype(wide)).astype(to)
-        if to.kind == "b":
-            return xp.matmul(left, right)
         # matmul's result is C-contiguous whatever the operands' strides are.
         return xp.matmul(left, right, out) if out is not None else xp.matmul(left, right)
 

@@ -13,7 +13,6 @@ from vmflow.dtypes import FLOATING
 from .elementwise import (
     DEAR,
     TO_FLOAT,
-    Binary,
     conj_if_complex,
     elementwise,
     exp,
@@ -68,17 +67,17 @@ acosh: Function = _function(
 atanh: Function = _function("atanh", "arctanh", "The inverse hyperbolic tangent.", lambda x: reciprocal(1 - x * x))
 exp2: Function = _function("exp2", "exp2", "2 to the power of each element.", lambda x: exp2(x) * math.log(2), FLOATING)
 
-_HYPOT = Binary("hypot", "hypot", TO_FLOAT, cost=DEAR, most=FLOATING)
-_LOGADDEXP = Binary("logaddexp", "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING)
+_HYPOT = elementwise("hypot", "hypot", TO_FLOAT, cost=DEAR, most=FLOATING)
+_LOGADDEXP = elementwise("logaddexp", "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
-@_HYPOT.tensors.gradient(inputs=(0, 1), outputs=(0,))
+@_HYPOT.gradient(inputs=(0, 1), outputs=(0,))
 def _hypot_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
     scaled = gradient / node.output(0)
     return scaled * node.input(0), scaled * node.input(1)
 
 
-@_LOGADDEXP.tensors.gradient(inputs=(0, 1), outputs=(0,))
+@_LOGADDEXP.gradient(inputs=(0, 1), outputs=(0,))
 def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
     total = node.output(0)
     # Where everything is -inf there is nothing to share, and -inf - -inf would be nan.
@@ -88,16 +87,18 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
 
 def hypot(input: Tensor, other: Tensor) -> Tensor:
     """``sqrt(input ** 2 + other ** 2)``, without overflow."""
-    return _interpreter.dispatch(_HYPOT.tensors, (input, other))
+    return _interpreter.dispatch(_HYPOT, (input, other))
 
 
 def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     """``log(exp(input) + exp(other))``, without overflow."""
-    return _interpreter.dispatch(_LOGADDEXP.tensors, (input, other))
+    return _interpreter.dispatch(_LOGADDEXP, (input, other))
 
 
 def frac(input: Tensor) -> Tensor:
     """The part behind the point: ``input - trunc(input)``."""
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"frac is not defined for {input.dtype.name} tensors")
     return input - trunc(input)
 
 
