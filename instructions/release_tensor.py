@@ -40,4 +40,4 @@ class Lease:
         storage = self.storage
         machine = storage.dependence.machine
         if machine is not None:
-            machine.released.append(storage)
+            machine.release(storage)

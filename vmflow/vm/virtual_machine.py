@@ -103,8 +103,8 @@ class VirtualMachine:
         self.gather = gather
         self.high_water = high_water
         self.closed = False
-        # Storages whose last tensor is gone; destructors append from wherever they run.
-        self.released: deque[Storage] = deque()
+        # Storages whose last tensor is gone, to be released behind what still uses them.
+        self._released: deque[Storage] = deque()
         self._cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
         self._streams_lock = threading.Lock()
@@ -283,7 +283,7 @@ class VirtualMachine:
         while True:
             if self._reports or self._woken:
                 self._collect_reports()
-            if self.released:
+            if self._released:
                 self._issue_releases()
             if not launched:
                 launched.extend(engine.schedule())
@@ -369,15 +369,24 @@ class VirtualMachine:
             else:
                 self.engine.failed(instruction, failure.error)
 
+    def release(self, storage: Storage) -> None:
+        """Give the memory of `storage` back behind everything issued so far.
+
+        Called by destructors, hence from anywhere, also in the middle of a turn: this only leaves a note.  With nothing
+        issued there is nothing to be behind, and the memory goes with the object.
+        """
+        if not self.engine.idle():
+            self._released.append(storage)
+
     def _issue_releases(self) -> None:
-        released = self.released
+        released = self._released
         while released:
             storage = released.popleft()
             if storage.array is None and storage.settled():
                 continue
             dependence = storage.dependence
             if dependence.machine is not self:
-                dependence.machine.released.append(storage)
+                dependence.machine.release(storage)
                 continue
             stream = self.stream(Device("cpu"))
             self.engine.receive(Instruction(stream, ReleaseTensor(storage), (), (dependence,)))
