@@ -80,4 +80,6 @@ def check_gradients(
             return  # linear in everything
         found = flow.autograd.grad(total, tensors, allow_unused=True)
         for have, want in zip(found, numerical_gradients(second_value, arrays, 1e-5), strict=True):
-            np.testing.assert_allclose(np.zeros_like(want) if have is None else have.numpy(), want, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(
+                np.zeros_like(want) if have is None else have.numpy(), want, rtol=1e-4, atol=1e-5
+            )

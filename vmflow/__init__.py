@@ -235,7 +235,7 @@ from .random import randn_like as randn_like
 from .random import randperm as randperm
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
-from .tensor import Tensor as Tensor
+from .tensors import Tensor as Tensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine
 from .vm.virtual_machine import synchronize as synchronize
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from . import tensor as _tensor
+from . import tensors as _tensors
 from .autograd import node as _node
 from .context import MODE, Mode
 from .dtypes import dtype as DType
@@ -22,7 +22,7 @@ from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .tensors import Tensor
 
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
 # counting does as well and costs nothing.
@@ -135,7 +135,7 @@ def _call_one(
         last,
     )
     machine.issue(instruction, storage)
-    tensor: Tensor = _new(_tensor.Tensor)
+    tensor: Tensor = _new(_tensors.Tensor)
     tensor._blob = blob
     tensor._lease = Lease(storage) if output.nbytes >= _LEASED_FROM else None
     tensor._autograd = None
@@ -192,7 +192,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
-    tensor: Tensor = _new(_tensor.Tensor)
+    tensor: Tensor = _new(_tensors.Tensor)
     tensor._blob = blob
     tensor._lease = lease
     tensor._autograd = None

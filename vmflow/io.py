@@ -30,7 +30,7 @@ import numpy as np
 from . import dtypes
 from .devices import device as Device
 from .instructions.blob import Array
-from .tensor import Tensor
+from .tensors import Tensor
 
 _KEY: Final = "vmflow"
 _FORMAT: Final = 1

@@ -13,7 +13,7 @@ from .instructions.multi_tensor_update import UpdateKernel
 from .vm.virtual_machine import current_machine
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .tensors import Tensor
 
 # Elements per piece: what an optimizer touches of one piece should stay in the core's cache between its passes.
 # Measured on Adam: fastest from 2**15 to 2**16, and about twice as slow over the whole array at once.

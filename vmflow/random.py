@@ -27,7 +27,7 @@ from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, broadcast_sha
 
 if TYPE_CHECKING:
     from .autograd.node import OpNode
-    from .tensor import Tensor
+    from .tensors import Tensor
 
 # Counter steps that one draw may use per element; Philox makes four 64-bit numbers a step, and numpy's rejection
 # methods use little more than one number per element.

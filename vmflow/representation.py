@@ -10,7 +10,7 @@ from . import dtypes
 from .vm.wakers import running_loop
 
 if TYPE_CHECKING:
-    from .tensor import Tensor
+    from .tensors import Tensor
 
 # Above this many elements only the borders are shown.
 _THRESHOLD = 1000

@@ -17,7 +17,7 @@ from .grad_mode import set_grad_enabled as set_grad_enabled
 from .node import AutogradMeta, Edge, Node
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def backward(
@@ -87,7 +87,7 @@ def grad(
 
 
 def _as_tuple(tensors: Tensor | Sequence[Tensor]) -> tuple[Tensor, ...]:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
     return (tensors,) if isinstance(tensors, Tensor) else tuple(tensors)
 
@@ -96,7 +96,7 @@ def _roots(
     outputs: tuple[Tensor, ...], gradients: Tensor | Sequence[Tensor | None] | None
 ) -> list[tuple[Edge, Tensor]]:
     from vmflow.ops.creation import ones_like
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
     given: Sequence[Tensor | None]
     if gradients is None:

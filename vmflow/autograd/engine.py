@@ -14,7 +14,7 @@ from vmflow.context import MODE
 from .node import AutogradMeta, Edge, Node
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def run_backward(

@@ -12,7 +12,7 @@ from .grad_mode import no_grad
 from .node import AutogradMeta, Edge, Node, SavedTensor
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 class FunctionContext:
@@ -94,7 +94,7 @@ class FunctionNode(Node):
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         from vmflow.ops.elementwise import conform, zeros_of
-        from vmflow.tensor import Tensor
+        from vmflow.tensors import Tensor
 
         if self.context._materialize:
             gradients = [
@@ -164,7 +164,7 @@ class Function:
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and remember how to go back."""
         from vmflow.interpreter import new_alias
-        from vmflow.tensor import Tensor
+        from vmflow.tensors import Tensor
 
         recording = MODE.get().grad
         edges = tuple(

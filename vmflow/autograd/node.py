@@ -18,7 +18,7 @@ from vmflow.instructions.release_tensor import Lease
 
 if TYPE_CHECKING:
     from vmflow.ops.table import Attributes, OpExpr
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 Hook: TypeAlias = "Callable[[Tensor], Tensor | None]"
 Edge: TypeAlias = "tuple[Node | AutogradMeta, int] | None"

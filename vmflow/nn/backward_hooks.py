@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vmflow.autograd import Function
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 if TYPE_CHECKING:
     from .module import Module

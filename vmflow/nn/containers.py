@@ -7,7 +7,7 @@ from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Va
 from itertools import groupby
 from typing import Any, Self
 
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from .module import Module, tree
 from .parameter import Parameter

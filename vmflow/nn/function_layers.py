@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from vmflow.ops import view as views
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from . import functional as F
 from .module import Module

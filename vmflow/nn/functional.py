@@ -36,7 +36,7 @@ from vmflow.ops.pooling import avg_pool2d as avg_pool2d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

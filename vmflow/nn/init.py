@@ -16,7 +16,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.interpreter import dispatch_into
 from vmflow.ops.creation import eye
 from vmflow.random import Generator
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from .normal_quantile import normal_quantile
 

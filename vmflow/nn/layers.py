@@ -13,7 +13,7 @@ from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops import creation
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init

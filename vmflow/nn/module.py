@@ -14,7 +14,7 @@ from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.multi_tensor import zero_gradients
-from vmflow.tensor import Handle, Tensor, parse_to
+from vmflow.tensors import Handle, Tensor, parse_to
 
 from . import state
 from .backward_hooks import BackwardWatch

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from vmflow.ops import creation
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 
 class Parameter(Tensor):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from vmflow.autograd import no_grad
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from .parameter import Buffer, Parameter
 

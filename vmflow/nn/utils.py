@@ -12,7 +12,7 @@ from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import issue_update, widened
 from vmflow.ops import creation
 from vmflow.ops.joining import cat
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:

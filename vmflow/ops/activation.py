@@ -19,7 +19,7 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, nor
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def _relu_kernel(xp: Any) -> Kernel:

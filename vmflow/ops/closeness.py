@@ -10,7 +10,7 @@ from .elementwise import abs, eq, isfinite, isnan
 from .reduction import all as all_of
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:

@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow import tensor as _tensor
+from vmflow import tensors as _tensors
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -22,7 +22,7 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import sizes
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def chosen_device(device: Device | str | None) -> Device:
@@ -92,7 +92,7 @@ def tensor(
         ValueError: if nested sequences differ in length.
     """
     _dtype("tensor", dtype)
-    if isinstance(data, _tensor.Tensor):
+    if isinstance(data, _tensors.Tensor):
         copy = data.detach().to(device=device, dtype=dtype)
         copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
         return _track(copy, requires_grad)
@@ -132,7 +132,7 @@ def _plain(data: Any, found: set[DType]) -> Any:
             found |= {dtypes.of_scalar(kind) for kind in kinds}
             return data
         return [_plain(item, found) for item in data]
-    if isinstance(data, _tensor.Tensor):
+    if isinstance(data, _tensors.Tensor):
         found.add(data.dtype)
         return data.detach().numpy()
     if isinstance(data, (np.ndarray, np.generic)):
@@ -157,7 +157,7 @@ def _check_range(array: Array, dtype: DType) -> None:
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:
     """`data` as a tensor, without a copy where it is one already or an array that `from_numpy` takes."""
-    if isinstance(data, _tensor.Tensor):
+    if isinstance(data, _tensors.Tensor):
         return data.to(device=device, dtype=dtype)
     if isinstance(data, np.ndarray) and (dtype is None or dtype.numpy == data.dtype) and _layout(data) is not None:
         chosen_device(device)
@@ -250,7 +250,7 @@ def full(
     Raises:
         ValueError: if the dtype does not hold the value.
     """
-    value = number("full", fill_value.item() if isinstance(fill_value, _tensor.Tensor) else fill_value)
+    value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
     return _track(full_of(_meta("full", (size,), kind, device), value), requires_grad)
 
@@ -361,7 +361,7 @@ def arange(
     if end is None:
         start, end = 0, start
     start, end, step = [
-        number("arange", it.item() if isinstance(it, _tensor.Tensor) else it) for it in (start, end, step)
+        number("arange", it.item() if isinstance(it, _tensors.Tensor) else it) for it in (start, end, step)
     ]
     integers = all([isinstance(it, int) for it in (start, end, step)])
     if dtype is dtypes.bool_:

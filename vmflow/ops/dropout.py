@@ -13,7 +13,7 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def _infer_dropout(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -11,7 +11,7 @@ from .reduction import sum as sum_of
 from .view import expand, permute, reshape
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 # A dimension's name: a letter, or a negative number for one of those that an ellipsis stands for, counted from the end.
 Label = str | int

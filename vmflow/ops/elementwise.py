@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 import numpy as np
 
-import vmflow.tensor as _tensor
+import vmflow.tensors as _tensors
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
@@ -195,11 +195,11 @@ class Binary:
         self.scalar = elementwise(f"{name}_scalar", scalar_function or function, result, **options)
 
     def __call__(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
-        if isinstance(other, _tensor.Tensor):
-            if isinstance(input, _tensor.Tensor):
+        if isinstance(other, _tensors.Tensor):
+            if isinstance(input, _tensors.Tensor):
                 return _interpreter.dispatch(self.tensors, (input, other))
             return _interpreter.dispatch(self.scalar, (other,), REVERSED, (number(self.name, input),))
-        if isinstance(input, _tensor.Tensor):
+        if isinstance(input, _tensors.Tensor):
             return _interpreter.dispatch(self.scalar, (input,), (), (number(self.name, other),))
         raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
@@ -209,7 +209,7 @@ class Binary:
         either = self.__call__
 
         def operate(self: Tensor, other: Tensor | Scalar) -> Tensor:
-            if isinstance(other, _tensor.Tensor):
+            if isinstance(other, _tensors.Tensor):
                 return _interpreter.dispatch(tensors, (self, other))
             return either(self, other)
 
@@ -217,7 +217,7 @@ class Binary:
 
     def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
         """``input = input op other``, in place."""
-        if isinstance(other, _tensor.Tensor):
+        if isinstance(other, _tensors.Tensor):
             return into(self.tensors, input, (input, other))
         return into(self.scalar, input, (input,), (), (number(self.name, other),))
 
@@ -480,7 +480,7 @@ def pow_(input: Tensor, exponent: Tensor | Scalar) -> Tensor:
 
 
 def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar) -> None:
-    if isinstance(exponent, (int, np.integer)) and isinstance(input, _tensor.Tensor):
+    if isinstance(exponent, (int, np.integer)) and isinstance(input, _tensors.Tensor):
         if input.dtype.category < FLOATING and exponent < 0:
             raise ValueError(
                 f"{name}: integers to a negative integer power are not integers; convert with .float() first"
@@ -500,7 +500,7 @@ def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Sc
 def _no_bools(name: str, *operands: Tensor | Scalar) -> None:
     for operand in operands:
         if isinstance(operand, (bool, np.bool_)) or (
-            isinstance(operand, _tensor.Tensor) and operand.dtype is dtypes.bool_
+            isinstance(operand, _tensors.Tensor) and operand.dtype is dtypes.bool_
         ):
             raise TypeError(f"{name}: bools cannot be subtracted; use logical_xor, or ~ to invert a mask")
 
@@ -513,8 +513,8 @@ def check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> 
 
 def _common_dtype(*operands: Any) -> DType:
     return result_dtype(
-        tuple([it._blob.meta for it in operands if isinstance(it, _tensor.Tensor)]),
-        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensor.Tensor)]),
+        tuple([it._blob.meta for it in operands if isinstance(it, _tensors.Tensor)]),
+        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensors.Tensor)]),
     )
 
 
@@ -1110,11 +1110,11 @@ def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor
         from .indexing import nonzero
 
         return nonzero(condition, as_tuple=True)
-    if isinstance(input, _tensor.Tensor):
-        if isinstance(other, _tensor.Tensor):
+    if isinstance(input, _tensors.Tensor):
+        if isinstance(other, _tensors.Tensor):
             return _interpreter.dispatch(_WHERE, (condition, input, other))
         return _interpreter.dispatch(_WHERE, (condition, input), (), (number("where", other),))
-    if isinstance(other, _tensor.Tensor):
+    if isinstance(other, _tensors.Tensor):
         return _interpreter.dispatch(_WHERE, (condition, other), REVERSED, (number("where", input),))
     return _interpreter.dispatch(_WHERE, (condition,), (), (number("where", input), number("where", other)))
 
@@ -1140,7 +1140,7 @@ def _filling(
     name: str, input: Tensor, value: Tensor | Scalar
 ) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
     """What `where` needs to choose between `value`, in the dtype of `input`, and `input`."""
-    if not isinstance(value, _tensor.Tensor):
+    if not isinstance(value, _tensors.Tensor):
         return (), REVERSED, (fitting(name, value, input.dtype),)
     if value.shape:
         raise ValueError(f"{name}: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
@@ -1353,7 +1353,7 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
     """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype.  Nothing here ever blocks."""
-    if not isinstance(src, _tensor.Tensor):
+    if not isinstance(src, _tensors.Tensor):
         return fill_(input, src)
     return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
 
@@ -1401,7 +1401,7 @@ def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     Raises:
         ValueError: if the value is no single number, or not one that the dtype holds.
     """
-    if isinstance(value, _tensor.Tensor):
+    if isinstance(value, _tensors.Tensor):
         if value.shape:
             raise ValueError(f"fill_: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
         return copy_(input, value)

@@ -14,7 +14,7 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, com
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def check_rows(name: str, index: Array, rows: int) -> None:

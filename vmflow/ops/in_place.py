@@ -19,7 +19,7 @@ from .table import OPS, OpExpr
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
     from .elementwise import Scalar
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow import tensor as _tensor
+from vmflow import tensors as _tensors
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
@@ -32,7 +32,7 @@ from .view import select, sliced, unsqueeze
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 # Gradients of views: a tensor of zeros with a part filled in
 
@@ -116,7 +116,7 @@ def _basic(input: Tensor, index: tuple[Any, ...]) -> tuple[Tensor, list[tuple[in
         elif isinstance(item, slice):
             input = _apply_slice(input, dim, item)
             dim += 1
-        elif isinstance(item, _tensor.Tensor):
+        elif isinstance(item, _tensors.Tensor):
             if item.dtype is dtypes.bool_:
                 _check_mask(input, dim, item)
                 if item.ndim == 0:
@@ -132,7 +132,7 @@ def _consumes(item: Any) -> int:
     """How many of the tensor's dimensions an item of the index is for."""
     if item is None or item is Ellipsis:
         return 0
-    if isinstance(item, _tensor.Tensor) and item.dtype is dtypes.bool_:
+    if isinstance(item, _tensors.Tensor) and item.dtype is dtypes.bool_:
         return item.ndim
     return 1
 
@@ -168,7 +168,7 @@ def _normal_item(item: Any) -> Any:
     if isinstance(item, (list, np.ndarray, range)):
         array = np.asarray(item)
         return _tensor_of(array.astype(np.int64) if array.size == 0 and array.dtype.kind == "f" else array)
-    if isinstance(item, _tensor.Tensor):
+    if isinstance(item, _tensors.Tensor):
         if item.dtype.category > dtypes.INTEGER:
             raise IndexError(f"tensors used as indices must be integers or bools, not {item.dtype.name}")
         return item
@@ -441,7 +441,7 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
         RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient, and a view.
     """
-    if not isinstance(value, _tensor.Tensor):
+    if not isinstance(value, _tensors.Tensor):
         from .creation import tensor
 
         value = tensor(value, dtype=input.dtype, device=input.device)
@@ -683,7 +683,7 @@ def scatter(
     if reduce not in _REDUCTIONS:
         raise ValueError(f"scatter: reduce must be one of {', '.join(map(repr, _REDUCTIONS))}, not {reduce!r}")
     given = value if src is None else src
-    if not isinstance(given, _tensor.Tensor):
+    if not isinstance(given, _tensors.Tensor):
         output = meta(index.shape, input.dtype, input.device)
         given = full_of(output, cast("float", given))
     axis = normalize_dim("scatter", dim, input.ndim)
@@ -723,7 +723,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
     axis = _index_vector("index_fill", input, dim, index)
-    if not isinstance(value, _tensor.Tensor):
+    if not isinstance(value, _tensors.Tensor):
         value = full_of(meta((), input.dtype, input.device), value)
     elif value.ndim:
         raise ValueError(f"index_fill: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")

@@ -26,7 +26,7 @@ from .view import sizes, sliced, unsqueeze
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

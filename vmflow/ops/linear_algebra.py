@@ -24,7 +24,7 @@ from .table import (
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 # Floating-point operations per nanosecond that one core does in a large product: a guess, for inline or worker only.
 _PER_NANOSECOND = 20.0

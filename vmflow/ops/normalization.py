@@ -22,7 +22,7 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, com
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 # Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
 # whole samples; above, they run over the values, long enough by themselves.

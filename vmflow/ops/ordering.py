@@ -19,7 +19,7 @@ from .reduction import ValuesIndices
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 
 def _comparable(xp: Any, array: Array) -> Array:

@@ -34,7 +34,7 @@ from .table import (
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 Dims = int | tuple[int, ...] | list[int] | None
 

@@ -20,7 +20,7 @@ from vmflow.instructions.blob import TensorMeta
 from vmflow.instructions.op_call import Kernel
 
 if TYPE_CHECKING:
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]

@@ -16,7 +16,7 @@ from .table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normal
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
-    from vmflow.tensor import Tensor
+    from vmflow.tensors import Tensor
 
 Shape = tuple[int, ...]
 Viewed = tuple[Shape, Shape, int]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from vmflow.autograd import no_grad
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from .optimizer import Optimizer
 

@@ -9,7 +9,7 @@ from typing import Any
 from vmflow.autograd import enable_grad
 from vmflow.multi_tensor import zero_gradients
 from vmflow.ops import creation
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 

@@ -10,7 +10,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import issue_update, updated
 from vmflow.ops.creation import zeros_like
-from vmflow.tensor import Tensor
+from vmflow.tensors import Tensor
 
 from .optimizer import Optimizer, Parameters, check_not_negative
 

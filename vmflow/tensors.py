@@ -1,0 +1,942 @@
+"""`Tensor`: a value that is being computed, its storage, and its place in the autograd graph.
+
+The methods that are ops are assigned from the functions of `vmflow.ops`: one declaration serves as function, method and
+operator.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Generator, Iterator
+from itertools import count
+from numbers import Number
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from . import dtypes, random
+from . import interpreter as _interpreter
+from .devices import device as Device
+from .dtypes import dtype as DType
+from .errors import BlockingCallWarning
+from .instructions import origin
+from .instructions.blob import Array, Blob, Size, TensorMeta, meta
+from .ops import (
+    activation,
+    closeness,
+    elementwise,
+    in_place,
+    indexing,
+    joining,
+    linear_algebra,
+    ordering,
+    reduction,
+    transcendental,
+)
+from .ops import view as views
+from .vm.wakers import running_loop
+
+if TYPE_CHECKING:
+    from .autograd.node import AutogradMeta, Hook, Node
+    from .instructions.release_tensor import Lease
+
+_handles = count()
+
+# Within the class these names are methods.
+_bool = bool
+_int = int
+_float = float
+
+
+class Tensor:
+    """An n-dimensional array of one dtype on one device, perhaps still being computed.
+
+    Every op returns at once.  ``await tensor`` suspends until the value is there and returns the tensor;
+    `numpy`, `item` and `tolist` block until it is.  If the op that should have computed it failed, each of these raises
+    the op's exception.
+
+    Made by functions such as `vmflow.tensor` and `vmflow.zeros`.  Calling the class is PyTorch's older way:
+    ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
+    """
+
+    __slots__ = ("__weakref__", "_autograd", "_blob", "_lease")
+
+    _blob: Blob
+    _lease: Lease | None
+    _autograd: AutogradMeta | None
+
+    # numpy must leave ``array + tensor`` to Tensor.__radd__.
+    __array_priority__ = 1000
+
+    def __init__(self, *data: Any) -> None:
+        from .ops import creation
+
+        sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
+        made = creation.empty(*data) if sizes_given else creation.tensor(*data, dtype=dtypes.get_default_dtype())
+        self._blob, self._lease, self._autograd = made._blob, made._lease, None
+
+    # What it is
+
+    @property
+    def shape(self) -> Size:
+        """The sizes of the dimensions."""
+        return self._blob.meta.shape
+
+    @property
+    def dtype(self) -> DType:
+        """The element type."""
+        return self._blob.meta.dtype
+
+    @property
+    def device(self) -> Device:
+        """Where the memory is."""
+        return self._blob.meta.device
+
+    @property
+    def ndim(self) -> _int:
+        """The number of dimensions."""
+        return len(self._blob.meta.shape)
+
+    @property
+    def itemsize(self) -> _int:
+        """Bytes per element."""
+        size: _int = self._blob.meta.dtype.itemsize
+        return size
+
+    @property
+    def nbytes(self) -> _int:
+        """Bytes of all elements."""
+        count: _int = self._blob.meta.nbytes
+        return count
+
+    @property
+    def is_cuda(self) -> _bool:
+        """Whether on a CUDA device."""
+        return self.device.type == "cuda"
+
+    def size(self, dim: _int | None = None) -> Any:
+        """The shape, or the size of one dimension."""
+        if dim is None:
+            return self._blob.meta.shape
+        shape = self._blob.meta.shape
+        if not -len(shape) <= dim < len(shape):
+            raise IndexError(f"size: dim {dim} is out of range for a {len(shape)}-d tensor")
+        return shape[dim]
+
+    def dim(self) -> _int:
+        """The number of dimensions."""
+        return len(self._blob.meta.shape)
+
+    def numel(self) -> _int:
+        """The number of elements."""
+        count: _int = self._blob.meta.numel
+        return count
+
+    nelement = numel
+
+    def element_size(self) -> _int:
+        """Bytes per element."""
+        size: _int = self._blob.meta.dtype.itemsize
+        return size
+
+    def stride(self, dim: _int | None = None) -> Any:
+        """The distances in memory, in elements, between neighbours along each dimension, or along one."""
+        strides = self._blob.strides
+        if strides is None:
+            strides = self._blob.meta.strides
+        return strides if dim is None else strides[dim]
+
+    def storage_offset(self) -> _int:
+        """Where in the storage the first element lies, in elements."""
+        return self._blob.offset
+
+    def is_contiguous(self) -> _bool:
+        """Whether the elements lie in order without gaps."""
+        blob = self._blob
+        if blob.strides is None or blob.meta.numel == 0:
+            return True
+        return all(
+            have == want or size == 1
+            for have, want, size in zip(blob.strides, blob.meta.strides, blob.meta.shape, strict=True)
+        )
+
+    def is_floating_point(self) -> _bool:
+        """Whether the dtype is a floating-point one."""
+        return self.dtype.is_floating_point
+
+    def is_complex(self) -> _bool:
+        """Whether the dtype is a complex one."""
+        return self.dtype.is_complex
+
+    @property
+    def is_lazy(self) -> _bool:
+        """Whether it stands for a value in a graph being built."""
+        return False
+
+    @property
+    def is_local(self) -> _bool:
+        """Whether it lives on this rank alone."""
+        return True
+
+    @property
+    def is_global(self) -> _bool:
+        """Whether it spans ranks."""
+        return False
+
+    # Waiting for the value
+
+    def is_ready(self) -> _bool:
+        """Whether the value, or the error instead of it, is there, so that reading does not block."""
+        return self._blob.storage.settled()
+
+    def __await__(self) -> Generator[Any, None, Tensor]:
+        """Suspend until the value is there.
+
+        Raises:
+            Exception: that of the op that failed to compute it.
+        """
+        storage = self._blob.storage
+        if not storage.settled():
+            writer = storage.writer
+            if writer is not None:
+                yield from storage.dependence.machine.wait_async(writer)
+        if storage.failure is not None:
+            storage.failure.throw()
+        return self
+
+    def _array(self) -> Array:
+        """The values, sharing memory with the storage; blocks until they are there."""
+        storage = self._blob.storage
+        if not storage.settled():
+            if running_loop() is not None:
+                _warn_of_blocking()
+            writer = storage.writer
+            if writer is not None:
+                storage.dependence.machine.wait(writer)
+        if storage.failure is not None:
+            storage.failure.throw()
+        return self._blob.array()
+
+    def numpy(self, *, force: _bool = False) -> Array:
+        """A copy as a numpy array.
+
+        A copy and no view, since the memory may be written or reused by instructions still to run.
+
+        Args:
+            force: accept tensors that require a gradient, as ``tensor.detach().numpy()`` does.
+
+        Raises:
+            RuntimeError: if the tensor requires a gradient and `force` is False.
+        """
+        if self.requires_grad and not force:
+            raise RuntimeError("numpy: the tensor requires a gradient, which numpy would lose; use .detach().numpy()")
+        return self._array().copy()
+
+    def item(self) -> Any:
+        """The one element, as a Python number.
+
+        Raises:
+            ValueError: if there is not exactly one.
+        """
+        if self._blob.meta.numel != 1:
+            raise ValueError(f"item: the tensor of shape {list(self.shape)} has {self.numel()} elements, not one")
+        array = self._array()
+        value = array.item()
+        # ml_dtypes' scalars are not Python's.
+        return float(value) if self.dtype is dtypes.bfloat16 else value
+
+    def tolist(self) -> Any:
+        """Nested lists of Python numbers."""
+        array = self._array()
+        return (array.astype(np.float32) if self.dtype is dtypes.bfloat16 else array).tolist()
+
+    def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array:
+        if copy is False:
+            raise ValueError("a tensor's memory cannot be lent to numpy; it is always copied")
+        array = self.detach().numpy()
+        return array if dtype is None else array.astype(dtype)
+
+    def __bool__(self) -> _bool:
+        if self.numel() != 1:
+            raise RuntimeError(
+                f"the truth value of a tensor with {self.numel()} elements is ambiguous; use any() or all()"
+            )
+        return bool(self.item())
+
+    def __float__(self) -> _float:
+        return float(self.item())
+
+    def __int__(self) -> _int:
+        return int(self.item())
+
+    def __complex__(self) -> complex:
+        return complex(self.item())
+
+    def __index__(self) -> _int:
+        if self.dtype.category > dtypes.INTEGER:
+            raise TypeError(f"only integer tensors of one element can be used as an index, not {self.dtype.name}")
+        return int(self.item())
+
+    def __len__(self) -> _int:
+        if not self.shape:
+            raise TypeError("a 0-d tensor has no length")
+        return self.shape[0]
+
+    def __iter__(self) -> Iterator[Tensor]:
+        if not self.shape:
+            raise TypeError("a 0-d tensor cannot be iterated over")
+        return iter(self.unbind(0))
+
+    def __contains__(self, element: Any) -> _bool:
+        return bool((self == element).any().item())
+
+    __hash__ = object.__hash__
+
+    def __repr__(self) -> str:
+        from .representation import represent
+
+        return represent(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if not self.shape else object.__format__(self, spec)
+
+    # Autograd
+
+    @property
+    def requires_grad(self) -> _bool:
+        """Whether gradients flow into it."""
+        return self._autograd is not None and self._autograd.requires_grad
+
+    @requires_grad.setter
+    def requires_grad(self, wanted: _bool) -> None:
+        self.requires_grad_(wanted)
+
+    def requires_grad_(self, requires_grad: _bool = True) -> Tensor:
+        """Set whether gradients flow into this leaf.
+
+        Raises:
+            RuntimeError: for a dtype without gradients, or for turning it off on a non-leaf.
+        """
+        if requires_grad and self.dtype.category < dtypes.FLOATING:
+            raise RuntimeError(f"only floating-point and complex tensors can require gradients, not {self.dtype.name}")
+        if not requires_grad and not self.is_leaf:
+            raise RuntimeError("requires_grad can be turned off on leaves only; use .detach()")
+        if requires_grad != self.requires_grad:
+            self._autograd_meta().requires_grad = requires_grad
+        return self
+
+    def _autograd_meta(self) -> AutogradMeta:
+        from .autograd.node import AutogradMeta
+
+        if self._autograd is None:
+            self._autograd = AutogradMeta(False)
+        return self._autograd
+
+    @property
+    def grad(self) -> Tensor | None:
+        """The accumulated gradient."""
+        return None if self._autograd is None else self._autograd.grad
+
+    @grad.setter
+    def grad(self, gradient: Tensor | None) -> None:
+        if gradient is not None:
+            if not isinstance(gradient, Tensor):
+                raise TypeError(f"grad must be a tensor or None, not {type(gradient).__name__}")
+            if gradient.shape != self.shape or gradient.dtype is not self.dtype or gradient.device is not self.device:
+                raise RuntimeError(
+                    f"a gradient for {self._blob.meta!r} on {self.device} must be the same, "
+                    f"not {gradient._blob.meta!r} on {gradient.device}"
+                )
+        self._autograd_meta().grad = gradient
+
+    @property
+    def grad_fn(self) -> Node | None:
+        """The node that made it, None for a leaf."""
+        return None if self._autograd is None else self._autograd.node
+
+    @property
+    def is_leaf(self) -> _bool:
+        """Whether no recorded op made it."""
+        return self._autograd is None or self._autograd.node is None
+
+    def backward(
+        self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
+    ) -> None:
+        """Accumulate the gradient of this tensor into the leaves it was made from.
+
+        Args:
+            gradient: of the final value by this tensor; may be left out for a single element.
+            retain_graph: whether to allow another pass; by default as `create_graph`.
+            create_graph: whether the pass itself is recorded, for higher derivatives.
+
+        Raises:
+            RuntimeError: if there is nothing to differentiate, or `gradient` is needed or does not fit.
+        """
+        from .autograd import backward
+
+        backward(self, gradient, retain_graph, create_graph)
+
+    def retain_grad(self) -> None:
+        """Keep the gradient of this non-leaf in `grad`."""
+        if not self.requires_grad:
+            raise RuntimeError("retain_grad: the tensor does not require a gradient")
+        autograd = self._autograd_meta()
+        if autograd.node is not None:
+            autograd.retains = True
+            self._watch(autograd)
+
+    def register_hook(self, hook: Hook) -> Handle:
+        """Call `hook` with the gradient whenever it is computed; a tensor it returns replaces the gradient."""
+        if not self.requires_grad:
+            raise RuntimeError("register_hook: the tensor does not require a gradient")
+        autograd = self._autograd_meta()
+        if autograd.hooks is None:
+            autograd.hooks = {}
+        self._watch(autograd)
+        return Handle(autograd.hooks, hook)
+
+    def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
+        """Call `hook` with this leaf whenever its gradient has been accumulated."""
+        if not (self.requires_grad and self.is_leaf):
+            raise RuntimeError("register_post_accumulate_grad_hook: only for leaves that require a gradient")
+        autograd = self._autograd_meta()
+        if autograd.after is None:
+            autograd.after = {}
+        return Handle(autograd.after, lambda: hook(self))
+
+    @staticmethod
+    def _watch(autograd: AutogradMeta) -> None:
+        if autograd.node is not None:
+            if autograd.node.outputs is None:
+                autograd.node.outputs = {}
+            autograd.node.outputs[autograd.index] = autograd
+
+    def detach(self) -> Tensor:
+        """The same memory without history."""
+        return _interpreter.new_tensor(self._blob, self._lease)
+
+    def detach_(self) -> Tensor:
+        """Forget the history."""
+        self._autograd = None
+        return self
+
+    @property
+    def data(self) -> Tensor:
+        """The same memory without history; assigning gives this tensor another memory."""
+        return self.detach()
+
+    @data.setter
+    def data(self, other: Tensor) -> None:
+        if not isinstance(other, Tensor):
+            raise TypeError(f"data must be a tensor, not {type(other).__name__}")
+        self._blob, self._lease = other._blob, other._lease
+
+    # Conversions
+
+    def to(self, *args: Any, **kwargs: Any) -> Tensor:
+        """In another dtype or on another device: ``to(dtype)``, ``to(device)``, ``to(device, dtype)``, ``to(other)``.
+
+        Returns the tensor itself if nothing changes, unless ``copy=True``.
+        """
+        dtype, device, copy = parse_to(args, kwargs)
+        result = self
+        if device is not None and device is not self.device:
+            device.require()
+            raise RuntimeError(f"to: cannot copy from {self.device} to {device}")
+        if dtype is not None and dtype is not self.dtype:
+            return elementwise.cast(result, dtype)
+        return elementwise.clone(self) if copy else self
+
+    def cpu(self) -> Tensor:
+        """On the CPU."""
+        return self.to("cpu")
+
+    def cuda(self, device: _int | None = None) -> Tensor:
+        """On a CUDA device."""
+        return self.to(Device("cuda", device))
+
+    def type(self, dtype: DType) -> Tensor:
+        """In another dtype."""
+        return self.to(dtype)
+
+    def type_as(self, other: Tensor) -> Tensor:
+        """In the dtype of `other`."""
+        return self.to(other.dtype)
+
+    def bool(self) -> Tensor:
+        """As bool."""
+        return self.to(dtypes.bool_)
+
+    def int(self) -> Tensor:
+        """As int32."""
+        return self.to(dtypes.int32)
+
+    def long(self) -> Tensor:
+        """As int64."""
+        return self.to(dtypes.int64)
+
+    def half(self) -> Tensor:
+        """As float16."""
+        return self.to(dtypes.float16)
+
+    def bfloat16(self) -> Tensor:
+        """As bfloat16."""
+        return self.to(dtypes.bfloat16)
+
+    def float(self) -> Tensor:
+        """As float32."""
+        return self.to(dtypes.float32)
+
+    def double(self) -> Tensor:
+        """As float64."""
+        return self.to(dtypes.float64)
+
+    def new_zeros(self, *size: Any, dtype: DType | None = None) -> Tensor:
+        """Zeros of this tensor's dtype, on its device."""
+        return elementwise.zeros_of(self._new_meta(size, dtype))
+
+    def new_ones(self, *size: Any, dtype: DType | None = None) -> Tensor:
+        """Ones of this tensor's dtype, on its device."""
+        return elementwise.full_of(self._new_meta(size, dtype), 1)
+
+    def new_full(self, size: tuple[Any, ...], fill_value: Any, dtype: DType | None = None) -> Tensor:
+        """`fill_value` in this tensor's dtype, on its device."""
+        return elementwise.full_of(self._new_meta((size,), dtype), fill_value)
+
+    def new_tensor(self, data: Any, *, dtype: DType | None = None) -> Tensor:
+        """`data` in this tensor's dtype, on its device."""
+        from .ops.creation import tensor
+
+        return tensor(data, dtype=dtype or self.dtype, device=self.device)
+
+    def _new_meta(self, size: tuple[Any, ...], dtype: DType | None) -> TensorMeta:
+        return meta(views.sizes("new", size), dtype or self.dtype, self.device)
+
+    def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
+        if not self.is_leaf:
+            raise RuntimeError("only leaves can be deep-copied; use .detach() or .clone()")
+        copy = self.detach().clone().requires_grad_(self.requires_grad)
+        if self.grad is not None:
+            copy.grad = self.grad.__deepcopy__(memo)
+        memo[id(self)] = copy
+        return copy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        from .io import rebuild_tensor
+
+        return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad)
+
+    # Ops
+
+    __add__ = elementwise.add
+    __sub__ = elementwise.sub
+    __mul__ = elementwise.mul
+    __truediv__ = elementwise.div
+    __floordiv__ = elementwise.floor_divide
+    __mod__ = elementwise.remainder
+    __pow__ = elementwise.pow
+    __matmul__ = linear_algebra.matmul
+    __and__ = elementwise.bitwise_and
+    __or__ = elementwise.bitwise_or
+    __xor__ = elementwise.bitwise_xor
+    __radd__ = elementwise.add
+    __rmul__ = elementwise.mul
+    __rand__ = elementwise.bitwise_and
+    __ror__ = elementwise.bitwise_or
+    __rxor__ = elementwise.bitwise_xor
+    __neg__ = elementwise.neg
+    __abs__ = elementwise.abs
+    __invert__ = elementwise.bitwise_not
+    __iadd__ = elementwise.add_
+    __isub__ = elementwise.sub_
+    __imul__ = elementwise.mul_
+    __itruediv__ = elementwise.div_
+    __lt__ = elementwise.lt
+    __le__ = elementwise.le
+    __gt__ = elementwise.gt
+    __ge__ = elementwise.ge
+    __getitem__ = indexing.getitem
+    __setitem__ = indexing.setitem
+
+    def __eq__(self, other: object) -> Any:
+        return elementwise.eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        return elementwise.ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
+
+    def __pos__(self) -> Tensor:
+        return self
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return elementwise.sub(other, self)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return elementwise.div(other, self)
+
+    def __rfloordiv__(self, other: Any) -> Tensor:
+        return elementwise.floor_divide(other, self)
+
+    def __rmod__(self, other: Any) -> Tensor:
+        return elementwise.remainder(other, self)
+
+    def __rpow__(self, other: Any) -> Tensor:
+        return elementwise.pow(other, self)
+
+    @property
+    def T(self) -> Tensor:
+        """All dimensions reversed."""
+        return views.reversed_dims(self)
+
+    @property
+    def mT(self) -> Tensor:
+        """The last two dimensions exchanged."""
+        return views.transpose(self, -1, -2)
+
+    add = elementwise.add
+    sub = elementwise.sub
+    mul = elementwise.mul
+    div = elementwise.div
+    pow = elementwise.pow
+    floor_divide = elementwise.floor_divide
+    remainder = elementwise.remainder
+    fmod = elementwise.fmod
+    maximum = elementwise.maximum
+    minimum = elementwise.minimum
+    atan2 = elementwise.atan2
+    neg = elementwise.neg
+    negative = elementwise.neg
+    abs = elementwise.abs
+    absolute = elementwise.abs
+    sign = elementwise.sign
+    square = elementwise.square
+    floor = elementwise.floor
+    ceil = elementwise.ceil
+    trunc = elementwise.trunc
+    round = elementwise.round
+    conj = elementwise.conj
+    exp = elementwise.exp
+    expm1 = elementwise.expm1
+    log = elementwise.log
+    log2 = elementwise.log2
+    log10 = elementwise.log10
+    log1p = elementwise.log1p
+    sqrt = elementwise.sqrt
+    rsqrt = elementwise.rsqrt
+    reciprocal = elementwise.reciprocal
+    sin = elementwise.sin
+    cos = elementwise.cos
+    tan = elementwise.tan
+    eq = elementwise.eq
+    ne = elementwise.ne
+    lt = elementwise.lt
+    le = elementwise.le
+    gt = elementwise.gt
+    ge = elementwise.ge
+    logical_and = elementwise.logical_and
+    logical_or = elementwise.logical_or
+    logical_xor = elementwise.logical_xor
+    logical_not = elementwise.logical_not
+    bitwise_and = elementwise.bitwise_and
+    bitwise_or = elementwise.bitwise_or
+    bitwise_xor = elementwise.bitwise_xor
+    bitwise_not = elementwise.bitwise_not
+    isnan = elementwise.isnan
+    isinf = elementwise.isinf
+    isfinite = elementwise.isfinite
+    masked_fill = elementwise.masked_fill
+    clamp = elementwise.clamp
+    clip = elementwise.clamp
+    lerp = elementwise.lerp
+    clone = elementwise.clone
+    contiguous = elementwise.contiguous
+    add_ = elementwise.add_
+    sub_ = elementwise.sub_
+    mul_ = elementwise.mul_
+    div_ = elementwise.div_
+    pow_ = elementwise.pow_
+    copy_ = elementwise.copy_
+    fill_ = elementwise.fill_
+    zero_ = elementwise.zero_
+
+    matmul = linear_algebra.matmul
+    mm = linear_algebra.mm
+    bmm = linear_algebra.bmm
+    mv = linear_algebra.mv
+    dot = linear_algebra.dot
+    outer = linear_algebra.outer
+    addmm = linear_algebra.addmm
+    baddbmm = linear_algebra.baddbmm
+
+    sum = reduction.sum
+    prod = reduction.prod
+    mean = reduction.mean
+    amax = reduction.amax
+    amin = reduction.amin
+    max = reduction.max
+    min = reduction.min
+    all = reduction.all
+    any = reduction.any
+    argmax = reduction.argmax
+    argmin = reduction.argmin
+    var = reduction.var
+    std = reduction.std
+    norm = reduction.norm
+    logsumexp = reduction.logsumexp
+    cumsum = reduction.cumsum
+    cumprod = reduction.cumprod
+
+    reshape = views.reshape
+    view = views.view
+    flatten = views.flatten
+    unflatten = views.unflatten
+    squeeze = views.squeeze
+    unsqueeze = views.unsqueeze
+    permute = views.permute
+    transpose = views.transpose
+    swapaxes = views.transpose
+    swapdims = views.transpose
+    t = views.t
+    movedim = views.movedim
+    expand = views.expand
+    expand_as = views.expand_as
+    broadcast_to = views.broadcast_to
+    narrow = views.narrow
+    select = views.select
+    split = views.split
+    chunk = views.chunk
+    unbind = views.unbind
+    diagonal = views.diagonal
+    view_as = views.view_as
+    reshape_as = views.reshape_as
+    ravel = views.ravel
+
+    repeat = joining.repeat
+    tile = joining.tile
+    flip = joining.flip
+    roll = joining.roll
+    tril = joining.tril
+    triu = joining.triu
+    diag = joining.diag
+    repeat_interleave = joining.repeat_interleave
+    fliplr = joining.fliplr
+    flipud = joining.flipud
+
+    gather = indexing.gather
+    scatter = indexing.scatter
+    scatter_add = indexing.scatter_add
+    index_select = indexing.index_select
+    index_add = indexing.index_add
+    index_copy = indexing.index_copy
+    index_fill = indexing.index_fill
+    take_along_dim = indexing.take_along_dim
+    index_put = indexing.index_put
+    index_put_ = indexing.index_put_
+    masked_select = indexing.masked_select
+    nonzero = indexing.nonzero
+
+    relu = activation.relu
+    relu_ = activation.relu_
+    sigmoid = activation.sigmoid
+    tanh = activation.tanh
+    erf = activation.erf
+    softmax = activation.softmax
+    log_softmax = activation.log_softmax
+
+    addcmul = elementwise.addcmul
+    addcdiv = elementwise.addcdiv
+    clamp_min = elementwise.clamp_min
+    clamp_max = elementwise.clamp_max
+    true_divide = elementwise.div
+    divide = elementwise.div
+    multiply = elementwise.mul
+    subtract = elementwise.sub
+    greater = elementwise.gt
+    greater_equal = elementwise.ge
+    less = elementwise.lt
+    less_equal = elementwise.le
+    not_equal = elementwise.ne
+
+    acos = transcendental.acos
+    acosh = transcendental.acosh
+    asin = transcendental.asin
+    asinh = transcendental.asinh
+    atan = transcendental.atan
+    atanh = transcendental.atanh
+    cosh = transcendental.cosh
+    exp2 = transcendental.exp2
+    frac = transcendental.frac
+    hypot = transcendental.hypot
+    logaddexp = transcendental.logaddexp
+    logit = transcendental.logit
+    nan_to_num = transcendental.nan_to_num
+    sinh = transcendental.sinh
+
+    allclose = closeness.allclose
+    equal = closeness.equal
+    isclose = closeness.isclose
+
+    argsort = ordering.argsort
+    kthvalue = ordering.kthvalue
+    median = ordering.median
+    msort = ordering.msort
+    sort = ordering.sort
+    topk = ordering.topk
+
+    bernoulli = random.bernoulli
+    bernoulli_ = random.bernoulli_
+    multinomial = random.multinomial
+    normal_ = random.normal_
+    uniform_ = random.uniform_
+
+    clamp_ = elementwise.clamp_
+    clip_ = elementwise.clamp_
+    masked_fill_ = elementwise.masked_fill_
+    abs_ = in_place.abs_
+    acos_ = in_place.acos_
+    acosh_ = in_place.acosh_
+    asin_ = in_place.asin_
+    asinh_ = in_place.asinh_
+    atan_ = in_place.atan_
+    atanh_ = in_place.atanh_
+    bitwise_not_ = in_place.bitwise_not_
+    ceil_ = in_place.ceil_
+    cos_ = in_place.cos_
+    cosh_ = in_place.cosh_
+    erf_ = in_place.erf_
+    exp_ = in_place.exp_
+    exp2_ = in_place.exp2_
+    expm1_ = in_place.expm1_
+    floor_ = in_place.floor_
+    log_ = in_place.log_
+    log10_ = in_place.log10_
+    log1p_ = in_place.log1p_
+    log2_ = in_place.log2_
+    logical_not_ = in_place.logical_not_
+    neg_ = in_place.neg_
+    reciprocal_ = in_place.reciprocal_
+    rsqrt_ = in_place.rsqrt_
+    sigmoid_ = in_place.sigmoid_
+    sign_ = in_place.sign_
+    sin_ = in_place.sin_
+    sinh_ = in_place.sinh_
+    sqrt_ = in_place.sqrt_
+    square_ = in_place.square_
+    tan_ = in_place.tan_
+    tanh_ = in_place.tanh_
+    trunc_ = in_place.trunc_
+    atan2_ = in_place.atan2_
+    bitwise_and_ = in_place.bitwise_and_
+    bitwise_or_ = in_place.bitwise_or_
+    bitwise_xor_ = in_place.bitwise_xor_
+    clamp_max_ = in_place.clamp_max_
+    clamp_min_ = in_place.clamp_min_
+    eq_ = in_place.eq_
+    floor_divide_ = in_place.floor_divide_
+    fmod_ = in_place.fmod_
+    ge_ = in_place.ge_
+    gt_ = in_place.gt_
+    le_ = in_place.le_
+    logical_and_ = in_place.logical_and_
+    logical_or_ = in_place.logical_or_
+    logical_xor_ = in_place.logical_xor_
+    lt_ = in_place.lt_
+    ne_ = in_place.ne_
+    remainder_ = in_place.remainder_
+    addcdiv_ = in_place.addcdiv_
+    addcmul_ = in_place.addcmul_
+    addmm_ = in_place.addmm_
+    baddbmm_ = in_place.baddbmm_
+    cumprod_ = in_place.cumprod_
+    cumsum_ = in_place.cumsum_
+    frac_ = in_place.frac_
+    index_add_ = in_place.index_add_
+    index_copy_ = in_place.index_copy_
+    index_fill_ = in_place.index_fill_
+    lerp_ = in_place.lerp_
+    logit_ = in_place.logit_
+    nan_to_num_ = in_place.nan_to_num_
+    round_ = in_place.round_
+    scatter_ = in_place.scatter_
+    scatter_add_ = in_place.scatter_add_
+    tril_ = in_place.tril_
+    triu_ = in_place.triu_
+    squeeze_ = in_place.squeeze_
+    swapaxes_ = in_place.swapaxes_
+    t_ = in_place.t_
+    transpose_ = in_place.transpose_
+    unsqueeze_ = in_place.unsqueeze_
+
+
+_OPERANDS = (Tensor, Number, np.generic)
+
+
+class Handle:
+    """Removes a hook again: `remove`, or leaving a ``with`` block."""
+
+    __slots__ = ("_hooks", "_number")
+
+    def __init__(self, hooks: dict[int, Any], hook: Any) -> None:
+        self._hooks = hooks
+        self._number = next(_handles)
+        hooks[self._number] = hook
+
+    def remove(self) -> None:
+        """Remove the hook; a second time does nothing."""
+        self._hooks.pop(self._number, None)
+
+    def __enter__(self) -> Handle:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.remove()
+
+
+def parse_to(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[DType | None, Device | None, bool]:
+    """The dtype, device and `copy` that the arguments of `to` mean.
+
+    Raises:
+        TypeError: for anything else.
+    """
+    dtype: DType | None = kwargs.pop("dtype", None)
+    device: Any = kwargs.pop("device", None)
+    copy = bool(kwargs.pop("copy", False))
+    kwargs.pop("non_blocking", None)  # nothing here ever blocks
+    if kwargs:
+        raise TypeError(f"to: unexpected arguments {', '.join(kwargs)}")
+    for argument in args:
+        if isinstance(argument, DType):
+            dtype = argument
+        elif isinstance(argument, Tensor):
+            dtype, device = argument.dtype, argument.device
+        elif isinstance(argument, (str, Device)):
+            device = argument
+        elif isinstance(argument, bool):
+            continue  # PyTorch's positional non_blocking
+        elif argument is not None:
+            raise TypeError(f"to: expected a dtype, a device or a tensor, got {argument!r}")
+    if dtype is not None and not isinstance(dtype, DType):
+        raise TypeError(f"to: dtype must be a vmflow dtype such as vmflow.float32, not {dtype!r}")
+    return dtype, None if device is None else Device(device), copy
+
+
+_warned: set[tuple[str, int]] = set()
+
+
+def _warn_of_blocking() -> None:
+    """Warn once for each line that blocks a running loop; not in notebooks, where every cell runs on one."""
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+        return
+    place = origin.describe(*origin.capture())
+    name, _, rest = place.rpartition(":")
+    line = int(rest.split(",")[0]) if name else 0
+    if (name, line) in _warned:
+        return
+    _warned.add((name, line))
+    warnings.warn_explicit(
+        "blocking read of a tensor that is not ready, on the thread of a running event loop; "
+        "use `await tensor` before reading it",
+        BlockingCallWarning,
+        name,
+        line,
+    )
