@@ -10,6 +10,7 @@ import numpy as np
 from vmflow.errors import InternalError
 
 from .instruction import ERASED, Dependence
+from .size import Size as Size
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
@@ -20,19 +21,6 @@ if TYPE_CHECKING:
 
 # Whatever array module a device uses (numpy on the host, cupy on CUDA); only that module looks inside.
 Array = Any
-
-
-class Size(tuple[int, ...]):
-    """The shape of a tensor: a tuple of ints that also knows `numel`."""
-
-    __slots__ = ()
-
-    def numel(self) -> int:
-        """The product of the dimensions."""
-        return prod(self)
-
-    def __repr__(self) -> str:
-        return f"vmflow.Size({list(self)})"
 
 
 class TensorMeta:

@@ -23,8 +23,8 @@ class Worker:
         self._run = run
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopping = False
-        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
-        self._thread.start()
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self.thread.start()
 
     def post(self, item: object) -> None:
         """Hand over `item` (anything but None); returns at once."""
@@ -37,8 +37,8 @@ class Worker:
         """
         self._stopping = True
         self._inbox.put(None)
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
+        if self.thread is not threading.current_thread():
+            self.thread.join(timeout)
         left: list[Any] = []
         while not self._inbox.empty():
             item = self._inbox.get()
@@ -62,4 +62,4 @@ class Worker:
             item = None
 
     def __repr__(self) -> str:
-        return f"<Worker {self._thread.name} {'running' if self._thread.is_alive() else 'stopped'}>"
+        return f"<Worker {self.thread.name} {'running' if self.thread.is_alive() else 'stopped'}>"

@@ -5,10 +5,10 @@ There is no scheduling thread.  Whoever has a reason to drive does it, one at a 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn.
 
-A worker that finishes an instruction reports it and wakes those who wait.  Three rules keep anybody from being left asleep:
-who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or stops waiting,
-wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to drive: a loop may
-be stopped, or its thread may itself be blocked in a wait.
+A worker that finishes an instruction reports it and wakes those who wait.  Three rules keep anybody from being left
+asleep: who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or stops
+waiting, wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to drive:
+a loop may be stopped, or its thread may itself be blocked in a wait.
 """
 
 from __future__ import annotations
