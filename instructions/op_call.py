@@ -12,8 +12,8 @@ from .failure import Failure
 from .policy import InstructionPolicy
 
 # kernel(*input arrays, *scalars, out): `out` is where the result should go (a tuple of arrays for an op of several
-# results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns the
-# result.  A kernel that cannot write into `out` may return another array; it is copied.
+# results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns
+# the result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
 
 # Results up to this size are allocated by the kernel itself: numpy is fastest so.

@@ -6,8 +6,8 @@ import os
 import sys
 from types import CodeType, FrameType
 
-# The directories whose frames are the framework's own.  Both spellings of this folder count: a checkout shows it through
-# the link vmflow/instructions, an editable install through the folder itself.
+# The directories whose frames are the framework's own.  Both spellings of this folder count: a checkout shows it
+# through the link vmflow/instructions, an editable install through the folder itself.
 _INSIDE = tuple(
     {
         os.path.dirname(os.path.abspath(__file__)) + os.sep,

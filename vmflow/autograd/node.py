@@ -259,12 +259,15 @@ def record(
     """Make `results` remember how they came about."""
     for tensor in inputs:
         autograd = tensor._autograd
-        if autograd is not None and autograd.node is not None:
-            if autograd.history != tensor._blob.storage.history - in_place * (tensor._blob is results[0]._blob):
-                raise RuntimeError(
-                    f"{op.name}: an operand is a view of a tensor that was changed in place after the view was made; "
-                    "its gradient would miss the change, so make the view anew"
-                )
+        if autograd is None or autograd.node is None:
+            continue
+        # The target of an in-place op has just been given the history that this op is about to become.
+        expected = tensor._blob.storage.history - (in_place and tensor._blob is results[0]._blob)
+        if autograd.history != expected:
+            raise RuntimeError(
+                f"{op.name}: an operand is a view of a tensor that was changed in place after the view was made; "
+                "its gradient would miss the change, so make the view anew"
+            )
     node = OpNode(op, inputs, attributes, scalars, results, in_place)
     for index, result in enumerate(results):
         if result._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients
