@@ -10,10 +10,11 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .activation import log_softmax, softmax, softplus
+from .activation import log_softmax, sigmoid, softmax, softplus
+from .convolution import in_single, is_half
 from .elementwise import CHEAP, DEAR, where
 from .indexing import one_hot
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -132,7 +133,7 @@ class _Cases:
         total = weights.sum()
         if self.options.reduction == "none":
             return -losses.reshape(target.shape), total
-        loss = -losses.sum()
+        loss = 0 - losses.sum()  # of nothing it is 0, not -0
         return xp.asarray(loss / total if self.options.reduction == "mean" else loss), xp.asarray(total)
 
     def factors(self, xp: Any, gradient: Array, total: Array, kept: Array) -> Array:
@@ -163,12 +164,13 @@ def _infer_nll_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
 
 def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    gradient, source, target, _, *weight = metas
-    cases = _Cases("nll_loss", (source, target, *weight), cast("_Options", attributes))
+    options, source = cast("tuple[_Options, TensorMeta]", attributes)
+    _, target, _, *weight = metas
+    cases = _Cases("nll_loss", (source, target, *weight), options)
     xp = array_module(source.device)
     to, compute = source.dtype.numpy, cases.compute.numpy
 
-    def kernel(gradient: Array, _: Array, target: Array, total: Array, *rest: Any) -> Array:
+    def kernel(gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
         places, kept = cases.places(xp, target)
         factors = cases.factors(xp, gradient, total, kept)
         if len(rest) > 1:
@@ -202,14 +204,15 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
 
 
 def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    gradient, source, target, _, _, *weight = metas
-    cases = _Cases("cross_entropy", (source, target, *weight), cast("_Options", attributes))
+    options, source = cast("tuple[_Options, TensorMeta]", attributes)
+    _, target, _, _, *weight = metas
+    cases = _Cases("cross_entropy", (source, target, *weight), options)
     xp = array_module(source.device)
     to, compute = source.dtype.numpy, cases.compute.numpy
-    smoothing = compute.type(cases.options.smoothing)
-    share = compute.type(cases.options.smoothing / max(cases.classes, 1))
+    smoothing = compute.type(options.smoothing)
+    share = compute.type(options.smoothing / max(cases.classes, 1))
 
-    def kernel(gradient: Array, _: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
+    def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         places, kept = cases.places(xp, target)
         factors = cases.factors(xp, gradient, total, kept)
@@ -252,30 +255,32 @@ class _Recorded:
         weights = kept.to(gradient.dtype) if weight is None else where(kept, weight[places], 0.0)
         if options.reduction == "mean":
             gradient = gradient / weights.sum()
+        # Not a product: where nothing counts, the mean's gradient is infinite.
+        gradient = where(kept, gradient, 0.0)
         self.factors = (gradient * weights).unsqueeze(axis)
-        self.unweighted = (gradient * kept).unsqueeze(axis)
+        self.unweighted = gradient.unsqueeze(axis)
         self.chosen = one_hot(places, source.shape[axis]).movedim(-1, axis).to(gradient.dtype)
         self.weight = None if weight is None else weight.reshape(-1, *[1] * (len(source.shape) - axis - 1))
         self.axis = axis
         self.options = options
 
 
-@_NLL_LOSS.gradient(inputs=(0, 1, 2), outputs=(1,))
+@_NLL_LOSS.gradient(inputs=(1, 2), outputs=(1,))
 def _nll_loss_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     none = (None,) * (len(node.metas) - 1)
     if is_grad_enabled():
         parts = _Recorded(node, gradient)
         return (-(parts.chosen * parts.factors), *none)
-    operands = (gradient, node.input(0), node.input(1), node.output(1), *_weight_of(node))
-    return (_interpreter.dispatch(_NLL_LOSS_GRADIENT, operands, node.attributes), *none)
+    operands = (gradient, node.input(1), node.output(1), *_weight_of(node))
+    return (_interpreter.dispatch(_NLL_LOSS_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
 
 
 @_CROSS_ENTROPY.gradient(inputs=(0, 1, 2), outputs=(1, 2))
 def _cross_entropy_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
     none = (None,) * (len(node.metas) - 1)
     if not is_grad_enabled():
-        operands = (gradient, node.input(0), node.input(1), node.output(1), node.output(2), *_weight_of(node))
-        return (_interpreter.dispatch(_CROSS_ENTROPY_GRADIENT, operands, node.attributes), *none)
+        operands = (gradient, node.input(1), node.output(1), node.output(2), *_weight_of(node))
+        return (_interpreter.dispatch(_CROSS_ENTROPY_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
     parts = _Recorded(node, gradient)
     smoothing, weight = parts.options.smoothing, parts.weight
     share = softmax(node.input(0), parts.axis)
@@ -345,9 +350,7 @@ def cross_entropy(
     return _interpreter.dispatch_several(_CROSS_ENTROPY, operands, options)[0]
 
 
-def _of_probabilities(
-    input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float
-) -> Tensor:
+def _of_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
     _check_same("cross_entropy", input, target)
     if input.ndim == 0:
         raise ValueError("cross_entropy: expected an input (N, C), (C,) or (N, C, ...), got a 0-d tensor")
@@ -403,13 +406,86 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
 # Of probabilities
 
 
+def _check_binary(name: str, metas: Metas) -> TensorMeta:
+    source, target = metas
+    common_device(name, metas)
+    if source.dtype.category != FLOATING or source.dtype is not target.dtype:
+        raise TypeError(
+            f"{name}: expected two floating-point tensors of one dtype, got {source.dtype.name} and {target.dtype.name}"
+        )
+    return source
+
+
+def _infer_binary_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source = _check_binary("binary_cross_entropy", metas)
+    xp = array_module(source.device)
+
+    def kernel(array: Array, target: Array, out: Array | None) -> Array:
+        if not ((array >= 0) & (array <= 1)).all():
+            raise RuntimeError("binary_cross_entropy: probabilities must be within [0, 1]; scores need a sigmoid first")
+        positive = xp.maximum(xp.log(array), -100)
+        negative = xp.maximum(xp.log1p(-array), -100)
+        return xp.ascontiguousarray((target - 1) * negative - target * positive).reshape(source.shape)
+
+    return Inferred(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+
+
+def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source = _check_binary("binary_cross_entropy_with_logits", metas)
+    xp = array_module(source.device)
+
+    def kernel(array: Array, target: Array, out: Array | None) -> Array:
+        # max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
+        result = xp.exp(-xp.abs(array))
+        result = xp.log1p(result, result)
+        result += xp.maximum(array, 0)
+        result -= array * target
+        return xp.ascontiguousarray(result).reshape(source.shape)
+
+    return Inferred(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+
+
+_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy)
+_BINARY_CROSS_ENTROPY_WITH_LOGITS = OpExpr("binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits)
+
+
+@_BINARY_CROSS_ENTROPY.gradient(inputs=(0, 1))
+def _binary_cross_entropy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    source, target = node.input(0), node.input(1)
+    by_input = by_target = None
+    if node.needs[0]:
+        # Where the logarithm is cut off, PyTorch keeps the slope finite instead of making it zero.
+        by_input = gradient * (source - target) / ((1 - source) * source).clamp(min=1e-12)
+    if node.needs[1]:
+        by_target = gradient * ((1 - source).log().clamp(min=-100) - source.log().clamp(min=-100))
+    return by_input, by_target
+
+
+@_BINARY_CROSS_ENTROPY_WITH_LOGITS.gradient(inputs=(0, 1))
+def _binary_cross_entropy_with_logits_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return (
+        gradient * (sigmoid(node.input(0)) - node.input(1)) if node.needs[0] else None,
+        -gradient * node.input(0) if node.needs[1] else None,
+    )
+
+
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
-    """The cross-entropy of probabilities and targets, both in [0, 1]; logarithms are taken no lower than -100."""
+    """The cross-entropy of probabilities and targets; logarithms are taken no lower than -100.
+
+    Args:
+        input: probabilities, within [0, 1]; checked when the op runs.
+        target: within [0, 1], of the same shape and dtype.
+        weight: of each element, broadcast.
+        reduction: "mean", "sum" or "none".
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
+    """
     _check_same("binary_cross_entropy", input, target)
-    losses = -(target * input.log().clamp(min=-100) + (1 - target) * (1 - input).log().clamp(min=-100))
-    return _reduced("binary_cross_entropy", losses if weight is None else losses * weight, reduction)
+    losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY, (input, target))
+    return _reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -423,18 +499,34 @@ def binary_cross_entropy_with_logits(
 
     Args:
         input: scores.
-        target: in [0, 1], of the same shape.
+        target: within [0, 1], of the same shape and dtype.
         weight: of each element, broadcast.
         reduction: "mean", "sum" or "none".
         pos_weight: of the positive targets, broadcast.
+
+    Raises:
+        TypeError, ValueError: for dtypes and shapes that do not fit.
     """
-    _check_same("binary_cross_entropy_with_logits", input, target)
-    # -log(sigmoid(x)) is softplus(-x), whose large branch neither overflows nor loses digits.
-    positive = softplus(-input, threshold=30)
-    losses = (1 - target) * input + (
-        positive if pos_weight is None else positive * ((pos_weight - 1) * target + 1)
-    )
-    return _reduced("binary_cross_entropy_with_logits", losses if weight is None else losses * weight, reduction)
+    name = "binary_cross_entropy_with_logits"
+    _check_same(name, input, target)
+    if pos_weight is None:
+        losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
+    else:
+        _check_binary(name, (input._blob.meta, target._blob.meta))
+        # -log(sigmoid(x)) is softplus(-x); above 30 its logarithm would add less than the last digit of float64.
+        positive = softplus(-input, threshold=30)
+        losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
+    return _reduced(name, _weighted(name, losses, weight), reduction)
+
+
+def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
+    if weight is None:
+        return losses
+    if broadcast_shapes(name, tuple(losses.shape), tuple(weight.shape)) != losses.shape:
+        raise ValueError(
+            f"{name}: a weight of shape {list(weight.shape)} does not broadcast to losses of shape {list(losses.shape)}"
+        )
+    return losses * weight
 
 
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
@@ -446,6 +538,9 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
         log_target: as above.
     """
+    if reduction not in (*_REDUCTIONS, "batchmean"):
+        raise ValueError(f"kl_div: reduction must be one of {', '.join(_REDUCTIONS)}, batchmean, not {reduction!r}")
+    _check_same("kl_div", input, target)
     if log_target:
         losses = target.exp() * (target - input)
     else:
