@@ -75,7 +75,7 @@ class EagerLocalInterpreter:
         """Write the result into `target`'s memory."""
         blobs = tuple([tensor._blob for tensor in inputs])
         inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
-        _check_target(op, inferred.outputs[0], target)
+        check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
         _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars)
@@ -253,17 +253,18 @@ def _apart(inferred: Inferred) -> Inferred:
     return Inferred(inferred.outputs[0], kernel, inferred.cost)
 
 
-def _check_target(op: OpExpr, result: TensorMeta, target: Tensor) -> None:
+def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
+    """Raise RuntimeError unless such a result can be written into `target`."""
     meta = target._blob.meta
     if result is meta:
         return
     if result.shape != meta.shape:
         raise RuntimeError(
-            f"{op.name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
+            f"{name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
             f"{list(meta.shape)} that is to be written in place"
         )
     if result.dtype.category > meta.dtype.category:
         raise RuntimeError(
-            f"{op.name}: the result is {result.dtype.name}, which cannot be written in place into a "
+            f"{name}: the result is {result.dtype.name}, which cannot be written in place into a "
             f"{meta.dtype.name} tensor; use the form that returns a new tensor"
         )

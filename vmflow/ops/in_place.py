@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 
 from . import activation, elementwise, indexing, joining, linear_algebra, reduction, transcendental, view
@@ -59,16 +60,7 @@ def _copied(function: Form) -> Form:
         # What the gradient needs of the tensor must stay as it was.
         before = clone(input) if MODE.get().grad and input.requires_grad else input
         result = function(before, *args, **kwargs)
-        if result.shape != input.shape:
-            raise RuntimeError(
-                f"{name}_: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
-                f"{list(input.shape)} that is to be written in place"
-            )
-        if result.dtype.category > input.dtype.category:
-            raise RuntimeError(
-                f"{name}_: the result is {result.dtype.name}, which cannot be written in place into a "
-                f"{input.dtype.name} tensor; use the form that returns a new tensor"
-            )
+        _interpreter.check_fits(f"{name}_", result._blob.meta, input)
         return copy_(input, result)
 
     _named(form, name)

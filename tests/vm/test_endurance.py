@@ -1,0 +1,69 @@
+"""Memory after many instructions is what it was before."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+import pytest
+
+import vmflow as flow
+from vmflow.vm.story import Story
+from vmflow.vm.virtual_machine import current_machine
+
+
+def chain() -> None:
+    x = flow.zeros(4)
+    for _ in range(1000):
+        x = x + 1
+    x.tolist()
+
+
+def reads_of_one() -> None:
+    """A parameter that everything reads and nothing writes."""
+    parameter = flow.ones(4)
+    for _ in range(1000):
+        parameter * 2
+    flow.synchronize()
+
+
+def training() -> None:
+    weight = flow.ones(4, requires_grad=True)
+    for _ in range(100):
+        (weight * 2).exp().sum().backward()
+        with flow.no_grad():
+            assert weight.grad is not None
+            weight -= weight.grad * 0.001
+            weight.grad = None
+    weight.tolist()
+
+
+def failures() -> None:
+    for _ in range(100):
+        bad = flow.gather(flow.ones(3), 0, flow.tensor([7])) + 1
+        with pytest.raises(IndexError):
+            bad.tolist()
+
+
+@pytest.mark.parametrize("work", [chain, reads_of_one, training, failures])
+def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    # The story is bounded, but its size goes up and down with what the last turns happened to hold.
+    monkeypatch.setattr(current_machine().engine, "story", Story(0))
+    tracemalloc.start()
+    try:
+        for _ in range(3):  # fills the caches
+            work()
+        flow.synchronize()
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(5):
+            work()
+        flow.synchronize()
+        gc.collect()
+        after = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    # One more kilobyte for each of the five rounds would be one byte for each instruction.
+    assert after - before < 5_000, f"{after - before} bytes more after five rounds"
+    assert current_machine().engine.idle()
