@@ -89,7 +89,8 @@ def tensor(
 
     Raises:
         TypeError: if `data` holds something else than numbers.
-        ValueError: if nested sequences differ in length.
+        ValueError: if nested sequences differ in length, or nan is to become an integer.
+        OverflowError: if a number does not fit into an integer dtype.
     """
     _dtype("tensor", dtype)
     if isinstance(data, _tensors.Tensor):
@@ -112,8 +113,6 @@ def tensor(
             raise ValueError(f"tensor: {error}") from None
         except OverflowError as error:
             raise OverflowError(f"tensor: {error}") from None
-        if kind.category == dtypes.INTEGER and dtypes.FLOATING in {it.category for it in found} and dtype is not None:
-            _check_range(np.asarray(plain), kind)
     return _track(from_array(array, target), requires_grad)
 
 
@@ -144,15 +143,6 @@ def _plain(data: Any, found: set[DType]) -> Any:
     if hasattr(data, "__array__"):
         return _plain(np.asarray(data), found)
     raise TypeError(f"tensor: expected numbers, sequences of numbers, arrays or tensors, got {type(data).__name__}")
-
-
-def _check_range(array: Array, dtype: DType) -> None:
-    limits = dtypes.iinfo(dtype)
-    if array.size and not (array.min() >= limits.min and array.max() <= limits.max):
-        raise ValueError(
-            f"tensor: {array.min()} to {array.max()} do not fit into {dtype.name}, which holds {limits.min} to "
-            f"{limits.max}"
-        )
 
 
 def as_tensor(data: Any, dtype: DType | None = None, device: Device | str | None = None) -> Tensor:

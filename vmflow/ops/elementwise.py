@@ -1147,6 +1147,9 @@ def _filling(
     return (value.to(input.dtype),), (), ()
 
 
+_LARGEST: Final = {it: dtypes.finfo(it).max for it in dtypes.ALL if it.is_floating_point}
+
+
 def fitting(name: str, value: Any, dtype: DType) -> Any:
     """`value` as a Python number of the kind that `dtype` holds; fractions are cut off for integers.
 
@@ -1169,8 +1172,9 @@ def fitting(name: str, value: Any, dtype: DType) -> Any:
                 f"{name}: {value} does not fit into {dtype.name}, which holds {limits.min} to {limits.max}"
             )
         return int(value)
-    if math.isfinite(value) and not math.isfinite(constant(value, dtype.to_real().numpy)):
-        raise ValueError(f"{name}: {value} does not fit into {dtype.name}, which holds up to {dtypes.finfo(dtype).max}")
+    largest = _LARGEST[dtype.to_real()]
+    if math.isfinite(value) and not -largest <= value <= largest:
+        raise ValueError(f"{name}: {value} does not fit into {dtype.name}, which holds up to {largest}")
     return value
 
 
