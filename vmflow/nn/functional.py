@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING
 from vmflow import dtypes
 from vmflow.ops import activation as _activation
 from vmflow.ops.activation import gelu as gelu
-from vmflow.ops.activation import log_softmax as log_softmax
 from vmflow.ops.activation import sigmoid as sigmoid
-from vmflow.ops.activation import softmax as softmax
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
+from vmflow.ops.convolution import conv1d as conv1d
 from vmflow.ops.convolution import conv2d as conv2d
-from vmflow.ops.creation import full, ones
+from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
+from vmflow.ops.creation import ones
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.elementwise import where
 from vmflow.ops.embedding import embedding as embedding
 from vmflow.ops.indexing import one_hot as one_hot
-from vmflow.ops.joining import cat
+from vmflow.ops.joining import repeat_interleave
+from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
 from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
 from vmflow.ops.loss import cross_entropy as cross_entropy
@@ -31,23 +32,15 @@ from vmflow.ops.loss import smooth_l1_loss as smooth_l1_loss
 from vmflow.ops.normalization import batch_norm as batch_norm
 from vmflow.ops.normalization import group_norm as group_norm
 from vmflow.ops.normalization import layer_norm as layer_norm
+from vmflow.ops.normalization import rms_norm as rms_norm
+from vmflow.ops.padding import pad as pad
 from vmflow.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from vmflow.ops.pooling import avg_pool2d as avg_pool2d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
 
 if TYPE_CHECKING:
+    from vmflow.dtypes import dtype as DType
     from vmflow.tensors import Tensor
-
-
-def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``input @ weight.T + bias``: (..., in) with (out, in) and (out,) gives (..., out)."""
-    if input.shape[-1:] != weight.shape[-1:]:
-        raise ValueError(
-            f"linear: an input of shape {list(input.shape)} does not fit a weight of shape {list(weight.shape)}; "
-            "their last dimensions must agree"
-        )
-    result = input @ weight.T
-    return result if bias is None else result + bias
 
 
 def relu(input: Tensor, inplace: bool = False) -> Tensor:
@@ -79,47 +72,29 @@ def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
     return input.copy_(result) if inplace else result
 
 
-def pad(input: Tensor, pad: tuple[int, ...] | list[int], mode: str = "constant", value: float | None = None) -> Tensor:
-    """The tensor with elements added at its borders, or with negative numbers taken away.
-
-    Args:
-        input: to pad.
-        pad: (before, after) of the last dimension, then of the one before it, and so on.
-        mode: "constant".
-        value: of the new elements, 0 by default.
-
-    Raises:
-        ValueError: for an odd number of numbers, more pairs than dimensions, or more taken away than there is.
-    """
-    if mode != "constant":
-        raise ValueError(f"pad: mode must be 'constant', not {mode!r}")
-    if len(pad) % 2 or len(pad) // 2 > input.ndim:
-        raise ValueError(f"pad: expected at most {input.ndim} pairs of numbers, got {list(pad)}")
-    for position in range(len(pad) // 2):
-        axis = input.ndim - 1 - position
-        before, after = pad[2 * position], pad[2 * position + 1]
-        length = input.shape[axis]
-        if min(before, 0) + min(after, 0) + length < 0:
-            raise ValueError(f"pad: cannot take {before} and {after} away from dimension {axis} of size {length}")
-        if before < 0 or after < 0:
-            input = input.narrow(axis, max(-before, 0), length + min(before, 0) + min(after, 0))
-        pieces = [input]
-        if before > 0:
-            pieces.insert(0, _border(input, axis, before, value or 0))
-        if after > 0:
-            pieces.append(_border(input, axis, after, value or 0))
-        input = cat(pieces, axis) if len(pieces) > 1 else input
-    return input
-
-
-def _border(input: Tensor, axis: int, size: int, value: float) -> Tensor:
-    shape = tuple(input.shape)
-    return full(shape[:axis] + (size,) + shape[axis + 1 :], value, dtype=input.dtype, device=input.device)
-
-
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """`input` divided by its p-norm along `dim`, or by `eps` where that is larger."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)
+
+
+def softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
+
+    Args:
+        input: of any shape.
+        dim: to sum over; None is PyTorch's old choice, dimension 0 of 0, 1 or 3 dimensions and else dimension 1.
+        dtype: cast to it first.
+    """
+    return _activation.softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
+
+
+def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
+    """``log(softmax(input, dim))``, accurate also where the softmax is tiny; arguments as for `softmax`."""
+    return _activation.log_softmax(input, _old_choice(input) if dim is None else dim, dtype=dtype)
+
+
+def _old_choice(input: Tensor) -> int:
+    return 0 if input.ndim in (0, 1, 3) else 1
 
 
 def scaled_dot_product_attention(
@@ -130,30 +105,67 @@ def scaled_dot_product_attention(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    enable_gqa: bool = False,
 ) -> Tensor:
-    """``softmax(query @ key.mT * scale + mask) @ value`` (Vaswani et al., 2017).
+    """``softmax(query @ key.mT * scale + mask) @ value`` (A. Vaswani et al., Attention Is All You Need, 2017).
 
     Args:
         query: (..., L, E).
         key: (..., S, E).
         value: (..., S, V).
-        attn_mask: broadcast to (..., L, S); bools say what may be attended to, other dtypes are added.
+        attn_mask: broadcast to (..., L, S); bools say what may be attended to, other dtypes are added.  Where nothing
+            may be attended to, the result is 0.
         dropout_p: probability with which a weight is dropped.
         is_causal: position l attends to positions up to l only; excludes a mask.
         scale: ``1 / sqrt(E)`` by default.
+        enable_gqa: whether `query` may have several times as many heads, dimension -3, as `key` and `value`, each of
+            which then serves as many neighbouring ones.
 
     Returns:
         (..., L, V).
+
+    Raises:
+        TypeError: for dtypes that differ.
+        ValueError: for shapes that do not fit, or a mask besides `is_causal`.
     """
+    name = "scaled_dot_product_attention"
+    if (
+        min(query.ndim, key.ndim, value.ndim) < 2
+        or query.shape[-1] != key.shape[-1]
+        or key.shape[-2] != value.shape[-2]
+    ):
+        raise ValueError(
+            f"{name}: expected a query (..., L, E), a key (..., S, E) and a value (..., S, V), got "
+            f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
+        )
     if is_causal and attn_mask is not None:
-        raise ValueError("scaled_dot_product_attention: give is_causal or attn_mask, not both")
+        raise ValueError(f"{name}: give is_causal or attn_mask, not both")
+    if enable_gqa:
+        key, value = _repeated_heads(name, query, key), _repeated_heads(name, query, value)
     factor = query.shape[-1] ** -0.5 if scale is None else scale
     scores = (query * factor) @ key.mT
+    allowed = None
     if is_causal:
-        attn_mask = ones(query.shape[-2], key.shape[-2], dtype=dtypes.bool_).tril()
-    if attn_mask is not None:
-        if attn_mask.dtype is dtypes.bool_:
-            scores = where(attn_mask, scores, float("-inf"))
-        else:
+        causal = ones(query.shape[-2], key.shape[-2], dtype=dtypes.bool_, device=query.device).tril()
+        scores = where(causal, scores, float("-inf"))
+    elif attn_mask is not None:
+        allowed = attn_mask if attn_mask.dtype is dtypes.bool_ else attn_mask != float("-inf")
+        if attn_mask.dtype is not dtypes.bool_:
             scores = scores + attn_mask
-    return dropout(softmax(scores, -1), dropout_p) @ value
+        # Not -inf: a row of nothing else would come out of the softmax as nan, and so would its gradient.
+        scores = where(allowed, scores, dtypes.finfo(scores.dtype).min)
+    weights = softmax(scores, -1)
+    if allowed is not None:
+        weights = weights * allowed
+    return dropout(weights, dropout_p) @ value
+
+
+def _repeated_heads(name: str, query: Tensor, shared: Tensor) -> Tensor:
+    heads = query.shape[-3] if query.ndim > 2 else 0
+    given = shared.shape[-3] if shared.ndim > 2 else 0
+    if not given or heads % given:
+        raise ValueError(
+            f"{name}: a query of shape {list(query.shape)} cannot share heads of shape {list(shared.shape)}; its "
+            "number of heads, dimension -3, must be a multiple of theirs"
+        )
+    return shared if heads == given else repeat_interleave(shared, heads // given, -3)

@@ -1,0 +1,140 @@
+"""The affine map of a dense layer: one op forward and, where it is not recorded itself, one backward.
+
+Dense layers are small and many, and what an instruction costs weighs more than a product: as a transpose, a product and
+a sum, with three gradients of their own, a layer would be ten of them.
+"""
+
+from __future__ import annotations
+
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from vmflow import interpreter as _interpreter
+from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, TensorMeta, meta
+
+from .convolution import in_single, is_half
+from .elementwise import conj_if_complex
+from .linear_algebra import matmul
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+# Nanoseconds per multiplication and addition: a guess, for inline or worker only.
+_PER_PRODUCT: Final = 0.1
+
+
+def _cost(rows: int, weight: TensorMeta) -> float:
+    return rows * weight.numel * _PER_PRODUCT + 1000
+
+
+def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    source, weight, *bias = metas
+    device = common_device("linear", metas)
+    if any(it.dtype is not source.dtype for it in metas) or source.dtype.category < FLOATING:
+        raise TypeError(
+            f"linear: expected floating-point tensors of one dtype, got {', '.join(it.dtype.name for it in metas)}; "
+            "cast with .to()"
+        )
+    if len(weight.shape) != 2 or source.shape[-1:] != weight.shape[1:]:
+        raise ValueError(
+            f"linear: an input of shape {list(source.shape)} does not fit a weight of shape {list(weight.shape)}; "
+            "expected (..., features) and (outputs, features)"
+        )
+    outputs, features = weight.shape
+    if bias and bias[0].shape != (outputs,):
+        raise ValueError(
+            f"linear: a bias of shape {list(bias[0].shape)} does not fit a weight of shape {list(weight.shape)}; "
+            f"expected [{outputs}]"
+        )
+    output = meta((*source.shape[:-1], outputs), source.dtype, device)
+    rows = prod(source.shape[:-1])
+    xp = array_module(device)
+
+    def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
+        out = rest[-1]
+        target = None if out is None else out.reshape(rows, outputs)
+        result = xp.matmul(array.reshape(rows, features), matrix.T, target)
+        if len(rest) > 1:
+            xp.add(result, rest[0], result)
+        return out if out is not None else result.reshape(output.shape)
+
+    return Inferred(output, in_single(kernel, is_half(source)), _cost(rows, weight))
+
+
+# Attributes: which of the gradients by input, weight and bias are wanted.
+_Wanted = tuple[bool, bool, bool]
+
+
+def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    by_input, by_weight, by_bias = cast("_Wanted", attributes)
+    _, source, weight = metas
+    outputs, features = weight.shape
+    rows = prod(source.shape[:-1])
+    xp = array_module(source.device)
+    half = is_half(source)
+    to = source.dtype.numpy
+    results: list[TensorMeta] = []
+    results += [source] if by_input else []
+    results += [weight] if by_weight else []
+    results += [meta((outputs,), source.dtype, source.device)] if by_bias else []
+
+    def kernel(gradient: Array, array: Array, matrix: Array, out: Any) -> tuple[Array, ...]:
+        if half:
+            gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
+        gradient = gradient.reshape(rows, outputs)
+        found: list[Array] = []
+        if by_input:
+            found.append(xp.matmul(gradient, matrix).reshape(source.shape))
+        if by_weight:
+            found.append(xp.matmul(gradient.T, array.reshape(rows, features)))
+        if by_bias:
+            found.append(xp.add.reduce(gradient, 0))
+        return tuple([it.astype(to, copy=False) for it in found])
+
+    return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)
+
+
+_LINEAR = OpExpr("linear", _infer_linear)
+_LINEAR_GRADIENT = OpExpr("linear_gradient", _infer_linear_gradient)
+
+
+@_LINEAR.gradient(inputs=(0, 1))
+def _linear_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    source, weight = node.input(0), node.input(1)
+    needs = (*node.needs, False)[:3]
+    if not is_grad_enabled() and not gradient.dtype.is_complex:
+        found = iter(_interpreter.dispatch_several(_LINEAR_GRADIENT, (gradient, source, weight), needs))
+        return tuple([next(found) if need else None for need in needs[: len(node.metas)]])
+    rows = prod(source.shape[:-1])
+    flat = gradient.reshape(rows, weight.shape[0])
+    results = (
+        matmul(gradient, conj_if_complex(weight)) if needs[0] else None,
+        matmul(flat.mT, conj_if_complex(source).reshape(rows, weight.shape[1])) if needs[1] else None,
+        flat.sum(0) if needs[2] else None,
+    )
+    return results[: len(node.metas)]
+
+
+def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """``input @ weight.T + bias``.
+
+    Args:
+        input: (..., features).
+        weight: (outputs, features), or (features,) for a single output without a dimension.
+        bias: (outputs,), or () for a single output.
+
+    Returns:
+        (..., outputs), or (...) for a single output.
+
+    Raises:
+        TypeError: for dtypes that differ or are not floating-point or complex.
+        ValueError: for shapes that do not fit.
+    """
+    if weight.ndim == 1 and input.ndim:
+        single = linear(input, weight.unsqueeze(0), None if bias is None else bias.reshape(1))
+        return single.squeeze(-1)
+    return _interpreter.dispatch(_LINEAR, (input, weight) if bias is None else (input, weight, bias))
