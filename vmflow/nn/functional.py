@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vmflow import dtypes
+from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops import activation as _activation
 from vmflow.ops.activation import gelu as gelu
 from vmflow.ops.activation import sigmoid as sigmoid
@@ -50,26 +52,32 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * sigmoid(input)``."""
-    return _written(input, _activation.silu(input), inplace)
+    return _written(input, _activation.silu) if inplace else _activation.silu(input)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """`input` where positive, else ``negative_slope * input``."""
-    return _written(input, _activation.leaky_relu(input, negative_slope), inplace)
+    if inplace:
+        return _written(input, _activation.leaky_relu, negative_slope)
+    return _activation.leaky_relu(input, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` where positive, else ``alpha * (exp(input) - 1)``."""
-    return _written(input, _activation.elu(input, alpha), inplace)
+    return _written(input, _activation.elu, alpha) if inplace else _activation.elu(input, alpha)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` limited to [min_val, max_val]."""
-    return _written(input, _activation.hardtanh(input, min_val, max_val), inplace)
+    if inplace:
+        return _written(input, _activation.hardtanh, min_val, max_val)
+    return _activation.hardtanh(input, min_val, max_val)
 
 
-def _written(input: Tensor, result: Tensor, inplace: bool) -> Tensor:
-    return input.copy_(result) if inplace else result
+def _written(input: Tensor, function: Callable[..., Tensor], *parameters: float) -> Tensor:
+    """Write the function's result into `input`; its gradient may need what `input` was before."""
+    before = input.clone() if input.requires_grad and is_grad_enabled() else input
+    return input.copy_(function(before, *parameters))
 
 
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:

@@ -1,0 +1,103 @@
+"""Padding against numpy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmflow as flow
+from tests.support import arrays_for, check_gradients
+from vmflow.ops.padding import pad
+
+NUMPY = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+@settings(deadline=None, max_examples=50)
+@given(data=st.data(), value=st.sampled_from([None, 0, 2.5, float("-inf")]))
+def test_constant(data: st.DataObject, value: float | None) -> None:
+    shape = tuple(data.draw(st.lists(st.integers(0, 4), min_size=1, max_size=3)))
+    dims = data.draw(st.integers(1, len(shape)))
+    (x,) = arrays_for(1, shape)
+    pairs, given = [(0, 0)] * (len(shape) - dims), []
+    cut = [slice(None)] * (len(shape) - dims)
+    for size in shape[len(shape) - dims :]:
+        before = data.draw(st.integers(-size, 3))
+        after = data.draw(st.integers(-(size + min(before, 0)), 3))
+        pairs.append((max(before, 0), max(after, 0)))
+        cut.append(slice(max(-before, 0), size + min(after, 0)))
+        given.append((before, after))
+    result = pad(flow.tensor(x), [it for both in reversed(given) for it in both], value=value)
+    expected = np.pad(x[tuple(cut)], pairs, constant_values=value or 0)
+    np.testing.assert_array_equal(result.numpy(), expected)
+
+
+@pytest.mark.parametrize("mode", NUMPY)
+@pytest.mark.parametrize("given", [(1, 2), (2, 0, 1, 1), (-1, 1, 0, 1)], ids=str)
+def test_from_within(mode: str, given: tuple[int, ...]) -> None:
+    (x,) = arrays_for(2, (2, 3, 4))
+    pairs = [(0, 0)] * (3 - len(given) // 2) + list(zip(given[::2], given[1::2], strict=True))[::-1]
+    cut = tuple([slice(max(-before, 0), None) for before, _ in pairs])
+    expected = np.pad(x[cut], [(max(before, 0), after) for before, after in pairs], NUMPY[mode])  # type: ignore[call-overload]
+    np.testing.assert_array_equal(pad(flow.tensor(x), given, mode).numpy(), expected)
+
+
+def test_as_far_as_a_mode_reaches() -> None:
+    x = flow.tensor([[1.0, 2.0, 3.0]])
+    assert pad(x, (2, 2), "reflect").tolist() == [[3.0, 2.0, 1.0, 2.0, 3.0, 2.0, 1.0]]
+    assert pad(x, (3, 3), "circular").tolist() == [[1.0, 2.0, 3.0] * 3]
+    assert pad(x, (5, 0), "replicate").tolist() == [[1.0] * 5 + [1.0, 2.0, 3.0]]
+
+
+@pytest.mark.parametrize("mode", ["constant", *NUMPY])
+@pytest.mark.parametrize("given", [(1, 2), (2, -1, 1, 1)], ids=str)
+def test_gradients(mode: str, given: tuple[int, ...]) -> None:
+    (x,) = arrays_for(3, (2, 3, 4))
+    check_gradients(lambda x: pad(x, given, mode), x)
+    check_gradients(lambda x: pad(x * x, given, mode), x, second=True)
+
+
+@pytest.mark.parametrize("dtype", [flow.int64, flow.bool, flow.float16, flow.bfloat16, flow.complex64])
+def test_dtypes_stay(dtype: flow.dtype) -> None:
+    result = pad(flow.ones(2, dtype=dtype), (1, 0), value=1)
+    assert result.dtype is dtype
+    assert result.to(flow.complex64).tolist() == [1, 1, 1]
+
+
+def test_nothing_to_add_is_a_copy() -> None:
+    x = flow.ones(2)
+    result = pad(x, (0, 0))
+    result.zero_()
+    assert x.tolist() == [1.0, 1.0]
+
+
+def test_strided_input() -> None:
+    (x,) = arrays_for(4, (3, 4))
+    np.testing.assert_array_equal(pad(flow.tensor(x).T, (1, 2)).numpy(), np.pad(x.T, ((0, 0), (1, 2))))
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "arguments"),
+    [
+        (ValueError, "at most 2 pairs of numbers", ((1, 2, 3),)),
+        (ValueError, "at most 2 pairs of numbers", ((1,) * 6,)),
+        (ValueError, "cannot take -2 and -2 away from dimension 1 of size 3", ((-2, -2),)),
+        (ValueError, "cannot take -4 and 2 away", ((-4, 2),)),
+        (ValueError, "mode must be one of constant, reflect", ((1, 1), "mirror")),
+        (ValueError, "mode 'reflect' takes no value", ((1, 1), "reflect", 1.0)),
+        (ValueError, "'reflect' can add at most 2 elements to dimension 1 of size 3", ((3, 0), "reflect")),
+        (ValueError, "'circular' can add at most 3", ((0, 4), "circular")),
+        (TypeError, "expected integers", ((1.5, 0),)),
+    ],
+)
+def test_bad_arguments(error: type[Exception], message: str, arguments: tuple[Any, ...]) -> None:
+    with pytest.raises(error, match=f"pad: .*{message}"):
+        pad(flow.zeros(2, 3), *arguments)
+
+
+def test_nothing_to_replicate() -> None:
+    with pytest.raises(ValueError, match="at most 0 elements"):
+        pad(flow.zeros(2, 0), (1, 0), "replicate")
