@@ -21,7 +21,7 @@ SQUARE = (((3, 4),), ((2, 3, 4),), ((2, 0, 3),))
 CUBE = (((2, 3, 4),),)
 
 ROWS: list[Row] = [
-    Row("reshape", lambda x: x.reshape(x.numel()), lambda x: x.reshape(x.size), ALL, order=2),
+    Row("reshape", lambda x: x.reshape(1, x.numel()), lambda x: x.reshape(1, x.size), ALL, order=2),
     Row("reshape", lambda x: x.unsqueeze(0), lambda x: x[None], ALL, order=2, label="-unsqueeze"),
     Row("permute", lambda x: x.transpose(0, 1), lambda x: x.swapaxes(0, 1), ALL, shapes=SQUARE, order=2),
     Row("permute", lambda x: x.permute(2, 0, 1), lambda x: x.transpose(2, 0, 1), ALL, shapes=CUBE, order=2, label="-3"),
