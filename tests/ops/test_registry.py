@@ -73,12 +73,12 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
     "vmflow.ops.convolution": "tests/ops/test_convolution.py",
-    "vmflow.ops.dropout": "tests/nn/test_functional.py",
-    "vmflow.ops.embedding": "tests/nn/test_functional.py",
-    "vmflow.ops.linear": "tests/nn/test_functional.py",
-    "vmflow.ops.loss": "tests/nn/test_functional.py",
-    "vmflow.ops.normalization": "tests/nn/test_functional.py",
-    "vmflow.ops.padding": "tests/nn/test_functional.py",
+    "vmflow.ops.dropout": "tests/ops/test_dropout.py",
+    "vmflow.ops.embedding": "tests/ops/test_embedding.py",
+    "vmflow.ops.linear": "tests/ops/test_linear.py",
+    "vmflow.ops.loss": "tests/ops/test_loss.py",
+    "vmflow.ops.normalization": "tests/ops/test_normalization.py",
+    "vmflow.ops.padding": "tests/ops/test_padding.py",
     "vmflow.ops.pooling": "tests/ops/test_pooling.py",
     "trunc_normal_": "tests/nn/test_init.py",
     "orthogonal_": "tests/nn/test_init.py",
