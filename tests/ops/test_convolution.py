@@ -15,6 +15,8 @@ from tests.support import arrays_for, check_gradients
 from vmflow.ops import convolution
 from vmflow.ops.convolution import conv1d, conv2d, conv_transpose2d
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 Array = NDArray[Any]
 Pair = tuple[int, int]
 

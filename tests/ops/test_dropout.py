@@ -13,6 +13,8 @@ from vmflow import random
 from vmflow.instructions.blob import meta
 from vmflow.ops.dropout import _kept, dropout
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 
 @pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.float16, flow.bfloat16, flow.complex64])
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])

@@ -13,6 +13,8 @@ from tests.support import arrays_for, check_gradients
 from vmflow.ops.embedding import embedding
 from vmflow.ops.indexing import one_hot
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 Array = NDArray[Any]
 
 

@@ -11,6 +11,8 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.linear import linear
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 
 @pytest.mark.parametrize("shape", [(3,), (4, 3), (2, 2, 3), (0, 3), (2, 0, 3)], ids=str)
 @pytest.mark.parametrize("biased", [True, False])

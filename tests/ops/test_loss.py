@@ -16,6 +16,8 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops import loss
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 Array = NDArray[Any]
 REDUCTIONS = ["mean", "sum", "none"]
 

@@ -13,6 +13,8 @@ from tests.support import arrays_for, check_gradients
 from vmflow.ops import normalization
 from vmflow.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 Array = NDArray[Any]
 
 # samples by channels by few values, by none, by more values than are repeated per channel

@@ -13,6 +13,8 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.padding import pad
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 NUMPY = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 

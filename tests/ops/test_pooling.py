@@ -16,6 +16,8 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
 
+pytestmark = pytest.mark.usefixtures("contract")
+
 Array = NDArray[Any]
 Pair = tuple[int, int]
 
