@@ -21,6 +21,7 @@ class device:
 
     Raises:
         ValueError: for an unknown type or a malformed index.
+        TypeError: if the type is no string, or the index no integer.
     """
 
     __slots__ = ("index", "type")
@@ -31,6 +32,10 @@ class device:
     def __new__(cls, type: str | device, index: int | None = None) -> device:
         if isinstance(type, device):
             return type
+        if not isinstance(type, str):
+            raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {type!r}")
+        if index is not None and (not isinstance(index, int) or isinstance(index, bool)):
+            raise TypeError(f"a device index must be an integer, not {index!r}")
         found = _DEVICES.get((type, index))
         return found if found is not None else _make(cls, type, index)
 
@@ -57,15 +62,13 @@ _DEVICES: dict[tuple[str, int | None], device] = {}
 
 
 def _make(cls: type[device], name: str, index: int | None) -> device:
-    if not isinstance(name, str):
-        raise TypeError(f"a device is named by a string such as 'cpu' or 'cuda:0', not {name!r}")
     kind, colon, number = name.partition(":")
     if kind not in _KINDS:
         raise ValueError(f"unknown device type {kind!r} in {name!r}; known are {', '.join(_KINDS)}")
     if colon:
         if index is not None:
             raise ValueError(f"the index is given twice: {name!r} and {index}")
-        if not number.isdigit():
+        if not (number.isascii() and number.isdigit()):
             raise ValueError(f"malformed device {name!r}: expected an index after the colon")
         index = int(number)
     if index is not None and index < 0:

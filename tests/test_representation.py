@@ -1,0 +1,91 @@
+"""How tensors are shown."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+
+INF, NAN = math.inf, math.nan
+
+
+@pytest.mark.parametrize(
+    ("tensor", "text"),
+    [
+        (flow.tensor(1.5), "tensor(1.5000)"),
+        (flow.tensor(2.0), "tensor(2.)"),
+        (flow.tensor(3), "tensor(3)"),
+        (flow.tensor(True), "tensor(True)"),
+        (flow.tensor(NAN), "tensor(nan)"),
+        (flow.tensor([1.0, 2.0, 3.0]), "tensor([1., 2., 3.])"),
+        (flow.tensor([0.5, 1.0, -2.25]), "tensor([ 0.5000,  1.0000, -2.2500])"),
+        (flow.tensor([1, 200, -3]), "tensor([  1, 200,  -3])"),
+        (flow.tensor([True, False]), "tensor([ True, False])"),
+        (flow.tensor([0.0, 0.0]), "tensor([0., 0.])"),
+        (flow.tensor([NAN, INF, -INF, 1.0]), "tensor([nan, inf, -inf, 1.])"),
+        (flow.tensor([NAN, 0.5]), "tensor([   nan, 0.5000])"),
+        (flow.tensor([1e-8, 1.0]), "tensor([1.0000e-08, 1.0000e+00])"),
+        (flow.tensor([1e-3, 1e3]), "tensor([1.0000e-03, 1.0000e+03])"),
+        (flow.tensor([1.0, 1e4]), "tensor([1.0000e+00, 1.0000e+04])"),
+        (flow.tensor([16777216.0]), "tensor([16777216.])"),
+        (flow.tensor([1e30]), "tensor([1.0000e+30])"),
+        (flow.tensor([1 + 2j, 0.5 - 1j]), "tensor([1.0000+2.j, 0.5000-1.j])"),
+        (flow.tensor([[1.0, 2.0], [3.0, 4.0]]), "tensor([[1., 2.],\n        [3., 4.]])"),
+        (flow.zeros(0), "tensor([])"),
+        (flow.zeros(2, 0), "tensor([], size=(2, 0))"),
+        (flow.zeros(0, dtype=flow.int64), "tensor([], dtype=vmflow.int64)"),
+        (flow.ones(2, dtype=flow.float64), "tensor([1., 1.], dtype=vmflow.float64)"),
+        (flow.tensor([0.5], dtype=flow.bfloat16), "tensor([0.5000], dtype=vmflow.bfloat16)"),
+        (flow.ones(2, dtype=flow.int32), "tensor([1, 1], dtype=vmflow.int32)"),
+        (flow.ones(2, requires_grad=True), "tensor([1., 1.], requires_grad=True)"),
+        (flow.ones(2, requires_grad=True).exp(), "tensor([2.7183, 2.7183], grad_fn=<exp>)"),
+        (flow.ones(2, 3).T[1:], "tensor([[1., 1.],\n        [1., 1.]])"),
+        (nn.Parameter(flow.ones(1)), "Parameter containing:\ntensor([1.], requires_grad=True)"),
+    ],
+)
+def test_as_pytorch_shows_it(tensor: flow.Tensor, text: str) -> None:
+    assert repr(tensor) == text
+
+
+def test_only_the_borders_of_large_tensors_are_shown() -> None:
+    assert repr(flow.arange(2000)) == "tensor([   0,    1,    2, ..., 1997, 1998, 1999])"
+    lines = repr(flow.zeros(500, 500)).splitlines()
+    assert len(lines) == 7
+    assert lines[3].strip() == "...,"
+    # What is hidden takes no part in how the rest is written.
+    array = flow.zeros(3000)
+    array[1500] = 1e-9
+    assert repr(array).startswith("tensor([0., 0., 0., ...")
+    assert repr(flow.arange(1000)).count("\n") > 20
+
+
+def test_long_rows_are_broken_and_aligned() -> None:
+    lines = repr(flow.arange(40.0)).splitlines()
+    assert len(lines) > 1
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].startswith("        ")
+
+
+async def test_a_value_that_is_not_there_is_not_waited_for() -> None:
+    tensor = flow.randn(300_000).exp().sort().values
+    assert repr(tensor) == "tensor(..., size=(300000,), pending)"
+    assert repr((await tensor)[:0]) == "tensor([])"
+
+
+def test_a_failure_is_shown_and_not_raised() -> None:
+    tensor = flow.ones(2)[flow.tensor([5])]
+    assert repr(tensor).startswith("tensor(..., size=(1,), failed=IndexError('index 5 is out of bounds")
+    with pytest.raises(IndexError):
+        tensor.numpy()
+
+
+def test_formatting_single_elements() -> None:
+    assert f"{flow.tensor(1.23456):.2f}" == "1.23"
+    assert f"{flow.tensor(7):03d}" == "007"
+    assert f"{flow.ones(1)}" == "tensor([1.])"
+    assert str(flow.ones(1)) == "tensor([1.])"
+    with pytest.raises(TypeError):
+        f"{flow.ones(2):.2f}"
