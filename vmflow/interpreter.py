@@ -170,9 +170,15 @@ def dispatch_into(
     recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
     if recorded:
         _node.OpNode.check_target(op, target)
+        _node.check_history(op.name, inputs)
     before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
-    (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
     storage = target._blob.storage
+    try:
+        (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
+    except (KeyboardInterrupt, SystemExit):
+        # The instruction may have been accepted before the interrupt was raised.
+        storage.version += 1
+        raise
     if recorded:
         # Before the version goes up: what the op read of the target is no longer there for the backward pass.
         storage.history += 1
@@ -255,6 +261,14 @@ def _apart(inferred: Inferred) -> Inferred:
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
     """Raise RuntimeError unless such a result can be written into `target`."""
+    strides = target._blob.strides
+    if strides is not None and any(
+        [stride == 0 and size > 1 for stride, size in zip(strides, target._blob.meta.shape, strict=True)]
+    ):
+        raise RuntimeError(
+            f"{name}: several elements of an expanded tensor of shape {list(target.shape)} share one place in memory; "
+            "clone() it before changing it in place"
+        )
     meta = target._blob.meta
     if result is meta:
         return

@@ -35,6 +35,7 @@ from .ops import (
     transcendental,
 )
 from .ops import view as views
+from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
 
 if TYPE_CHECKING:
@@ -198,9 +199,10 @@ class Tensor:
         """
         storage = self._blob.storage
         if not storage.settled():
-            writer = storage.writer
-            if writer is not None:
-                yield from storage.dependence.machine.wait_async(writer)
+            pending = writer_of(storage)
+            if pending is not None:
+                machine, writer = pending
+                yield from machine.wait_async(writer)
         if storage.failure is not None:
             storage.failure.throw()
         return self
@@ -211,9 +213,10 @@ class Tensor:
         if not storage.settled():
             if running_loop() is not None:
                 _warn_of_blocking()
-            writer = storage.writer
-            if writer is not None:
-                storage.dependence.machine.wait(writer)
+            pending = writer_of(storage)
+            if pending is not None:
+                machine, writer = pending
+                machine.wait(writer)
         if storage.failure is not None:
             storage.failure.throw()
         return self._blob.array()

@@ -14,7 +14,7 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .node import AutogradMeta, Edge, Node
+from .node import AutogradMeta, Edge, Node, check_history
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -105,6 +105,7 @@ def _roots(
         given = (gradients,) if isinstance(gradients, Tensor) else tuple(gradients)
     if len(given) != len(outputs):
         raise RuntimeError(f"{len(outputs)} outputs were given and {len(given)} gradients")
+    check_history("backward", outputs)
     roots: list[tuple[Edge, Tensor]] = []
     for output, gradient in zip(outputs, given, strict=True):
         edge = output._autograd.edge() if output._autograd is not None else None

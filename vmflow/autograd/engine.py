@@ -51,6 +51,7 @@ class _Pass:
         gradients: what has arrived at each node so far, one place per output.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order, and no counting is needed.
+        leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
         captured: the gradients asked for.
     """
@@ -63,6 +64,7 @@ class _Pass:
         self.wanted = wanted
         self.captured: dict[AutogradMeta | tuple[Node, int], Tensor] = {}
         self.gradients: dict[Node, list[Tensor | None]] = {}
+        self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
         self.heap: list[tuple[int, Node]] = []
         self.useful: set[Node] | None = None
 
@@ -75,6 +77,9 @@ class _Pass:
         heap = self.heap
         while heap:
             self._step(heapq.heappop(heap)[1])
+        # Hooks are to see each leaf's gradient once and whole.
+        for leaf, (gradient, shared) in self.leaves.items():
+            self._finish(leaf, gradient, shared)
         if self.wanted is None:
             return []
         return [self.captured.get(key) for key in self.wanted]
@@ -111,7 +116,8 @@ class _Pass:
 
     def _arrive(self, target: Node | AutogradMeta, index: int, gradient: Tensor, shared: bool) -> None:
         if isinstance(target, AutogradMeta):
-            self._arrive_at_leaf(target, gradient, shared)
+            so_far = self.leaves.get(target)
+            self.leaves[target] = (gradient, shared) if so_far is None else (so_far[0] + gradient, False)
             return
         if self.useful is not None and target not in self.useful and (target, index) not in (self.wanted or ()):
             return
@@ -122,18 +128,17 @@ class _Pass:
         earlier = waiting[index]
         waiting[index] = gradient if earlier is None else earlier + gradient
 
-    def _arrive_at_leaf(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
-        if self.wanted is not None:
-            if leaf in self.wanted:
-                earlier = self.captured.get(leaf)
-                self.captured[leaf] = gradient if earlier is None else earlier + gradient
+    def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
+        if self.wanted is not None and leaf not in self.wanted:
             return
         if leaf.hooks:
             gradient, shared = _with_hooks(leaf, gradient), True
+        if self.wanted is not None:
+            self.captured[leaf] = gradient
+            return
         self._accumulate(leaf, gradient, shared)
-        if leaf.after:
-            for hook in list(leaf.after.values()):
-                hook()
+        for hook in list((leaf.after or {}).values()):
+            hook()
 
     def _accumulate(self, autograd: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         """Add to `grad`.
@@ -141,10 +146,7 @@ class _Pass:
         The first gradient is copied if anything else may hold its memory: a leaf's `grad` is changed in place later.
         """
         if autograd.grad is None:
-            if self.create_graph:
-                autograd.grad = gradient
-            else:
-                autograd.grad = gradient.clone() if shared else gradient
+            autograd.grad = gradient.clone() if shared else gradient
         elif self.create_graph:
             autograd.grad = autograd.grad + gradient
         else:

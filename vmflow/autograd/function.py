@@ -180,6 +180,13 @@ class Function:
         if recording and any(context.needs_input_grad):
             inputs = {id(it) for it in args}
             dirty = {id(it) for it in context._dirty}
+            for tensor in context._dirty:
+                if tensor.is_leaf and tensor.requires_grad:
+                    raise RuntimeError(
+                        f"{cls.__name__}: a leaf tensor that requires a gradient cannot be changed in place while "
+                        "autograd records"
+                    )
+                tensor._blob.storage.history += 1
             # An input returned as it is must not have its own history overwritten.
             outputs = [
                 new_alias(it) if isinstance(it, Tensor) and id(it) in inputs and id(it) not in dirty else it
@@ -191,7 +198,7 @@ class Function:
             context._saved = [_pack(it, tensors) for it in context._to_save]
             for index, output in enumerate(tensors):
                 if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
-                    output._autograd = AutogradMeta(True, node, index)
+                    output._autograd = AutogradMeta(True, node, index, output._blob.storage.history)
             context._to_save = ()
         return outputs[0] if single else tuple(outputs)
 

@@ -6,7 +6,7 @@ leaf, the leaf's `AutogradMeta` itself, which is where gradients are accumulated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -108,7 +108,7 @@ class SavedTensor:
     put back only when asked for, because a node that held itself would never be freed.
     """
 
-    __slots__ = ("_autograd", "_blob", "_lease", "_version")
+    __slots__ = ("_autograd", "_blob", "_history", "_lease", "_version")
 
     def __init__(self, tensor: Tensor, with_history: bool, in_place: bool = False) -> None:
         self._blob: Blob = tensor._blob
@@ -116,6 +116,7 @@ class SavedTensor:
         self._autograd: AutogradMeta | None = tensor._autograd if with_history else None
         # The result of an in-place op is the version that is about to be.
         self._version = tensor._blob.storage.version + in_place
+        self._history = tensor._blob.storage.history
 
     def unpack(self, owner: Node, output: int | None = None) -> Tensor:
         """The tensor.
@@ -131,7 +132,9 @@ class SavedTensor:
                 f"used at {owner.where()}"
             )
         tensor = _interpreter.new_tensor(self._blob, self._lease)
-        tensor._autograd = self._autograd if output is None else AutogradMeta(True, owner, output)
+        tensor._autograd = (
+            self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
+        )
         return tensor
 
 
@@ -248,6 +251,22 @@ class OpNode(Node):
             )
 
 
+def check_history(name: str, operands: Iterable[Tensor]) -> None:
+    """Raise if autograd's idea of an operand is older than its memory.
+
+    Raises:
+        RuntimeError: for a view made before an in-place op on what it is a view of: its gradient would miss that op.
+    """
+    for tensor in operands:
+        autograd = tensor._autograd
+        if autograd is None or autograd.node is None or autograd.history == tensor._blob.storage.history:
+            continue
+        raise RuntimeError(
+            f"{name}: an operand is a view of a tensor that was changed in place after the view was made; "
+            "its gradient would miss the change, so make the view anew"
+        )
+
+
 def record(
     op: OpExpr,
     inputs: tuple[Tensor, ...],
@@ -257,17 +276,8 @@ def record(
     in_place: bool = False,
 ) -> None:
     """Make `results` remember how they came about."""
-    for tensor in inputs:
-        autograd = tensor._autograd
-        if autograd is None or autograd.node is None:
-            continue
-        # The target of an in-place op has just been given the history that this op is about to become.
-        expected = tensor._blob.storage.history - (in_place and tensor._blob is results[0]._blob)
-        if autograd.history != expected:
-            raise RuntimeError(
-                f"{op.name}: an operand is a view of a tensor that was changed in place after the view was made; "
-                "its gradient would miss the change, so make the view anew"
-            )
+    if not in_place:
+        check_history(op.name, inputs)
     node = OpNode(op, inputs, attributes, scalars, results, in_place)
     for index, result in enumerate(results):
         if result._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients

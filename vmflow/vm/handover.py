@@ -1,45 +1,68 @@
 """Move a storage from one virtual machine to another.
 
-A storage is ordered by one machine at a time.  When another wants it, the old machine runs a `Departure` behind every
-access issued so far; only then the new machine's `Arrival`, which stands before every access to come, is finished.
+A storage is ordered by one machine at a time.  When another wants it, the old machine is given a `Departure`, behind every
+access issued so far, and the new machine an `Arrival`, before every access to come, which ends when the departure has
+run.  Both are issued in the same moment: so whatever waits for an arrival waits for things issued earlier, on whichever
+machine, and machines that exchange storages cannot come to wait for each other.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.policy import InstructionPolicy
 
 
+class Arrival(InstructionPolicy):
+    """On the new machine: begins when launched, ends when the departure has run.
+
+    Attributes:
+        waiting: whether it has been launched and the departure has not run.
+    """
+
+    __slots__ = ("_departed", "_lock", "_report", "waiting")
+
+    name = "arrival"
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._departed = False
+        self._report: Callable[[], None] | None = None
+        self.waiting = False
+
+    def reported_by(self, report: Callable[[], None]) -> None:
+        """Call `report` when it ends later than it was launched."""
+        self._report = report
+
+    def compute(self) -> None:
+        with self._lock:
+            self.waiting = not self._departed
+
+    def departed(self) -> None:
+        """The old machine has finished with the storage."""
+        with self._lock:
+            self._departed = True
+            waiting, self.waiting = self.waiting, False
+        if waiting and self._report is not None:
+            self._report()
+
+
 class Departure(InstructionPolicy):
     """On the old machine: everything issued there has finished with the storage."""
 
-    __slots__ = ("arrived",)
+    __slots__ = ("arrival",)
 
     name = "departure"
     preschedulable = False
 
-    def __init__(self, arrived: Callable[[], None]) -> None:
-        self.arrived = arrived
+    def __init__(self, arrival: Arrival) -> None:
+        self.arrival = arrival
 
     def compute(self) -> None:
-        self.arrived()
+        self.arrival.departed()
 
     def fail(self, failure: Failure) -> None:
         # The old machine was closed: what was issued before this has ended too, and the new machine must hear of it.
-        self.arrived()
-
-
-class Arrival(InstructionPolicy):
-    """On the new machine: begins when launched, ends when the departure has run."""
-
-    __slots__ = ("depart",)
-
-    name = "arrival"
-
-    def __init__(self, depart: Callable[[], None]) -> None:
-        self.depart = depart
-
-    def compute(self) -> None:
-        self.depart()
+        self.arrival.departed()

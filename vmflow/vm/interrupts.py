@@ -1,8 +1,8 @@
 """Hold Ctrl-C back while the engine is between two consistent states.
 
-Python raises KeyboardInterrupt between any two bytecodes of the main thread.  A script computes inside the machine's
-turns, so an interrupt would often hit the engine half-way through a change.  While a `Shield` is up the signal is noted
-instead, and raised when it comes down.
+Python runs signal handlers between any two bytecodes of the main thread, and the usual ones raise KeyboardInterrupt.  A
+script computes inside the machine's turns, so an interrupt would often hit the engine half-way through a change.  While
+a `Shield` is up the signal is noted instead, and handled when it comes down.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 # The C module: signal.signal wraps it in enum conversions that cost ten times the call.
 import _signal  # type: ignore[import-not-found]
 import signal
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Final
 
@@ -20,29 +22,36 @@ _main_ident = threading.main_thread().ident
 
 
 class Shield:
-    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and nobody else handles the signal.
+    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and somebody handles the signal in Python.
 
-    asyncio and applications install handlers that do not raise; those are left alone.
+    What was noted is handed to that handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task, and
+    raises the second time.
     """
 
-    __slots__ = ("interrupted",)
+    __slots__ = ("_handler", "interrupted")
 
     def __init__(self) -> None:
         self.interrupted = False
+        self._handler: Callable[[int, FrameType | None], object] = signal.default_int_handler
 
     def raise_it(self) -> bool:
         """Begin; whoever gets True must call `lower`."""
-        if _get_ident() == _main_ident and _signal.getsignal(_SIGINT) is signal.default_int_handler:
-            _signal.signal(_SIGINT, self._note)
-            return True
-        return False
+        if _get_ident() != _main_ident:
+            return False
+        handler = _signal.getsignal(_SIGINT)
+        if not callable(handler):
+            return False
+        self._handler = handler
+        self.interrupted = False
+        _signal.signal(_SIGINT, self._note)
+        return True
 
     def lower(self) -> None:
-        """Restore the handler; raises KeyboardInterrupt if there was a signal meanwhile."""
-        _signal.signal(_SIGINT, signal.default_int_handler)
+        """Restore the handler, and call it if there was a signal meanwhile."""
+        _signal.signal(_SIGINT, self._handler)
         if self.interrupted:
             self.interrupted = False
-            raise KeyboardInterrupt
+            self._handler(_SIGINT, sys._getframe())
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.interrupted = True

@@ -33,7 +33,7 @@ from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import ERASED, Dependence, Instruction
+from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.streams import ControlStreamPolicy, CpuStreamPolicy, Stream, Worker
@@ -172,13 +172,18 @@ class VirtualMachine:
             instruction: to run.
             written: a storage that it writes, which is told of its new writer.
         """
-        engine = self.engine
-        pending = engine.pending
+        pending = self.engine.pending
         # These two belong together: Python looks for signals after calls and jumps, hence not in between.  Otherwise
         # Ctrl-C could leave a storage waiting for an instruction that nobody was ever given.
         if written is not None:
             written.writer = instruction
         pending.append(instruction)
+        self._accepted(instruction)
+
+    def _accepted(self, instruction: Instruction) -> None:
+        """See to it that somebody drives, now that `instruction` is pending."""
+        engine = self.engine
+        pending = engine.pending
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self.closed:
             self._refuse(instruction)
@@ -198,8 +203,15 @@ class VirtualMachine:
 
     def _refuse(self, instruction: Instruction) -> None:
         """Raise, having dropped what came after the end."""
-        with self._turn_lock:
-            self._drop([])
+        if self._driver == threading.get_ident():
+            # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
+            self.engine.pending.remove(instruction)
+            if instruction.policy is not None:
+                instruction.policy.fail(self._closed_failure())
+            instruction.state = ERASED
+        else:
+            with self._turn_lock:
+                self._drop([])
         raise VirtualMachineClosed(
             f"{instruction.name} was issued to the virtual machine {self.name!r}, which is closed; "
             "issue work inside its `async with` block"
@@ -233,14 +245,15 @@ class VirtualMachine:
         self._armed = None
         waker = self._loops.get(loop)
         if waker is None:
-            for other in [other for other in self._loops if other.is_closed()]:
-                del self._loops[other]
+            self._forget_closed_loops()
             waker = self._loops[loop] = LoopWaker(loop, self._loop_turn)
         deadline = time.perf_counter() + self.turn_budget
         if not self._drive(None, deadline):
             self._enlist(waker)
             if not self._drive(None, deadline):
                 return
+        while self._departures and self._departures[0][1].state == ERASED:
+            self._departures.popleft()
         if self._can_go_on():
             if self._armed is None:
                 self._arm(loop)
@@ -248,11 +261,19 @@ class VirtualMachine:
             self._enlist(waker)
             self._pass_on()
 
+    def _forget_closed_loops(self) -> None:
+        for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
+            self._loops.pop(loop, None)
+            if self._armed is loop:
+                self._armed = None
+
     def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing can go on, `until` is erased or the deadline has passed.
 
         Returns whether it did: not if somebody else is at it.
         """
+        if self._loops and not deadline:
+            self._forget_closed_loops()
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
         shielded = self._shield.raise_it()
         escaping: BaseException | None = None
@@ -309,7 +330,8 @@ class VirtualMachine:
         if stream.posted == 0 and stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops)):
             failure = self._run(instruction)
             if failure is None:
-                if instruction.policy.__class__ is not Arrival:
+                policy = instruction.policy
+                if not (isinstance(policy, Arrival) and policy.waiting):
                     self.engine.completed(instruction)
             else:
                 self.engine.failed(instruction, failure.error)
@@ -443,15 +465,24 @@ class VirtualMachine:
                     # Unless whoever drove has just stopped, he or a successor will wake this thread.
                     if self._turn_lock.locked() and instruction.state != ERASED:
                         waker.sleep()
-                elif self._departures:
-                    machine, departure = self._departures.popleft()
-                    machine.wait(departure)
+                elif instruction.state != ERASED and self._departures:
+                    # Nobody else may be driving the machine that this one waits for.
+                    self._await_departure()
                 elif instruction.state != ERASED:
                     self._enlist(waker)
                     if not self._can_go_on() and instruction.state != ERASED:
                         waker.sleep()
         finally:
             self._pass_on()
+
+    def _await_departure(self) -> None:
+        try:
+            machine, departure = self._departures[0]
+            if departure.state != ERASED:
+                machine.wait(departure)
+            self._departures.remove((machine, departure))
+        except (IndexError, ValueError):
+            return  # another thread has done so
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
@@ -496,33 +527,29 @@ class VirtualMachine:
             if previous is None or previous.engine.idle():
                 dependence.machine = self
                 return dependence
-            arrival = Dependence(self)
             stream = self._streams.get((None, "handover"))
             if stream is None:
                 stream = Stream("host:handover", None, ControlStreamPolicy())
                 stream = self._streams.setdefault((None, "handover"), stream)
-            instruction = Instruction(
-                stream, Arrival(lambda: self._depart(previous, dependence, instruction)), (), (arrival,)
-            )
-            # Within the lock, or a third machine would find this one idle and the storage its own.
-            storage.dependence = arrival
-            self._last_arrival = instruction
-            # Whoever waits for the storage's value must wait on this machine from now on.
-            storage.writer = instruction
-            self.engine.receive(instruction)
-        # The instruction for which this is done follows, and sees to it that somebody drives.
-        return arrival
-
-    def _depart(self, previous: VirtualMachine, dependence: Dependence, arrival: Instruction) -> None:
-        """Have `previous` report `arrival` when everything issued there has finished with the storage."""
-        arrived = partial(self._report, arrival, None)
-        departure = Instruction(previous.control_stream(), Departure(arrived), (), (dependence,))
-        try:
-            previous.issue(departure)
-        except VirtualMachineClosed:
-            return  # everything there has ended, and the departure, dropped, has said so
-        if running_loop() is None:
+            arrives = Arrival()
+            arrived = Dependence(self)
+            arrival = Instruction(stream, arrives, (), (arrived,))
+            arrives.reported_by(partial(self._report, arrival, None))
+            departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
+            pending = self.engine.pending
+            previous.engine.pending.append(departure)
+            # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
+            storage.dependence = arrived
+            storage.writer = arrival
+            pending.append(arrival)
+            self._last_arrival = arrival
             self._departures.append((previous, departure))
+        try:
+            previous._accepted(departure)
+        except VirtualMachineClosed:
+            pass  # everything there has ended, and the departure, dropped, has said so
+        # That somebody drives this machine is seen to with the instruction for which all this is done.
+        return arrived
 
     # Life and end
 
@@ -578,8 +605,10 @@ class VirtualMachine:
                     stream.worker = None
             self._drop(unrun)
             self._collect_reports()
-            self.engine.schedule()
+            # Others may have appended in the meantime; what this turn would launch is dropped too.
+            late = self.engine.schedule()
             self._settle(self.engine.erased)
+            self._drop(late)
             for instruction in self.engine.lively:
                 # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
                 if instruction.policy is not None:
@@ -640,6 +669,15 @@ _default: VirtualMachine | None = None
 _default_lock = threading.Lock()
 
 
+def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
+    """The instruction that a reader of `storage` must wait for, and its machine; None if the value is there."""
+    with _handover_lock:
+        writer = storage.writer
+        if writer is None or storage.settled():
+            return None
+        return cast(VirtualMachine, storage.dependence.machine), writer
+
+
 def default_machine() -> VirtualMachine:
     """The machine of everybody who has not entered one: scripts, threads, loops without their own."""
     global _default
@@ -680,12 +718,18 @@ _held_for_fork = threading.local()
 
 def _before_fork() -> None:
     held: list[VirtualMachine] = []
-    for machine in live_machines():
-        if machine._driver != threading.get_ident():
-            machine.drain()
-            if machine._turn_lock.acquire(timeout=_GRACE_SECONDS):
-                held.append(machine)
     _held_for_fork.machines = held
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for machine in live_machines():
+        while machine._driver != threading.get_ident():
+            machine.drain()
+            if not machine._turn_lock.acquire(timeout=_GRACE_SECONDS):
+                break
+            # Other threads may have issued, and driven, between the two.
+            if machine.engine.idle() or machine.closed or time.monotonic() > deadline:
+                held.append(machine)
+                break
+            machine._turn_lock.release()
 
 
 def _after_fork_in_parent() -> None:
@@ -699,8 +743,17 @@ def _after_fork_in_child() -> None:
     _handover_lock = threading.Lock()
     interrupts.after_fork_in_child()
     for machine in live_machines():
+        driving = machine._driver == threading.get_ident()
+        launched = [it for it in machine.engine.lively if it.state == LAUNCHED]
         machine._forget_threads()
         machine._streams_lock = threading.Lock()
+        if driving:
+            # One of its instructions forked, and goes on in here.
+            machine._turn_lock.acquire()
+            machine._driver = threading.get_ident()
+        else:
+            # There are any only if the grace was not enough.  Nobody here would ever finish them.
+            machine._drop(launched)
         machine._cpu_worker = "never"
         for stream in machine.streams():
             stream.worker = None
