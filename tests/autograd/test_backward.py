@@ -227,6 +227,37 @@ def test_a_hook_sees_the_sum() -> None:
     assert seen == [[3.0]]
 
 
+def test_hooks_of_a_leaf_see_the_whole_gradient_once() -> None:
+    x = leaf(1.0)
+    seen: list[list[float]] = []
+    after: list[list[float]] = []
+
+    def look(tensor: flow.Tensor) -> None:
+        assert tensor.grad is not None
+        after.append(tensor.grad.tolist())
+
+    x.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    x.register_hook(lambda gradient: gradient.clamp(max=1.0))
+    x.register_post_accumulate_grad_hook(look)
+    (x * 2 + x * 3).sum().backward()
+    assert seen == [[5.0]]
+    assert after == [[1.0]]
+    (found,) = flow.autograd.grad((x * 2 + x * 3).sum(), x)
+    assert found is not None
+    assert found.tolist() == [1.0]
+
+
+def test_gradients_are_not_shared_with_create_graph_either() -> None:
+    x, y = leaf(1.0), leaf(2.0)
+    seed = flow.ones(1, dtype=flow.float64)
+    (x + y).backward(seed, create_graph=True)
+    assert x.grad is not None
+    assert y.grad is not None
+    with flow.no_grad():
+        x.grad.zero_()
+    assert (y.grad.tolist(), seed.tolist()) == ([1.0], [1.0])
+
+
 def test_a_hook_with_a_wrong_shape() -> None:
     x = leaf(1.0)
     x.register_hook(lambda gradient: flow.ones(3, dtype=flow.float64))
@@ -322,6 +353,41 @@ def test_a_view_from_before_a_change_is_noticed() -> None:
     (y[:1] * 2).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [6.0, 0.0]
+
+
+def test_differentiating_a_view_from_before_a_change_is_noticed() -> None:
+    y = leaf(1.0, 2.0) * 1
+    view = y[0]
+    y.mul_(10)
+    with pytest.raises(RuntimeError, match="make the view anew"):
+        view.backward()
+
+
+def test_an_outdated_operand_is_refused_before_anything_changes() -> None:
+    x = leaf(1.0, 2.0)
+    y = x * 1
+    view = y[:1]
+    y.mul_(1)
+    squares = y * y
+    with pytest.raises(RuntimeError, match="make the view anew"):
+        y.add_(view)
+    squares.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+def test_higher_derivatives_of_an_in_place_op() -> None:
+    x = leaf(1.0)
+    y = x * 1
+    y.exp_()
+    (first,) = flow.autograd.grad(y.sum(), x, create_graph=True)
+    assert first is not None
+    np.testing.assert_allclose(first.detach().numpy(), [np.e])
+
+
+def test_an_expanded_tensor_is_not_changed_in_place() -> None:
+    with pytest.raises(RuntimeError, match="share one place in memory"):
+        flow.zeros(1).expand(3).add_(1)
 
 
 def test_integers_have_no_gradient() -> None:

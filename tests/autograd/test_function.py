@@ -163,3 +163,46 @@ def test_once_differentiable() -> None:
     (found,) = flow.autograd.grad(Once.apply(x), x, create_graph=True)
     assert found is not None
     assert not found.requires_grad
+
+
+class DoubleInPlace(Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        return gradient * 2
+
+
+def test_changing_an_input_in_place() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 1
+    view = y[:1]
+    DoubleInPlace.apply(y)
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="make the view anew"):
+        view.sum().backward()
+    with pytest.raises(RuntimeError, match="leaf"):
+        DoubleInPlace.apply(x)
+
+
+def test_returning_an_input_that_was_changed_before() -> None:
+    class Same(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient
+
+    x = flow.ones(1, requires_grad=True)
+    y = x * 1
+    y.add_(1)
+    (Same.apply(y) * 3).backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0]

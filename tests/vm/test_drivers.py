@@ -414,6 +414,33 @@ async def test_a_blocking_read_on_the_loop_whose_callback_would_be_woken() -> No
                 assert (x @ x)[0, 0].item() == 200.0**3
 
 
+async def test_a_blocking_read_of_what_another_machine_of_the_loop_computes() -> None:
+    """The loop's callback could drive the other machine, but cannot run while the loop is blocked."""
+    x = flow.ones(3) + 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        async with VirtualMachine():
+            assert (x + 1).tolist() == [3.0] * 3
+
+
+def test_what_is_appended_while_a_machine_closes_is_dropped_too() -> None:
+    """Between dropping and the last turn another thread appends; its readers must hear of the end."""
+    machine = VirtualMachine("closing")
+    x = flow.ones(3)
+    x.tolist()
+    real = machine._collect_reports
+
+    def append_late() -> None:
+        machine.engine.receive(late)
+        real()
+
+    late = Instruction(machine.stream(flow.device("cpu")), Call(lambda: None))
+    machine._collect_reports = append_late  # type: ignore[method-assign]
+    machine.close()
+    assert late.state == ERASED
+    assert machine.engine.idle()
+
+
 def test_a_stopped_loop_does_not_swallow_the_wake() -> None:
     """A loop enlisted to drive and was then stopped, not closed; a plain wait must not depend on it."""
     machine = VirtualMachine(cpu_worker="always")

@@ -131,10 +131,15 @@ def test_interrupt_while_waiting(worker: str) -> None:
     assert errors.count("Traceback") == 1, errors
 
 
-def test_an_interrupt_leaves_the_machine_usable() -> None:
+@pytest.mark.parametrize("handler", ["signal.default_int_handler", "application"])
+def test_an_interrupt_leaves_the_machine_usable(handler: str) -> None:
+    """Python's own handler, and one of the application's that raises too, as asyncio's does the second time."""
     code, output, errors = run(
-        """
+        f"""
         from vmflow.vm.virtual_machine import default_machine
+        def application(signum, frame):
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, {handler})
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         interrupted = 0
         x = flow.ones(64, 64)

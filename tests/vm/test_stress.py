@@ -7,6 +7,7 @@ import random
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
 
 import pytest
 
@@ -114,3 +115,63 @@ def test_machines_that_come_and_go(seed: int) -> None:
         except flow.VirtualMachineClosed:
             continue  # dropped by a machine that was left by an exception
         assert all(0 <= value <= 2 for value in values)
+
+
+def test_machines_that_share_two_tensors_do_not_wait_for_each_other() -> None:
+    """Each takes over, now and again, what the other is using; none may wait for what was issued after."""
+    w, b = flow.ones(8), flow.ones(8)
+    errors: list[BaseException] = []
+
+    def work(number: int) -> None:
+        async def main() -> None:
+            async with VirtualMachine(f"m{number}"):
+                for _ in range(60):
+                    total = w + b
+                    product = w * b
+                    await product
+                    assert (await total).tolist() == [2.0] * 8
+
+        try:
+            asyncio.run(main())
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads), "the machines wait for each other"
+    assert errors == []
+
+
+def test_taking_over_in_the_middle_of_another_machines_issue() -> None:
+    """The deterministic core of the above: one has looked up its first operand when the other takes that over."""
+    first, second = VirtualMachine("first"), VirtualMachine("second")
+    on(first)
+    w = flow.ones(4) + 0
+    w.tolist()
+    w = w + 0
+    on(second)
+    b = flow.ones(4) + 0
+    real = first.take_over
+    others: list[flow.Tensor] = []
+
+    def interfere() -> None:
+        on(second)
+        others.append(w + b)
+
+    def take_over(storage: Any) -> Any:
+        thread = threading.Thread(target=interfere)
+        thread.start()
+        thread.join()
+        return real(storage)
+
+    first.take_over = take_over  # type: ignore[method-assign]
+    on(first)
+    result = w + b
+    assert others[0].tolist() == [2.0] * 4
+    assert result.tolist() == [2.0] * 4
+    on(None)  # type: ignore[arg-type]
+    for machine in (first, second):
+        machine.close()

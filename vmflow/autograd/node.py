@@ -132,9 +132,7 @@ class SavedTensor:
                 f"used at {owner.where()}"
             )
         tensor = _interpreter.new_tensor(self._blob, self._lease)
-        tensor._autograd = (
-            self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
-        )
+        tensor._autograd = self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
         return tensor
 
 
