@@ -12,6 +12,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import autograd as autograd
+from . import linalg as linalg
 from . import random as random
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
@@ -170,15 +171,19 @@ from .ops.ordering import topk as topk
 from .ops.reduction import all as all
 from .ops.reduction import amax as amax
 from .ops.reduction import amin as amin
+from .ops.reduction import aminmax as aminmax
 from .ops.reduction import any as any
 from .ops.reduction import argmax as argmax
 from .ops.reduction import argmin as argmin
+from .ops.reduction import count_nonzero as count_nonzero
 from .ops.reduction import cumprod as cumprod
 from .ops.reduction import cumsum as cumsum
 from .ops.reduction import logsumexp as logsumexp
 from .ops.reduction import max as max
 from .ops.reduction import mean as mean
 from .ops.reduction import min as min
+from .ops.reduction import nanmean as nanmean
+from .ops.reduction import nansum as nansum
 from .ops.reduction import norm as norm
 from .ops.reduction import prod as prod
 from .ops.reduction import std as std
@@ -205,6 +210,7 @@ from .ops.view import broadcast_to as broadcast_to
 from .ops.view import chunk as chunk
 from .ops.view import diagonal as diagonal
 from .ops.view import flatten as flatten
+from .ops.view import meshgrid as meshgrid
 from .ops.view import movedim as movedim
 from .ops.view import narrow as narrow
 from .ops.view import permute as permute
@@ -214,6 +220,7 @@ from .ops.view import select as select
 from .ops.view import split as split
 from .ops.view import squeeze as squeeze
 from .ops.view import t as t
+from .ops.view import tensor_split as tensor_split
 from .ops.view import transpose as transpose
 from .ops.view import unbind as unbind
 from .ops.view import unflatten as unflatten

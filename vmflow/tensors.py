@@ -686,6 +686,10 @@ class Tensor:
     std = reduction.std
     norm = reduction.norm
     logsumexp = reduction.logsumexp
+    aminmax = reduction.aminmax
+    count_nonzero = reduction.count_nonzero
+    nanmean = reduction.nanmean
+    nansum = reduction.nansum
     cumsum = reduction.cumsum
     cumprod = reduction.cumprod
 
@@ -713,6 +717,7 @@ class Tensor:
     view_as = views.view_as
     reshape_as = views.reshape_as
     ravel = views.ravel
+    tensor_split = views.tensor_split
 
     repeat = joining.repeat
     tile = joining.tile

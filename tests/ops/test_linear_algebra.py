@@ -29,7 +29,45 @@ PRODUCTS: tuple[Shapes, ...] = (
     ((2, 0, 4), (4, 3)),
 )
 
-ROWS = [Row("matmul", flow.matmul, np.matmul, (*FRACTIONAL, *NUMBERS), shapes=PRODUCTS, order=2, tolerance=2e-2)]
+SQUARES: tuple[Shapes, ...] = (((3, 3),), ((4, 2, 2),), ((0, 3, 3),), ((1, 1),))
+SYSTEMS: tuple[Shapes, ...] = (((3, 3), (3, 2)), ((4, 3, 3), (3, 2)), ((3, 3), (4, 3, 1)), ((0, 2, 2), (2, 3)))
+
+
+def _regular(x: Any) -> Any:
+    """Far from singular: the diagonal outweighs the rest."""
+    size = x.shape[-1]
+    return x + (flow.eye(size, dtype=x.dtype) if isinstance(x, flow.Tensor) else np.eye(size)) * 10
+
+
+ROWS = [
+    Row("matmul", flow.matmul, np.matmul, (*FRACTIONAL, *NUMBERS), shapes=PRODUCTS, order=2, tolerance=2e-2),
+    Row(
+        "inv",
+        lambda x: flow.linalg.inv(_regular(x)),
+        lambda x: np.linalg.inv(_regular(x)),
+        FRACTIONAL,
+        shapes=SQUARES,
+        order=2,
+    ),
+    Row(
+        "det",
+        lambda x: flow.linalg.det(_regular(x) / 10),
+        lambda x: np.linalg.det(_regular(x) / 10),
+        FRACTIONAL,
+        shapes=SQUARES,
+        order=2,
+        tolerance=5e-2,
+    ),
+    Row(
+        "solve",
+        lambda x, y: flow.linalg.solve(_regular(x), y),
+        lambda x, y: np.linalg.solve(_regular(x), y),
+        FRACTIONAL,
+        shapes=SYSTEMS,
+        order=2,
+        tolerance=2e-2,
+    ),
+]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
@@ -88,6 +126,19 @@ def test_products_by_other_names(contract: KernelContract) -> None:
     check(flow.tensor(a @ batch).baddbmm_(many, z, alpha=3), 4 * (a @ batch), "float64")
     check_gradients(lambda p, q, r: flow.addmm(p, q, r, beta=2, alpha=3), bias, a, b)
     check_gradients(lambda p, q: p.outer(q), a[0], b[0], second=True)
+
+
+def test_systems_of_equations(contract: KernelContract) -> None:
+    matrix, right = sample((3, 3), "float64") + 5 * np.eye(3), sample((3, 2), "float64", 1)
+    a, b = flow.tensor(matrix), flow.tensor(right)
+    check(a @ flow.linalg.solve(a, b), right, "float64", tolerance=1e-12)
+    check(flow.linalg.solve(a, b[:, 0]), np.linalg.solve(matrix, right[:, 0]), "float64", tolerance=1e-12)
+    check(flow.linalg.solve(a, b.T, left=False) @ a, right.T, "float64", tolerance=1e-12)
+    check(flow.linalg.vector_norm(a, 3, 0), np.linalg.norm(matrix, 3, 0), "float64", tolerance=1e-12)
+    check_gradients(lambda x, y: flow.linalg.solve(x, y[:, 0]), matrix, right)
+    singular = flow.linalg.inv(flow.zeros(2, 2))
+    with pytest.raises(np.linalg.LinAlgError, match="Singular"):
+        singular.numpy()
 
 
 def test_tensordot(contract: KernelContract) -> None:
@@ -175,6 +226,12 @@ def test_einsum_broadcasts_sizes_of_one_and_keeps_dtypes(contract: KernelContrac
         (lambda x: flow.tensordot(x, x.T), ValueError, "do not pair one by one"),
         (lambda x: flow.tensordot(x, x, 3), ValueError, "cannot be paired"),
         (lambda x: flow.tensordot(x, x, ([0, 0], [0, 0])), ValueError, "do not pair one by one"),
+        (lambda x: flow.linalg.inv(x), ValueError, "expected square matrices"),
+        (lambda x: flow.linalg.det(x), ValueError, "expected square matrices"),
+        (lambda x: flow.linalg.inv(x[0]), ValueError, "expected square matrices"),
+        (lambda x: flow.linalg.inv(flow.eye(2, dtype=flow.int64)), TypeError, "not defined for int64"),
+        (lambda x: flow.linalg.solve(flow.eye(3), x), ValueError, "does not fit"),
+        (lambda x: flow.linalg.solve(flow.eye(2), x.double()), TypeError, "expected one dtype"),
         (lambda x: flow.einsum("ij,jk->ik", x), ValueError, "is for 2 operands, got 1"),
         (lambda x: flow.einsum("ij->ij"), ValueError, "is for 1 operands, got 0"),
         (lambda x: flow.einsum("ijk->i", x), ValueError, "does not fit an operand of shape"),

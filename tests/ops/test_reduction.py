@@ -383,6 +383,23 @@ def test_norm_of_zero_has_a_zero_gradient() -> None:
         check(tensor.grad, np.zeros((2, 3)), "float32")
 
 
+def test_counts_and_what_is_not_nan(contract: KernelContract) -> None:
+    array = np.array([[1.0, NAN, 0.0], [NAN, NAN, 4.0]])
+    tensor = flow.tensor(array)
+    check(tensor.nansum(), 5.0, "float64")
+    check(tensor.nansum(0), [1.0, 0.0, 4.0], "float64")
+    check(tensor.nanmean(0, True), [[1.0, NAN, 2.0]], "float64")
+    check(tensor.count_nonzero(), 5, "int64")
+    check(tensor.count_nonzero(1), [2, 3], "int64")
+    check(flow.count_nonzero(tensor > 0, (0, 1)), 2, "int64")
+    check(flow.tensor([1, 2]).nansum(), 3, "int64")
+    smallest, largest = flow.aminmax(flow.tensor([[3, 1], [2, 5]]), dim=1, keepdim=True)
+    check(smallest, [[1], [2]], "int64")
+    check(largest, [[3], [5]], "int64")
+    check(flow.tensor([3, 1]).aminmax().max, 3, "int64")
+    check_gradients(lambda x: flow.nansum(x, 0) + flow.nanmean(x, 0), *arrays_for(0, (2, 3)))
+
+
 # Products with zeros
 
 

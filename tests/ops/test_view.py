@@ -262,6 +262,26 @@ def test_splits(contract: KernelContract) -> None:
     check_gradients(lambda x: x.unbind(1)[0] * x.unbind(1)[1], *arrays_for(0, (3, 2)), second=True)
 
 
+def test_grids_and_uneven_pieces(contract: KernelContract) -> None:
+    x, y, z = np.arange(3.0), np.arange(2.0), np.arange(4.0)
+    for indexing in ("ij", "xy"):
+        for arrays in ([x], [x, y], [x, y, z]):
+            tensors = [flow.tensor(it) for it in arrays]
+            for found, expected in zip(
+                flow.meshgrid(*tensors, indexing=indexing), np.meshgrid(*arrays, indexing=indexing), strict=True
+            ):
+                check(found, expected, "float64")
+    first, second = flow.meshgrid([flow.tensor(x), flow.tensor(5.0)])
+    check(first, x[:, None], "float64")
+    check(second, np.full((3, 1), 5.0), "float32")
+    assert [it.shape for it in flow.meshgrid(flow.zeros(0), flow.zeros(2))] == [(0, 2)] * 2
+    array = np.arange(14.0).reshape(7, 2)
+    for sections in (1, 2, 3, 7, 9, [2, 5], [5, 2], [-3], [0, 20]):
+        pieces = flow.tensor_split(flow.tensor(array), sections)
+        for found, expected in zip(pieces, np.array_split(array, sections), strict=True):
+            check(found, expected, "float64")
+
+
 def test_diagonals(contract: KernelContract) -> None:
     array = sample((3, 4, 5), "float64")
     tensor = flow.tensor(array)
@@ -348,6 +368,9 @@ def test_in_place_changes_of_shape() -> None:
         (lambda x: x.split([1, 2]), ValueError, "do not add up"),
         (lambda x: x.split([3, -1]), ValueError, "do not add up"),
         (lambda x: x.chunk(0), ValueError, "must be positive"),
+        (lambda x: x.tensor_split(0), ValueError, "must be positive"),
+        (lambda x: flow.meshgrid(x), ValueError, "expected vectors"),
+        (lambda x: flow.meshgrid(x[0], indexing="yx"), ValueError, "must be 'ij' or 'xy'"),
         (lambda x: x.diagonal(0, 1, 1), ValueError, "the same dimension"),
         (lambda x: x[0].diagonal(), IndexError, "dim 1 is out of range"),
         (lambda x: x[0, 0].select(0, 0), IndexError, "a 0-d tensor has no dimension"),

@@ -114,6 +114,7 @@ def elementwise(
     least: int = BOOL,
     most: int = COMPLEX,
     operand: Callable[[Any, np.dtype[Any]], Any] = constant,
+    bools: str | None = None,
 ) -> OpExpr:
     """Declare an op that applies a ufunc to broadcast operands.
 
@@ -124,6 +125,7 @@ def elementwise(
         cost: nanoseconds per element.
         least, most: the categories accepted.
         operand: what a Python number becomes: `constant`, `saturated` or `comparable`.
+        bools: if given, no operand may be bool, and this says what to use instead.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -132,6 +134,8 @@ def elementwise(
         compute = result_dtype(metas, kinds)
         if not least <= compute.category <= most:
             raise TypeError(f"{name.removesuffix('_scalar')} is not defined for {compute.name} tensors")
+        if bools is not None and (bool in kinds or dtypes.bool_ in [it.dtype for it in metas]):
+            raise TypeError(f"{name.removesuffix('_scalar')} is not defined for bools; {bools}")
         if result == TO_FLOAT and compute.category < FLOATING:
             compute = dtypes.get_default_dtype()
         output = dtypes.bool_ if result == TO_BOOL else compute.to_real() if result == TO_REAL else compute
@@ -233,7 +237,8 @@ def into(
 
     As `dispatch_into`, but what the gradient needs of the target is kept as it was.
     """
-    if MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
+    looks_back = op.saves_inputs or op.rule is None
+    if looks_back and MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
         if op.rule is None:
             return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
         inputs = tuple(
@@ -266,7 +271,7 @@ def conj_if_complex(tensor: Tensor) -> Tensor:
 # Arithmetic
 
 _ADD = Binary("add", "add")
-_SUB = Binary("sub", "subtract")
+_SUB = Binary("sub", "subtract", bools="use logical_xor, or ~ to invert a mask")
 _MUL = Binary("mul", "multiply")
 _DIV = Binary("div", "true_divide", TO_FLOAT)
 _POW = Binary(
@@ -363,7 +368,6 @@ def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) ->
     Raises:
         TypeError: for bools, whose difference is not defined.
     """
-    _no_bools("sub", input, other)
     return _SUB(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
@@ -454,7 +458,6 @@ def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
 
 def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
     """In-place `sub`."""
-    _no_bools("sub_", input, other)
     return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
 
 
@@ -495,14 +498,6 @@ def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Sc
     factor = number(name, alpha)
     scaled: Tensor | Scalar = other * factor
     return scaled
-
-
-def _no_bools(name: str, *operands: Tensor | Scalar) -> None:
-    for operand in operands:
-        if isinstance(operand, (bool, np.bool_)) or (
-            isinstance(operand, _tensors.Tensor) and operand.dtype is dtypes.bool_
-        ):
-            raise TypeError(f"{name}: bools cannot be subtracted; use logical_xor, or ~ to invert a mask")
 
 
 def check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:

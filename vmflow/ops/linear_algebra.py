@@ -1,4 +1,4 @@
-"""Matrix products."""
+"""Matrix products, and systems of linear equations."""
 
 from __future__ import annotations
 
@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, meta
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .elementwise import conj_if_complex
+from .reduction import Dims, norm
 from .table import (
     Attributes,
     Inferred,
@@ -196,6 +198,135 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2)
     left = a.permute([*rest_a, *of_a]).reshape(prod(rows), prod(paired))
     right = b.permute([*of_b, *rest_b]).reshape(prod(paired), prod(columns))
     return matmul(left, right).reshape([*rows, *columns])
+
+
+# Systems of equations
+
+
+def _square_matrices(name: str, matrix: TensorMeta) -> None:
+    if len(matrix.shape) < 2 or matrix.shape[-1] != matrix.shape[-2]:
+        raise ValueError(f"{name}: expected square matrices, got shape {list(matrix.shape)}")
+    if matrix.dtype.category < dtypes.FLOATING:
+        raise TypeError(f"{name} is not defined for {matrix.dtype.name} tensors; convert with .float() first")
+
+
+def _lapack(dtype: DType) -> Any:
+    """The dtype in which LAPACK, which knows no half precision, computes."""
+    return dtypes.float32.numpy if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
+
+
+def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    _square_matrices("inv", source)
+    xp = array_module(source.device)
+    to, wide = source.dtype.numpy, _lapack(source.dtype)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return xp.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
+
+    return Inferred(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
+
+
+_INV = OpExpr("inv", _infer_inv)
+
+
+@_INV.gradient(outputs=(0,))
+def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    turned = conj_if_complex(node.output(0)).mT
+    return (-matmul(matmul(turned, gradient), turned),)
+
+
+def inv(A: Tensor) -> Tensor:
+    """The inverse of each square matrix.
+
+    Raises:
+        TypeError, ValueError: for integers, and for matrices that are not square.
+        numpy.linalg.LinAlgError: for a singular matrix, when the result is looked at.
+    """
+    return _interpreter.dispatch(_INV, (A,))
+
+
+def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    matrix, right = metas
+    device = common_device("solve", metas)
+    _square_matrices("solve", matrix)
+    if matrix.dtype is not right.dtype:
+        raise TypeError(f"solve: expected one dtype, got {matrix.dtype.name} and {right.dtype.name}")
+    if len(right.shape) < 2 or right.shape[-2] != matrix.shape[-1]:
+        raise ValueError(f"solve: a right side of shape {list(right.shape)} does not fit {list(matrix.shape)}")
+    batch = broadcast_shapes("solve", matrix.shape[:-2], right.shape[:-2])
+    output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
+    xp = array_module(device)
+    to, wide = matrix.dtype.numpy, _lapack(matrix.dtype)
+
+    def kernel(array: Array, values: Array, out: Array | None) -> Array:
+        solved = xp.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
+        return xp.ascontiguousarray(solved.astype(to, copy=False))
+
+    return Inferred(output, kernel, output.numel * matrix.shape[-1] + 20_000)
+
+
+_SOLVE = OpExpr("solve", _infer_solve)
+
+
+@_SOLVE.gradient(inputs=(0,), outputs=(0,))
+def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor]:
+    turned = conj_if_complex(node.input(0)).mT
+    right = _interpreter.dispatch(_SOLVE, (turned, gradient))
+    return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
+
+
+def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+    """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
+
+    Args:
+        A: (..., n, n).
+        B: (..., n, k), or (n,) for a single vector; (..., k, n) if not `left`.
+        left: on which side A stands.
+
+    Raises:
+        TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
+        numpy.linalg.LinAlgError: for a singular matrix, when the result is looked at.
+    """
+    if B.ndim == 1:
+        return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
+    if not left:
+        return _interpreter.dispatch(_SOLVE, (A.mT, B.mT)).mT
+    return _interpreter.dispatch(_SOLVE, (A, B))
+
+
+def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    _square_matrices("det", source)
+    output = meta(source.shape[:-2], source.dtype, source.device)
+    xp = array_module(source.device)
+    to, wide = source.dtype.numpy, _lapack(source.dtype)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return xp.asarray(xp.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
+
+    return Inferred(output, kernel, source.numel * source.shape[-1] + 20_000)
+
+
+_DET = OpExpr("det", _infer_det)
+
+
+@_DET.gradient(inputs=(0,), outputs=(0,))
+def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    scaled = gradient * conj_if_complex(node.output(0))
+    return (scaled.unsqueeze(-1).unsqueeze(-1) * conj_if_complex(inv(node.input(0))).mT,)
+
+
+def det(A: Tensor) -> Tensor:
+    """The determinant of each square matrix; its gradient is defined for invertible ones."""
+    return _interpreter.dispatch(_DET, (A,))
+
+
+def vector_norm(
+    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+) -> Tensor:
+    """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`."""
+    return norm(x, ord, dim, keepdim, dtype)
 
 
 def _ranks(name: str, rank: int, *tensors: Any) -> None:

@@ -468,6 +468,33 @@ def norm(
     return result.to(input.dtype.to_real())
 
 
+def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
+    """How many elements along `dim` (None: all) are not zero, int64."""
+    return sum(input != 0, dim)
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: Tensor
+    max: Tensor
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """`amin` and `amax`."""
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
+
+
+def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """The sum of what is not nan."""
+    return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
+
+
+def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+    """The mean of what is not nan."""
+    return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
+
+
 def logsumexp(input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False) -> Tensor:
     """``log(sum(exp(input)))`` along `dim`, without overflow; -inf of nothing.
 

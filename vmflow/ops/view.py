@@ -5,6 +5,7 @@ Where a view is not possible (a reshape of a strided tensor), a copy is made fir
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -315,6 +316,35 @@ def broadcast_tensors(*tensors: Tensor) -> tuple[Tensor, ...]:
     return tuple([expand(it, shape) for it in tensors])
 
 
+def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
+    """The coordinates of a grid: each vector expanded along the dimensions of the others.
+
+    Args:
+        tensors: vectors or numbers; also given as one list.
+        indexing: "ij" (as for None) lets the first vector go along the first dimension, "xy" along the second.
+
+    Raises:
+        ValueError: for more than one dimension, or another `indexing`.
+    """
+    given: Any = tensors[0] if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) else tensors
+    if indexing not in (None, "ij", "xy"):
+        raise ValueError(f"meshgrid: indexing must be 'ij' or 'xy', not {indexing!r}")
+    if any([it.ndim > 1 for it in given]):
+        raise ValueError(f"meshgrid: expected vectors, got shapes {[list(it.shape) for it in given]}")
+    vectors = [reshape(it, (it.numel(),)) for it in given]
+    swapped = indexing == "xy" and len(vectors) > 1
+    if swapped:
+        vectors[:2] = vectors[1::-1]
+    shape = tuple([it.shape[0] for it in vectors])
+    grid = [
+        expand(reshape(it, (1,) * axis + (-1 if it.numel() else 0,) + (1,) * (len(shape) - axis - 1)), shape)
+        for axis, it in enumerate(vectors)
+    ]
+    if swapped:
+        grid[:2] = grid[1::-1]
+    return tuple(grid)
+
+
 # Cutting
 
 
@@ -416,6 +446,23 @@ def chunk(input: Tensor, chunks: int, dim: int = 0) -> tuple[Tensor, ...]:
         raise ValueError(f"chunk: the number of chunks must be positive, not {chunks}")
     size = _size("chunk", input, normalize_dim("chunk", dim, input.ndim))
     return split(input, -(-size // chunks) if size else [0] * chunks, dim)
+
+
+def tensor_split(
+    input: Tensor, indices_or_sections: int | tuple[int, ...] | list[int], dim: int = 0
+) -> tuple[Tensor, ...]:
+    """Cut a dimension before each of the given indices, or into so many pieces whose sizes differ by at most one."""
+    axis = normalize_dim("tensor_split", dim, input.ndim)
+    size = _size("tensor_split", input, axis)
+    if isinstance(indices_or_sections, int):
+        count = indices_or_sections
+        if count <= 0:
+            raise ValueError(f"tensor_split: the number of pieces must be positive, not {count}")
+        cuts = [size // count * it + min(it, size % count) for it in range(1, count)]
+    else:
+        cuts = [slice(it, None).indices(size)[0] for it in indices_or_sections]
+    bounds = [0, *cuts, size]
+    return tuple([sliced(input, axis, first, max(last - first, 0)) for first, last in pairwise(bounds)])
 
 
 def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
