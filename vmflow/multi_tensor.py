@@ -34,10 +34,13 @@ def issue_update(
     """
     read = tuple([tensor._blob for tensor in inputs])
     written = tuple([tensor._blob for tensor in outputs])
-    physical_run(current_machine(), lambda builder: builder.multi_tensor_update(name, kernel, read, written, cost=cost))
-    # What autograd has saved of them is gone now.
-    for blob in written:
-        blob.storage.version += 1
+    machine = current_machine()
+    try:
+        physical_run(machine, lambda builder: builder.multi_tensor_update(name, kernel, read, written, cost=cost))
+    finally:
+        # What autograd has saved of them is gone now; also if Ctrl-C came out of a turn after the step was accepted.
+        for blob in written:
+            blob.storage.version += 1
 
 
 def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:

@@ -47,6 +47,18 @@ class SumAndDifference(Function):
         return (a + b) * ctx.scale, (a - b) * ctx.scale, None
 
 
+class Same(Function):
+    """Returns its input, and multiplies the gradient, to be told from doing nothing."""
+
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        return gradient * 5
+
+
 def test_gradients() -> None:
     (x,) = arrays_for(0, (3, 2))
     check_gradients(Cube.apply, x, second=True)
@@ -90,15 +102,6 @@ def test_the_forward_is_not_recorded() -> None:
 
 
 def test_an_input_returned_as_it_is() -> None:
-    class Same(Function):
-        @staticmethod
-        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
-            return x
-
-        @staticmethod
-        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-            return gradient * 5
-
     x = flow.ones(1, requires_grad=True)
     y = Same.apply(x)
     assert x.is_leaf
@@ -191,18 +194,9 @@ def test_changing_an_input_in_place() -> None:
 
 
 def test_returning_an_input_that_was_changed_before() -> None:
-    class Same(Function):
-        @staticmethod
-        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
-            return x
-
-        @staticmethod
-        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-            return gradient
-
     x = flow.ones(1, requires_grad=True)
     y = x * 1
     y.add_(1)
     (Same.apply(y) * 3).backward()
     assert x.grad is not None
-    assert x.grad.tolist() == [3.0]
+    assert x.grad.tolist() == [15.0]

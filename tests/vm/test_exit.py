@@ -43,6 +43,18 @@ def run(program: str) -> tuple[int, str, str]:
     return process.returncode, output, errors
 
 
+def interrupted(process: subprocess.Popen[str]) -> str:
+    """What a program prints to its standard error after Ctrl-C, sent when it says that it is ready."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    try:
+        return process.communicate(timeout=LIMIT)[1]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        pytest.fail("the program ignored the interrupt")
+
+
 def test_end_of_script_with_work_pending() -> None:
     code, output, errors = run(
         """
@@ -118,14 +130,7 @@ def test_interrupt_while_waiting(worker: str) -> None:
             x.numpy()
         """
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    try:
-        _, errors = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail("the program ignored the interrupt")
+    errors = interrupted(process)
     assert process.returncode == -signal.SIGINT, errors
     assert errors.strip().endswith("KeyboardInterrupt")
     assert errors.count("Traceback") == 1, errors
@@ -173,14 +178,7 @@ def test_interrupt_in_a_coroutine() -> None:
         asyncio.run(main())
         """
     )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "ready\n"
-    process.send_signal(signal.SIGINT)
-    try:
-        _, errors = process.communicate(timeout=LIMIT)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        pytest.fail("the program ignored the interrupt")
+    errors = interrupted(process)
     assert process.returncode == -signal.SIGINT, errors
     assert errors.strip().endswith("KeyboardInterrupt")
 

@@ -1,9 +1,9 @@
 """Move a storage from one virtual machine to another.
 
-A storage is ordered by one machine at a time.  When another wants it, the old machine is given a `Departure`, behind every
-access issued so far, and the new machine an `Arrival`, before every access to come, which ends when the departure has
-run.  Both are issued in the same moment: so whatever waits for an arrival waits for things issued earlier, on whichever
-machine, and machines that exchange storages cannot come to wait for each other.
+A storage is ordered by one machine at a time.  When another wants it, the old machine is given a `Departure`, behind
+every access issued so far, and the new machine an `Arrival`, before every access to come, which ends when the departure
+has run.  Both are issued in the same moment: so whatever waits for an arrival waits for things issued earlier, on
+whichever machine, and machines that exchange storages cannot come to wait for each other.
 """
 
 from __future__ import annotations

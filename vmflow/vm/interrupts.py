@@ -22,9 +22,9 @@ _main_ident = threading.main_thread().ident
 
 
 class Shield:
-    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and somebody handles the signal in Python.
+    """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and Python handles the signal.
 
-    What was noted is handed to that handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task, and
+    What was noted is handed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
     raises the second time.
     """
 

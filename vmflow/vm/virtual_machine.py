@@ -21,6 +21,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -544,10 +545,9 @@ class VirtualMachine:
             pending.append(arrival)
             self._last_arrival = arrival
             self._departures.append((previous, departure))
-        try:
+        # If it is closed, everything there has ended, and the departure, dropped, has said so.
+        with suppress(VirtualMachineClosed):
             previous._accepted(departure)
-        except VirtualMachineClosed:
-            pass  # everything there has ended, and the departure, dropped, has said so
         # That somebody drives this machine is seen to with the instruction for which all this is done.
         return arrived
 
