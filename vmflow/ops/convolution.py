@@ -322,7 +322,9 @@ def _gradients_function(xp: Any, it: Geometry, wanted: _Wanted) -> Callable[...,
                     return tuple(found)
         by_weight = xp.zeros((it.groups, fan * prod(it.kernel), it.filters // it.groups), gradient.dtype)
         by_bias = xp.zeros((it.groups, it.filters // it.groups), gradient.dtype)
-        for piece, layout in _pieces(xp, it, gradient.itemsize):
+        # Columns that were kept were made in one piece.
+        whole = [(slice(None), _Layout(xp, it, it.samples))]
+        for piece, layout in _pieces(xp, it, gradient.itemsize) if columns is None else whole:
             pixels = layout.pixels(gradient[piece])
             if wanted[0] and not at_once:
                 found[0][piece] = layout.from_columns(xp.matmul(matrix, pixels))
@@ -653,9 +655,9 @@ def conv2d(
 
 def _convolve_batch(batch: Tensor, parameters: tuple[Tensor, ...], window: _Window) -> Tensor:
     operands = (batch, *parameters)
-    if parameters[0].requires_grad and is_grad_enabled():
-        if _keeps_columns(window, tuple([it._blob.meta for it in operands])):
-            return _interpreter.dispatch_several(_CONV2D_WITH_COLUMNS, operands, window)[0]
+    recorded = parameters[0].requires_grad and is_grad_enabled()
+    if recorded and _keeps_columns(window, tuple([it._blob.meta for it in operands])):
+        return _interpreter.dispatch_several(_CONV2D_WITH_COLUMNS, operands, window)[0]
     return _interpreter.dispatch(_CONV2D, operands, window)
 
 
