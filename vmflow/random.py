@@ -21,8 +21,9 @@ from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .instructions.blob import Array, TensorMeta, meta
+from .ops.copying import copy_
 from .ops.creation import _like, _meta, _track
-from .ops.elementwise import copy_, fitting
+from .ops.elementwise import fitting
 from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:

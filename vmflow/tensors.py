@@ -24,14 +24,18 @@ from .instructions import origin
 from .instructions.blob import Array, Blob, Size, TensorMeta, meta
 from .ops import (
     activation,
+    arithmetic,
     closeness,
-    elementwise,
+    comparison,
+    copying,
     in_place,
     indexing,
     joining,
     linear_algebra,
     ordering,
     reduction,
+    rounding,
+    selection,
     transcendental,
 )
 from .ops import view as views
@@ -448,8 +452,8 @@ class Tensor:
             device.require()
             raise RuntimeError(f"to: cannot copy from {self.device} to {device}")
         if dtype is not None and dtype is not self.dtype:
-            return elementwise.cast(result, dtype)
-        return elementwise.clone(self) if copy else self
+            return copying.cast(result, dtype)
+        return copying.clone(self) if copy else self
 
     def cpu(self) -> Tensor:
         """On the CPU."""
@@ -497,15 +501,15 @@ class Tensor:
 
     def new_zeros(self, *size: Any, dtype: DType | None = None) -> Tensor:
         """Zeros of this tensor's dtype, on its device."""
-        return elementwise.zeros_of(self._new_meta(size, dtype))
+        return copying.zeros_of(self._new_meta(size, dtype))
 
     def new_ones(self, *size: Any, dtype: DType | None = None) -> Tensor:
         """Ones of this tensor's dtype, on its device."""
-        return elementwise.full_of(self._new_meta(size, dtype), 1)
+        return copying.full_of(self._new_meta(size, dtype), 1)
 
     def new_full(self, size: tuple[Any, ...], fill_value: Any, dtype: DType | None = None) -> Tensor:
         """`fill_value` in this tensor's dtype, on its device."""
-        return elementwise.full_of(self._new_meta((size,), dtype), fill_value)
+        return copying.full_of(self._new_meta((size,), dtype), fill_value)
 
     def new_tensor(self, data: Any, *, dtype: DType | None = None) -> Tensor:
         """`data` in this tensor's dtype, on its device."""
@@ -532,59 +536,59 @@ class Tensor:
 
     # Ops
 
-    __add__ = elementwise.add
-    __sub__ = elementwise.sub
-    __mul__ = elementwise.mul
-    __truediv__ = elementwise.div
-    __floordiv__ = elementwise.floor_divide
-    __mod__ = elementwise.remainder
-    __pow__ = elementwise.pow
+    __add__ = arithmetic.add
+    __sub__ = arithmetic.sub
+    __mul__ = arithmetic.mul
+    __truediv__ = arithmetic.div
+    __floordiv__ = arithmetic.floor_divide
+    __mod__ = arithmetic.remainder
+    __pow__ = arithmetic.pow
     __matmul__ = linear_algebra.matmul
-    __and__ = elementwise.bitwise_and
-    __or__ = elementwise.bitwise_or
-    __xor__ = elementwise.bitwise_xor
-    __radd__ = elementwise.add
-    __rmul__ = elementwise.mul
-    __rand__ = elementwise.bitwise_and
-    __ror__ = elementwise.bitwise_or
-    __rxor__ = elementwise.bitwise_xor
-    __neg__ = elementwise.neg
-    __abs__ = elementwise.abs
-    __invert__ = elementwise.bitwise_not
-    __iadd__ = elementwise.add_
-    __isub__ = elementwise.sub_
-    __imul__ = elementwise.mul_
-    __itruediv__ = elementwise.div_
-    __lt__ = elementwise.lt
-    __le__ = elementwise.le
-    __gt__ = elementwise.gt
-    __ge__ = elementwise.ge
+    __and__ = comparison.bitwise_and
+    __or__ = comparison.bitwise_or
+    __xor__ = comparison.bitwise_xor
+    __radd__ = arithmetic.add
+    __rmul__ = arithmetic.mul
+    __rand__ = comparison.bitwise_and
+    __ror__ = comparison.bitwise_or
+    __rxor__ = comparison.bitwise_xor
+    __neg__ = arithmetic.neg
+    __abs__ = arithmetic.abs
+    __invert__ = comparison.bitwise_not
+    __iadd__ = arithmetic.add_
+    __isub__ = arithmetic.sub_
+    __imul__ = arithmetic.mul_
+    __itruediv__ = arithmetic.div_
+    __lt__ = comparison.lt
+    __le__ = comparison.le
+    __gt__ = comparison.gt
+    __ge__ = comparison.ge
     __getitem__ = indexing.getitem
     __setitem__ = indexing.setitem
 
     def __eq__(self, other: object) -> Any:
-        return elementwise.eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
+        return comparison.eq(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        return elementwise.ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
+        return comparison.ne(self, cast(Any, other)) if isinstance(other, _OPERANDS) else NotImplemented
 
     def __pos__(self) -> Tensor:
         return self
 
     def __rsub__(self, other: Any) -> Tensor:
-        return elementwise.sub(other, self)
+        return arithmetic.sub(other, self)
 
     def __rtruediv__(self, other: Any) -> Tensor:
-        return elementwise.div(other, self)
+        return arithmetic.div(other, self)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
-        return elementwise.floor_divide(other, self)
+        return arithmetic.floor_divide(other, self)
 
     def __rmod__(self, other: Any) -> Tensor:
-        return elementwise.remainder(other, self)
+        return arithmetic.remainder(other, self)
 
     def __rpow__(self, other: Any) -> Tensor:
-        return elementwise.pow(other, self)
+        return arithmetic.pow(other, self)
 
     @property
     def T(self) -> Tensor:
@@ -596,71 +600,71 @@ class Tensor:
         """The last two dimensions exchanged."""
         return views.transpose(self, -1, -2)
 
-    add = elementwise.add
-    sub = elementwise.sub
-    mul = elementwise.mul
-    div = elementwise.div
-    pow = elementwise.pow
-    floor_divide = elementwise.floor_divide
-    remainder = elementwise.remainder
-    fmod = elementwise.fmod
-    maximum = elementwise.maximum
-    minimum = elementwise.minimum
-    atan2 = elementwise.atan2
-    neg = elementwise.neg
-    negative = elementwise.neg
-    abs = elementwise.abs
-    absolute = elementwise.abs
-    sign = elementwise.sign
-    square = elementwise.square
-    floor = elementwise.floor
-    ceil = elementwise.ceil
-    trunc = elementwise.trunc
-    round = elementwise.round
-    conj = elementwise.conj
-    exp = elementwise.exp
-    expm1 = elementwise.expm1
-    log = elementwise.log
-    log2 = elementwise.log2
-    log10 = elementwise.log10
-    log1p = elementwise.log1p
-    sqrt = elementwise.sqrt
-    rsqrt = elementwise.rsqrt
-    reciprocal = elementwise.reciprocal
-    sin = elementwise.sin
-    cos = elementwise.cos
-    tan = elementwise.tan
-    eq = elementwise.eq
-    ne = elementwise.ne
-    lt = elementwise.lt
-    le = elementwise.le
-    gt = elementwise.gt
-    ge = elementwise.ge
-    logical_and = elementwise.logical_and
-    logical_or = elementwise.logical_or
-    logical_xor = elementwise.logical_xor
-    logical_not = elementwise.logical_not
-    bitwise_and = elementwise.bitwise_and
-    bitwise_or = elementwise.bitwise_or
-    bitwise_xor = elementwise.bitwise_xor
-    bitwise_not = elementwise.bitwise_not
-    isnan = elementwise.isnan
-    isinf = elementwise.isinf
-    isfinite = elementwise.isfinite
-    masked_fill = elementwise.masked_fill
-    clamp = elementwise.clamp
-    clip = elementwise.clamp
-    lerp = elementwise.lerp
-    clone = elementwise.clone
-    contiguous = elementwise.contiguous
-    add_ = elementwise.add_
-    sub_ = elementwise.sub_
-    mul_ = elementwise.mul_
-    div_ = elementwise.div_
-    pow_ = elementwise.pow_
-    copy_ = elementwise.copy_
-    fill_ = elementwise.fill_
-    zero_ = elementwise.zero_
+    add = arithmetic.add
+    sub = arithmetic.sub
+    mul = arithmetic.mul
+    div = arithmetic.div
+    pow = arithmetic.pow
+    floor_divide = arithmetic.floor_divide
+    remainder = arithmetic.remainder
+    fmod = arithmetic.fmod
+    maximum = arithmetic.maximum
+    minimum = arithmetic.minimum
+    atan2 = arithmetic.atan2
+    neg = arithmetic.neg
+    negative = arithmetic.neg
+    abs = arithmetic.abs
+    absolute = arithmetic.abs
+    sign = arithmetic.sign
+    square = arithmetic.square
+    floor = rounding.floor
+    ceil = rounding.ceil
+    trunc = rounding.trunc
+    round = rounding.round
+    conj = arithmetic.conj
+    exp = transcendental.exp
+    expm1 = transcendental.expm1
+    log = transcendental.log
+    log2 = transcendental.log2
+    log10 = transcendental.log10
+    log1p = transcendental.log1p
+    sqrt = transcendental.sqrt
+    rsqrt = transcendental.rsqrt
+    reciprocal = arithmetic.reciprocal
+    sin = transcendental.sin
+    cos = transcendental.cos
+    tan = transcendental.tan
+    eq = comparison.eq
+    ne = comparison.ne
+    lt = comparison.lt
+    le = comparison.le
+    gt = comparison.gt
+    ge = comparison.ge
+    logical_and = comparison.logical_and
+    logical_or = comparison.logical_or
+    logical_xor = comparison.logical_xor
+    logical_not = comparison.logical_not
+    bitwise_and = comparison.bitwise_and
+    bitwise_or = comparison.bitwise_or
+    bitwise_xor = comparison.bitwise_xor
+    bitwise_not = comparison.bitwise_not
+    isnan = comparison.isnan
+    isinf = comparison.isinf
+    isfinite = comparison.isfinite
+    masked_fill = selection.masked_fill
+    clamp = selection.clamp
+    clip = selection.clamp
+    lerp = arithmetic.lerp
+    clone = copying.clone
+    contiguous = copying.contiguous
+    add_ = arithmetic.add_
+    sub_ = arithmetic.sub_
+    mul_ = arithmetic.mul_
+    div_ = arithmetic.div_
+    pow_ = arithmetic.pow_
+    copy_ = copying.copy_
+    fill_ = copying.fill_
+    zero_ = copying.zero_
 
     matmul = linear_algebra.matmul
     mm = linear_algebra.mm
@@ -751,19 +755,19 @@ class Tensor:
     softmax = activation.softmax
     log_softmax = activation.log_softmax
 
-    addcmul = elementwise.addcmul
-    addcdiv = elementwise.addcdiv
-    clamp_min = elementwise.clamp_min
-    clamp_max = elementwise.clamp_max
-    true_divide = elementwise.div
-    divide = elementwise.div
-    multiply = elementwise.mul
-    subtract = elementwise.sub
-    greater = elementwise.gt
-    greater_equal = elementwise.ge
-    less = elementwise.lt
-    less_equal = elementwise.le
-    not_equal = elementwise.ne
+    addcmul = arithmetic.addcmul
+    addcdiv = arithmetic.addcdiv
+    clamp_min = selection.clamp_min
+    clamp_max = selection.clamp_max
+    true_divide = arithmetic.div
+    divide = arithmetic.div
+    multiply = arithmetic.mul
+    subtract = arithmetic.sub
+    greater = comparison.gt
+    greater_equal = comparison.ge
+    less = comparison.lt
+    less_equal = comparison.le
+    not_equal = comparison.ne
 
     acos = transcendental.acos
     acosh = transcendental.acosh
@@ -773,11 +777,11 @@ class Tensor:
     atanh = transcendental.atanh
     cosh = transcendental.cosh
     exp2 = transcendental.exp2
-    frac = transcendental.frac
+    frac = rounding.frac
     hypot = transcendental.hypot
     logaddexp = transcendental.logaddexp
     logit = transcendental.logit
-    nan_to_num = transcendental.nan_to_num
+    nan_to_num = selection.nan_to_num
     sinh = transcendental.sinh
 
     allclose = closeness.allclose
@@ -797,9 +801,9 @@ class Tensor:
     normal_ = random.normal_
     uniform_ = random.uniform_
 
-    clamp_ = elementwise.clamp_
-    clip_ = elementwise.clamp_
-    masked_fill_ = elementwise.masked_fill_
+    clamp_ = selection.clamp_
+    clip_ = selection.clamp_
+    masked_fill_ = selection.masked_fill_
     abs_ = in_place.abs_
     acos_ = in_place.acos_
     acosh_ = in_place.acosh_

@@ -93,7 +93,7 @@ class FunctionNode(Node):
         return f"{self.function.__name__}.apply"
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
-        from vmflow.ops.elementwise import conform, zeros_of
+        from vmflow.ops.copying import conform, zeros_of
         from vmflow.tensors import Tensor
 
         if self.context._materialize:

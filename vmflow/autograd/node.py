@@ -201,7 +201,7 @@ class OpNode(Node):
                 f"the backward pass went through {self.name} (from {self.where()}) a second time, and what it saved "
                 "was freed the first time; pass retain_graph=True to the first backward()"
             )
-        from vmflow.ops import elementwise  # the rules are written in ops, whose module needs this one
+        from vmflow.ops import copying  # the rules are written in ops, whose module needs this one
 
         assert self.op.rule is not None
         try:
@@ -212,7 +212,7 @@ class OpNode(Node):
         return [
             gradient
             if gradient is None or edge is None or gradient._blob.meta is meta
-            else elementwise.conform(gradient, meta)
+            else copying.conform(gradient, meta)
             for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True)
         ]
 

@@ -17,7 +17,6 @@ from vmflow.ops.convolution import conv2d as conv2d
 from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
 from vmflow.ops.creation import ones
 from vmflow.ops.dropout import dropout as dropout
-from vmflow.ops.elementwise import where
 from vmflow.ops.embedding import embedding as embedding
 from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
@@ -39,6 +38,7 @@ from vmflow.ops.padding import pad as pad
 from vmflow.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from vmflow.ops.pooling import avg_pool2d as avg_pool2d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
+from vmflow.ops.selection import where
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType

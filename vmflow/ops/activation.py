@@ -14,8 +14,10 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
-from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, exp, where
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
+from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .transcendental import exp
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 
-from .elementwise import abs, eq, isfinite, isnan
+from .arithmetic import abs
+from .comparison import eq, isfinite, isnan
 from .reduction import all as all_of
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.release_tensor import Lease
 
-from .elementwise import CHEAP, full_of, number
+from .copying import full_of
+from .elementwise import CHEAP, number
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import sizes
 

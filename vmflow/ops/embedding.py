@@ -10,7 +10,8 @@ from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .convolution import is_half
-from .elementwise import CHEAP, full_of
+from .copying import full_of
+from .elementwise import CHEAP
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:

@@ -13,9 +13,22 @@ from typing import TYPE_CHECKING, Any
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 
-from . import activation, elementwise, indexing, joining, linear_algebra, reduction, transcendental, view
-from .elementwise import Binary, clone, copy_, into
-from .table import OPS, OpExpr
+from . import (
+    activation,
+    arithmetic,
+    comparison,
+    indexing,
+    joining,
+    linear_algebra,
+    reduction,
+    rounding,
+    selection,
+    transcendental,
+    view,
+)
+from .copying import clone, copy_
+from .elementwise import BINARIES, into
+from .table import OPS
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -35,7 +48,9 @@ def _named(form: Form, name: str) -> None:
     form.__doc__ = f"In-place `{name}`."
 
 
-def _of(op: OpExpr) -> OfOne:
+def _of(function: Form) -> OfOne:
+    op = OPS[function.__name__]
+
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))
 
@@ -43,7 +58,9 @@ def _of(op: OpExpr) -> OfOne:
     return form
 
 
-def _of_two(op: Binary, check: Callable[[str, Any, Any], None] | None = None) -> OfTwo:
+def _of_two(function: Form, check: Callable[[str, Any, Any], None] | None = None) -> OfTwo:
+    op = BINARIES[function.__name__]
+
     def form(input: Tensor, other: Tensor | Scalar) -> Tensor:
         if check is not None:
             check(f"{op.name}_", input, other)
@@ -86,73 +103,73 @@ def _reseen(function: Form) -> Form:
     return form
 
 
-abs_: OfOne = _of(elementwise._ABS)
-acos_: OfOne = _of(OPS["acos"])
-acosh_: OfOne = _of(OPS["acosh"])
-asin_: OfOne = _of(OPS["asin"])
-asinh_: OfOne = _of(OPS["asinh"])
-atan_: OfOne = _of(OPS["atan"])
-atanh_: OfOne = _of(OPS["atanh"])
-bitwise_not_: OfOne = _of(elementwise._BITWISE_NOT)
-ceil_: OfOne = _of(elementwise._CEIL)
-cos_: OfOne = _of(elementwise._COS)
-cosh_: OfOne = _of(OPS["cosh"])
-erf_: OfOne = _of(activation._ERF)
-exp_: OfOne = _of(elementwise._EXP)
-exp2_: OfOne = _of(OPS["exp2"])
-expm1_: OfOne = _of(elementwise._EXPM1)
-floor_: OfOne = _of(elementwise._FLOOR)
-log_: OfOne = _of(elementwise._LOG)
-log10_: OfOne = _of(elementwise._LOG10)
-log1p_: OfOne = _of(elementwise._LOG1P)
-log2_: OfOne = _of(elementwise._LOG2)
-logical_not_: OfOne = _of(elementwise._LOGICAL_NOT)
-neg_: OfOne = _of(elementwise._NEG)
-reciprocal_: OfOne = _of(elementwise._RECIPROCAL)
-rsqrt_: OfOne = _of(elementwise._RSQRT)
-sigmoid_: OfOne = _of(activation._SIGMOID)
-sign_: OfOne = _of(elementwise._SIGN)
-sin_: OfOne = _of(elementwise._SIN)
-sinh_: OfOne = _of(OPS["sinh"])
-sqrt_: OfOne = _of(elementwise._SQRT)
-square_: OfOne = _of(elementwise._SQUARE)
-tan_: OfOne = _of(elementwise._TAN)
-tanh_: OfOne = _of(activation._TANH)
-trunc_: OfOne = _of(elementwise._TRUNC)
+abs_: OfOne = _of(arithmetic.abs)
+acos_: OfOne = _of(transcendental.acos)
+acosh_: OfOne = _of(transcendental.acosh)
+asin_: OfOne = _of(transcendental.asin)
+asinh_: OfOne = _of(transcendental.asinh)
+atan_: OfOne = _of(transcendental.atan)
+atanh_: OfOne = _of(transcendental.atanh)
+bitwise_not_: OfOne = _of(comparison.bitwise_not)
+ceil_: OfOne = _of(rounding.ceil)
+cos_: OfOne = _of(transcendental.cos)
+cosh_: OfOne = _of(transcendental.cosh)
+erf_: OfOne = _of(activation.erf)
+exp_: OfOne = _of(transcendental.exp)
+exp2_: OfOne = _of(transcendental.exp2)
+expm1_: OfOne = _of(transcendental.expm1)
+floor_: OfOne = _of(rounding.floor)
+log_: OfOne = _of(transcendental.log)
+log10_: OfOne = _of(transcendental.log10)
+log1p_: OfOne = _of(transcendental.log1p)
+log2_: OfOne = _of(transcendental.log2)
+logical_not_: OfOne = _of(comparison.logical_not)
+neg_: OfOne = _of(arithmetic.neg)
+reciprocal_: OfOne = _of(arithmetic.reciprocal)
+rsqrt_: OfOne = _of(transcendental.rsqrt)
+sigmoid_: OfOne = _of(activation.sigmoid)
+sign_: OfOne = _of(arithmetic.sign)
+sin_: OfOne = _of(transcendental.sin)
+sinh_: OfOne = _of(transcendental.sinh)
+sqrt_: OfOne = _of(transcendental.sqrt)
+square_: OfOne = _of(arithmetic.square)
+tan_: OfOne = _of(transcendental.tan)
+tanh_: OfOne = _of(activation.tanh)
+trunc_: OfOne = _of(rounding.trunc)
 
-atan2_: OfTwo = _of_two(elementwise._ATAN2)
-bitwise_and_: OfTwo = _of_two(elementwise._BITWISE_AND)
-bitwise_or_: OfTwo = _of_two(elementwise._BITWISE_OR)
-bitwise_xor_: OfTwo = _of_two(elementwise._BITWISE_XOR)
-clamp_max_: OfTwo = _of_two(elementwise._CLAMP_MAX)
-clamp_min_: OfTwo = _of_two(elementwise._CLAMP_MIN)
-eq_: OfTwo = _of_two(elementwise._EQ)
-floor_divide_: OfTwo = _of_two(elementwise._FLOOR_DIVIDE, elementwise.check_divisor)
-fmod_: OfTwo = _of_two(elementwise._FMOD, elementwise.check_divisor)
-ge_: OfTwo = _of_two(elementwise._GE)
-gt_: OfTwo = _of_two(elementwise._GT)
-le_: OfTwo = _of_two(elementwise._LE)
-logical_and_: OfTwo = _of_two(elementwise._LOGICAL_AND)
-logical_or_: OfTwo = _of_two(elementwise._LOGICAL_OR)
-logical_xor_: OfTwo = _of_two(elementwise._LOGICAL_XOR)
-lt_: OfTwo = _of_two(elementwise._LT)
-ne_: OfTwo = _of_two(elementwise._NE)
-remainder_: OfTwo = _of_two(elementwise._REMAINDER, elementwise.check_divisor)
+atan2_: OfTwo = _of_two(arithmetic.atan2)
+bitwise_and_: OfTwo = _of_two(comparison.bitwise_and)
+bitwise_or_: OfTwo = _of_two(comparison.bitwise_or)
+bitwise_xor_: OfTwo = _of_two(comparison.bitwise_xor)
+clamp_max_: OfTwo = _of_two(selection.clamp_max)
+clamp_min_: OfTwo = _of_two(selection.clamp_min)
+eq_: OfTwo = _of_two(comparison.eq)
+floor_divide_: OfTwo = _of_two(arithmetic.floor_divide, arithmetic.check_divisor)
+fmod_: OfTwo = _of_two(arithmetic.fmod, arithmetic.check_divisor)
+ge_: OfTwo = _of_two(comparison.ge)
+gt_: OfTwo = _of_two(comparison.gt)
+le_: OfTwo = _of_two(comparison.le)
+logical_and_: OfTwo = _of_two(comparison.logical_and)
+logical_or_: OfTwo = _of_two(comparison.logical_or)
+logical_xor_: OfTwo = _of_two(comparison.logical_xor)
+lt_: OfTwo = _of_two(comparison.lt)
+ne_: OfTwo = _of_two(comparison.ne)
+remainder_: OfTwo = _of_two(arithmetic.remainder, arithmetic.check_divisor)
 
-addcdiv_: Form = _copied(elementwise.addcdiv)
-addcmul_: Form = _copied(elementwise.addcmul)
+addcdiv_: Form = _copied(arithmetic.addcdiv)
+addcmul_: Form = _copied(arithmetic.addcmul)
 addmm_: Form = _copied(linear_algebra.addmm)
 baddbmm_: Form = _copied(linear_algebra.baddbmm)
 cumprod_: Form = _copied(reduction.cumprod)
 cumsum_: Form = _copied(reduction.cumsum)
-frac_: Form = _copied(transcendental.frac)
+frac_: Form = _copied(rounding.frac)
 index_add_: Form = _copied(indexing.index_add)
 index_copy_: Form = _copied(indexing.index_copy)
 index_fill_: Form = _copied(indexing.index_fill)
-lerp_: Form = _copied(elementwise.lerp)
+lerp_: Form = _copied(arithmetic.lerp)
 logit_: Form = _copied(transcendental.logit)
-nan_to_num_: Form = _copied(transcendental.nan_to_num)
-round_: Form = _copied(elementwise.round)
+nan_to_num_: Form = _copied(selection.nan_to_num)
+round_: Form = _copied(rounding.round)
 scatter_: Form = _copied(indexing.scatter)
 scatter_add_: Form = _copied(indexing.scatter_add)
 tril_: Form = _copied(joining.tril)

@@ -16,7 +16,9 @@ from vmflow import tensors as _tensors
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import CHEAP, copy_, full_of, masked_fill_
+from .copying import copy_, full_of
+from .elementwise import CHEAP
+from .selection import masked_fill_
 from .table import (
     Attributes,
     Inferred,

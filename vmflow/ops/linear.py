@@ -14,8 +14,8 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from .arithmetic import conj_if_complex
 from .convolution import in_single, is_half
-from .elementwise import conj_if_complex
 from .linear_algebra import matmul
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 

@@ -10,7 +10,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import conj_if_complex
+from .arithmetic import conj_if_complex
 from .reduction import Dims, norm
 from .table import (
     Attributes,

@@ -12,8 +12,9 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .activation import log_softmax, sigmoid, softmax, softplus
 from .convolution import in_single, is_half
-from .elementwise import CHEAP, DEAR, where
+from .elementwise import CHEAP, DEAR
 from .indexing import one_hot
+from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:

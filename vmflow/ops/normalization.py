@@ -17,8 +17,9 @@ from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import CHEAP, rsqrt
+from .elementwise import CHEAP
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .transcendental import rsqrt
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode

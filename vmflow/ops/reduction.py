@@ -19,7 +19,9 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
-from .elementwise import CHEAP, abs, conj_if_complex, exp, log, result_dtype, square, where
+from .arithmetic import abs, conj_if_complex, square
+from .elementwise import CHEAP, result_dtype
+from .selection import where
 from .table import (
     Attributes,
     Inferred,
@@ -31,6 +33,7 @@ from .table import (
     normalize_dim,
     normalize_dims,
 )
+from .transcendental import exp, log
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -344,9 +347,9 @@ def _max_or_min(
         return cast("Tensor", extremum(input))
     if isinstance(dim, int):
         return _along(input, dim, keepdim, position(input, dim, True))
-    from . import elementwise
+    from . import arithmetic
 
-    return cast("Tensor", getattr(elementwise, pairwise)(input, dim))
+    return cast("Tensor", getattr(arithmetic, pairwise)(input, dim))
 
 
 # Built from the above

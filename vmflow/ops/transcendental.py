@@ -1,4 +1,4 @@
-"""Element-wise functions beyond the everyday ones: inverse and hyperbolic functions, and their kin."""
+"""Functions computed approximately: exponentials, logarithms, roots, trigonometric and hyperbolic functions."""
 
 from __future__ import annotations
 
@@ -10,19 +10,9 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 
-from .elementwise import (
-    DEAR,
-    TO_FLOAT,
-    conj_if_complex,
-    elementwise,
-    exp,
-    isnan,
-    log,
-    reciprocal,
-    rsqrt,
-    trunc,
-    where,
-)
+from .arithmetic import conj_if_complex, reciprocal
+from .elementwise import DEAR, TO_FLOAT, elementwise
+from .selection import where
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -30,9 +20,131 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-    from .elementwise import Scalar
-
     Function: TypeAlias = Callable[[Tensor], Tensor]
+
+_EXP = elementwise("exp", "exp", TO_FLOAT, cost=DEAR)
+_EXPM1 = elementwise("expm1", "expm1", TO_FLOAT, cost=DEAR)
+_LOG = elementwise("log", "log", TO_FLOAT, cost=DEAR)
+_LOG2 = elementwise("log2", "log2", TO_FLOAT, cost=DEAR)
+_LOG10 = elementwise("log10", "log10", TO_FLOAT, cost=DEAR)
+_LOG1P = elementwise("log1p", "log1p", TO_FLOAT, cost=DEAR)
+_SQRT = elementwise("sqrt", "sqrt", TO_FLOAT)
+_SIN = elementwise("sin", "sin", TO_FLOAT, cost=DEAR)
+_COS = elementwise("cos", "cos", TO_FLOAT, cost=DEAR)
+_TAN = elementwise("tan", "tan", TO_FLOAT, cost=DEAR)
+_RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x), out), TO_FLOAT)
+
+
+def exp(input: Tensor) -> Tensor:
+    """e to the power of each element."""
+    return _interpreter.dispatch(_EXP, (input,))
+
+
+def expm1(input: Tensor) -> Tensor:
+    """``exp(input) - 1``, accurate near zero."""
+    return _interpreter.dispatch(_EXPM1, (input,))
+
+
+def log(input: Tensor) -> Tensor:
+    """The natural logarithm; nan below zero, -inf at zero."""
+    return _interpreter.dispatch(_LOG, (input,))
+
+
+def log2(input: Tensor) -> Tensor:
+    """The logarithm to base 2."""
+    return _interpreter.dispatch(_LOG2, (input,))
+
+
+def log10(input: Tensor) -> Tensor:
+    """The logarithm to base 10."""
+    return _interpreter.dispatch(_LOG10, (input,))
+
+
+def log1p(input: Tensor) -> Tensor:
+    """``log(1 + input)``, accurate near zero."""
+    return _interpreter.dispatch(_LOG1P, (input,))
+
+
+def sqrt(input: Tensor) -> Tensor:
+    """The square root; nan below zero."""
+    return _interpreter.dispatch(_SQRT, (input,))
+
+
+def rsqrt(input: Tensor) -> Tensor:
+    """``1 / sqrt(input)``."""
+    return _interpreter.dispatch(_RSQRT, (input,))
+
+
+def sin(input: Tensor) -> Tensor:
+    """The sine, of radians."""
+    return _interpreter.dispatch(_SIN, (input,))
+
+
+def cos(input: Tensor) -> Tensor:
+    """The cosine, of radians."""
+    return _interpreter.dispatch(_COS, (input,))
+
+
+def tan(input: Tensor) -> Tensor:
+    """The tangent, of radians."""
+    return _interpreter.dispatch(_TAN, (input,))
+
+
+@_EXP.gradient(outputs=(0,))
+def _exp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * conj_if_complex(node.output(0)),)
+
+
+@_EXPM1.gradient(outputs=(0,))
+def _expm1_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (conj_if_complex(node.output(0)) + 1),)
+
+
+@_LOG.gradient(inputs=(0,))
+def _log_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / conj_if_complex(node.input(0)),)
+
+
+@_LOG2.gradient(inputs=(0,))
+def _log2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(2)),)
+
+
+@_LOG10.gradient(inputs=(0,))
+def _log10_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) * math.log(10)),)
+
+
+@_LOG1P.gradient(inputs=(0,))
+def _log1p_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.input(0)) + 1),)
+
+
+@_SQRT.gradient(outputs=(0,))
+def _sqrt_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient / (conj_if_complex(node.output(0)) * 2),)
+
+
+@_RSQRT.gradient(outputs=(0,))
+def _rsqrt_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    root = conj_if_complex(node.output(0))
+    return (gradient * (root * root * root * -0.5),)
+
+
+@_SIN.gradient(inputs=(0,))
+def _sin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * cos(conj_if_complex(node.input(0))),)
+
+
+@_COS.gradient(inputs=(0,))
+def _cos_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (-gradient * sin(conj_if_complex(node.input(0))),)
+
+
+@_TAN.gradient(outputs=(0,))
+def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    tangent = conj_if_complex(node.output(0))
+    return (gradient * (tangent * tangent + 1),)
 
 
 def _function(name: str, ufunc: str, what: str, derivative: Function, most: int = dtypes.COMPLEX) -> Function:
@@ -95,27 +207,8 @@ def logaddexp(input: Tensor, other: Tensor) -> Tensor:
     return _interpreter.dispatch(_LOGADDEXP, (input, other))
 
 
-def frac(input: Tensor) -> Tensor:
-    """The part behind the point: ``input - trunc(input)``."""
-    if input.dtype.category < FLOATING:
-        raise TypeError(f"frac is not defined for {input.dtype.name} tensors")
-    return input - trunc(input)
-
-
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
     if eps is not None:
         input = input.clamp(eps, 1 - eps)
     return log(input / (1 - input))
-
-
-def nan_to_num(
-    input: Tensor, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
-) -> Tensor:
-    """nan replaced by `nan`, or 0, and infinities by `posinf` and `neginf`, or the dtype's extremes."""
-    if input.dtype.category < FLOATING:
-        return input.clone()
-    limits = dtypes.finfo(input.dtype)
-    result = where(isnan(input), 0.0 if nan is None else nan, input)
-    result = where(input == math.inf, limits.max if posinf is None else posinf, result)
-    return where(input == -math.inf, limits.min if neginf is None else neginf, result)

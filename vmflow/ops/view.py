@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides
 
-from .elementwise import clone
+from .copying import clone
 from .table import Attributes, ViewExpr, broadcast_shapes, normalize_dim, normalize_dims
 
 if TYPE_CHECKING:

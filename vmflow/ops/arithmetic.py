@@ -1,0 +1,563 @@
+"""Arithmetic: sums, products, quotients, powers, extrema of two, and the functions of one operand that go with them."""
+
+from __future__ import annotations
+
+import cmath
+import math
+from numbers import Number
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array
+from vmflow.instructions.op_call import Kernel
+
+from .copying import cast
+from .elementwise import (
+    DEAR,
+    REVERSED,
+    TO_FLOAT,
+    TO_REAL,
+    Binary,
+    by_keyword,
+    elementwise,
+    number,
+    result_dtype,
+    saturated,
+)
+from .selection import where
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+def conj_if_complex(tensor: Tensor) -> Tensor:
+    """The conjugate, which is what gradients of complex products need; real tensors are returned as they are."""
+    return conj(tensor) if tensor.dtype.is_complex else tensor
+
+
+_ADD = Binary("add", "add")
+_SUB = Binary("sub", "subtract", bools="use logical_xor, or ~ to invert a mask")
+_MUL = Binary("mul", "multiply")
+_DIV = Binary("div", "true_divide", TO_FLOAT)
+_POW = Binary(
+    "pow", lambda xp: _power(xp), scalar_function=lambda xp: _scalar_power(xp), cost=DEAR, least=dtypes.INTEGER
+)
+_FLOOR_DIVIDE = Binary(
+    "floor_divide", lambda xp: _divided(xp.floor_divide), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
+)
+_TRUNC_DIVIDE = Binary(
+    "trunc_divide", lambda xp: _divided(_trunc_divide(xp)), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
+)
+_REMAINDER = Binary("remainder", lambda xp: _divided(xp.remainder), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_MAXIMUM = Binary("maximum", lambda xp: by_keyword(xp.maximum), most=FLOATING, operand=saturated)
+_MINIMUM = Binary("minimum", lambda xp: by_keyword(xp.minimum), most=FLOATING, operand=saturated)
+_ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
+
+
+def _power(xp: Any) -> Kernel:
+    def power(base: Array, exponent: Array, out: Array | None) -> Array:
+        if exponent.dtype.kind == "i" and (exponent < 0).any():
+            # numpy refuses.  What is left of a fraction when rounded towards zero is 0, except for 1 and -1.
+            unit = xp.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
+            result = xp.where(exponent < 0, unit, xp.power(base, xp.maximum(exponent, 0)))
+            return result.astype(base.dtype, copy=False)
+        if exponent.dtype.kind in "biuc":
+            return xp.power(base, exponent, out)
+        # numpy takes the square root where an exponent of 0.5 is broadcast, which is not the power of -inf and -0.0.
+        roots = exponent == 0.5
+        odd = roots & ((base == -math.inf) | (base == 0)) if roots.any() else roots
+        exact = xp.abs(base) if odd.any() else None
+        result = xp.power(base, exponent, out)
+        return result if exact is None else xp.where(odd, exact, result)
+
+    return power
+
+
+def _scalar_power(xp: Any) -> Kernel:
+    power = _power(xp)
+
+    def scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
+        # numpy's float power is ten times slower than these two, which are also the common ones.
+        if exponent.ndim == 0:
+            if exponent == 2:
+                return xp.multiply(base, base, out)
+            if exponent == 0.5:
+                return xp.sqrt(base, out)
+        return power(base, exponent, out)
+
+    return scalar_power
+
+
+def _divided(divide: Kernel) -> Kernel:
+    """A division of some kind; where it is of integers, numpy's would give 0 for a divisor of 0."""
+
+    def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
+        if divisor.dtype.kind in "iu" and not divisor.all():
+            raise ZeroDivisionError("integer division by zero")
+        return divide(dividend, divisor, out)
+
+    return divided
+
+
+def _trunc_divide(xp: Any) -> Kernel:
+    def trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
+        if dividend.dtype.kind in "iu":
+            # Through floating point, large integers would lose digits.
+            down = xp.floor_divide(dividend, divisor)
+            inexact = (dividend < 0) != (divisor < 0)
+            inexact &= down * divisor != dividend
+            return xp.add(down, inexact, out)
+        return xp.trunc(xp.true_divide(dividend, divisor), out)
+
+    return trunc_divide
+
+
+def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+    """``input + alpha * other``; of bools the logical or.
+
+    Raises:
+        TypeError: for a floating-point `alpha` and integer tensors.
+    """
+    return _ADD(input, other if alpha == 1 else _scaled("add", input, other, alpha))
+
+
+def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+    """``input - alpha * other``.
+
+    Raises:
+        TypeError: for bools, whose difference is not defined.
+    """
+    return _SUB(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
+
+
+def mul(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """``input * other``."""
+    return _MUL(input, other)
+
+
+def div(input: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
+    """``input / other``; integers divide to the default floating-point dtype.
+
+    Args:
+        rounding_mode: None, "trunc" (towards zero) or "floor"; with either, integers stay integers.
+
+    Raises:
+        ValueError: for another `rounding_mode`.
+        ZeroDivisionError: for an integer divided by zero in a rounding mode.
+    """
+    if rounding_mode is None:
+        return _DIV(input, other)
+    if rounding_mode == "floor":
+        return floor_divide(input, other)
+    if rounding_mode != "trunc":
+        raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+    check_divisor("div", input, other)
+    return _TRUNC_DIVIDE(input, other)
+
+
+def pow(input: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+    """``input ** exponent``; an integer to a negative power from a tensor is rounded towards zero.
+
+    Raises:
+        ValueError: for an integer tensor and an exponent that is a negative number, or does not fit its dtype.
+    """
+    _check_exponent("pow", input, exponent)
+    return _POW(input, exponent)
+
+
+def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The quotient rounded down.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    check_divisor("floor_divide", input, other)
+    return _FLOOR_DIVIDE(input, other)
+
+
+def remainder(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The remainder of `floor_divide`; it has the divisor's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    check_divisor("remainder", input, other)
+    return _REMAINDER(input, other)
+
+
+def fmod(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The remainder of division rounded towards zero; it has the dividend's sign.
+
+    Raises:
+        ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
+    """
+    check_divisor("fmod", input, other)
+    return _FMOD(input, other)
+
+
+def maximum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The larger of two elements; nan if either is."""
+    return _MAXIMUM(input, other)
+
+
+def minimum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The smaller of two elements; nan if either is."""
+    return _MINIMUM(input, other)
+
+
+def atan2(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The angle, in radians, of the point (other, input)."""
+    return _ATAN2(input, other)
+
+
+def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+    """In-place `add`."""
+    return _ADD.into(input, other if alpha == 1 else _scaled("add_", input, other, alpha))
+
+
+def sub_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+    """In-place `sub`."""
+    return _SUB.into(input, other if alpha == 1 else _scaled("sub_", input, other, alpha))
+
+
+def mul_(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """In-place `mul`."""
+    return _MUL.into(input, other)
+
+
+def div_(input: Tensor, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
+    """In-place `div`."""
+    if rounding_mode is None:
+        return _DIV.into(input, other)
+    if rounding_mode not in ("trunc", "floor"):
+        raise ValueError(f"div_: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
+    check_divisor("div_", input, other)
+    return (_FLOOR_DIVIDE if rounding_mode == "floor" else _TRUNC_DIVIDE).into(input, other)
+
+
+def pow_(input: Tensor, exponent: Tensor | Scalar) -> Tensor:
+    """In-place `pow`."""
+    _check_exponent("pow_", input, exponent)
+    return _POW.into(input, exponent)
+
+
+def _check_exponent(name: str, input: Tensor | Scalar, exponent: Tensor | Scalar) -> None:
+    if isinstance(exponent, (int, np.integer)) and isinstance(input, _tensors.Tensor):
+        if input.dtype.category < FLOATING and exponent < 0:
+            raise ValueError(
+                f"{name}: integers to a negative integer power are not integers; convert with .float() first"
+            )
+        if input.dtype.category == dtypes.INTEGER and exponent > dtypes.iinfo(input.dtype).max:
+            raise ValueError(f"{name}: the exponent {exponent} does not fit into {input.dtype.name}")
+
+
+def _scaled(name: str, input: Tensor | Scalar, other: Tensor | Scalar, alpha: Scalar) -> Tensor | Scalar:
+    if not isinstance(alpha, (int, np.integer)) and _common_dtype(input, other).category < FLOATING:
+        raise TypeError(f"{name}: alpha must be an integer for integer tensors, not {alpha!r}")
+    factor = number(name, alpha)
+    scaled: Tensor | Scalar = other * factor
+    return scaled
+
+
+def check_divisor(name: str, input: Tensor | Scalar, other: Tensor | Scalar) -> None:
+    """Raise ZeroDivisionError if integers are to be divided by the number 0."""
+    if isinstance(other, Number) and other == 0 and _common_dtype(input, other).category < FLOATING:
+        raise ZeroDivisionError(f"{name}: integer division by zero")
+
+
+def _common_dtype(*operands: Any) -> DType:
+    return result_dtype(
+        tuple([it._blob.meta for it in operands if isinstance(it, _tensors.Tensor)]),
+        tuple([type(number("dtype", it)) for it in operands if not isinstance(it, _tensors.Tensor)]),
+    )
+
+
+@_ADD.tensors.gradient()
+def _add_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    return gradient, gradient
+
+
+@_ADD.scalar.gradient()
+def _add_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)
+
+
+@_SUB.tensors.gradient()
+def _sub_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    return gradient, -gradient if node.needs[1] else None
+
+
+@_SUB.scalar.gradient()
+def _sub_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (-gradient if node.attributes == REVERSED else gradient,)
+
+
+@_MUL.tensors.gradient(inputs=(0, 1))
+def _mul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    return (
+        gradient * conj_if_complex(node.input(1)) if first else None,
+        gradient * conj_if_complex(node.input(0)) if second else None,
+    )
+
+
+@_MUL.scalar.gradient()
+def _mul_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * node.scalars[0].conjugate(),)
+
+
+@_DIV.tensors.gradient(inputs=(0, 1))
+def _div_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    divisor = conj_if_complex(node.input(1))
+    quotient = gradient / divisor
+    return (
+        quotient if first else None,
+        -quotient * conj_if_complex(node.input(0)) / divisor if second else None,
+    )
+
+
+@_DIV.scalar.gradient(inputs=(0,))
+def _div_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.scalars[0].conjugate()
+    if node.attributes == REVERSED:
+        divisor = conj_if_complex(node.input(0))
+        return (gradient * -value / (divisor * divisor),)
+    return (gradient / value,)
+
+
+@_POW.tensors.gradient(inputs=(0, 1), outputs=(0,))
+def _pow_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    base, exponent = node.input(0), node.input(1)
+    if exponent.dtype.category < FLOATING:
+        exponent = cast(exponent, gradient.dtype)
+    if base.dtype.category < FLOATING:
+        base = cast(base, gradient.dtype)
+    first, second = node.needs
+    # Where these hold, 0 * 0**-1 and 0 * log(0) would be nan and the derivative is 0.
+    flat = exponent == 0
+    flat_in_exponent = base == 0 if exponent.dtype.is_complex else (base == 0) & (exponent >= 0)
+    return (
+        gradient * conj_if_complex(where(flat, 0.0, exponent * base ** (exponent - 1))) if first else None,
+        gradient * conj_if_complex(where(flat_in_exponent, 0.0, node.output(0) * base.log())) if second else None,
+    )
+
+
+@_POW.scalar.gradient(inputs=(0,), outputs=(0,))
+def _pow_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.scalars[0]
+    operand = node.input(0)
+    if node.attributes == REVERSED:
+        if value == 0:
+            return (gradient * 0.0,)
+        if isinstance(value, complex) or operand.dtype.is_complex:
+            return (gradient * conj_if_complex(node.output(0) * cmath.log(value)),)
+        return (gradient * node.output(0) * (math.log(value) if value > 0 else math.nan),)
+    if value == 0:
+        return (gradient * 0.0,)
+    return (gradient * conj_if_complex(operand ** (value - 1) * value),)
+
+
+@_REMAINDER.tensors.gradient(inputs=(0, 1))
+def _remainder_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    second = -gradient * floor_divide(node.input(0), node.input(1)) if node.needs[1] else None
+    return gradient, second
+
+
+@_REMAINDER.scalar.gradient(inputs=(0,))
+def _remainder_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    if node.attributes == REVERSED:
+        return (-gradient * floor_divide(node.scalars[0], node.input(0)),)
+    return (gradient,)
+
+
+@_FMOD.tensors.gradient(inputs=(0, 1))
+def _fmod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    second = -gradient * _TRUNC_DIVIDE(node.input(0), node.input(1)) if node.needs[1] else None
+    return gradient, second
+
+
+@_FMOD.scalar.gradient(inputs=(0,))
+def _fmod_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    if node.attributes == REVERSED:
+        return (-gradient * _TRUNC_DIVIDE(node.scalars[0], node.input(0)),)
+    return (gradient,)
+
+
+def zero_gradients(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    zero = gradient * 0.0
+    return tuple([zero if needed else None for needed in node.needs])
+
+
+for _steps in (_FLOOR_DIVIDE, _TRUNC_DIVIDE):
+    _steps.tensors.gradient()(zero_gradients)
+    _steps.scalar.gradient()(zero_gradients)
+
+
+@_MAXIMUM.tensors.gradient(inputs=(0, 1))
+def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, first < second, second < first)
+
+
+@_MINIMUM.tensors.gradient(inputs=(0, 1))
+def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, second < first, first < second)
+
+
+def _shared_gradient(
+    node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements each gets half, as in PyTorch."""
+    shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
+    needs_first, needs_second = node.needs
+    return (
+        where(second_wins, 0.0, shared) if needs_first else None,
+        where(first_wins, 0.0, shared) if needs_second else None,
+    )
+
+
+@_MAXIMUM.scalar.gradient(inputs=(0,))
+def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+@_MINIMUM.scalar.gradient(inputs=(0,))
+def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+@_ATAN2.tensors.gradient(inputs=(0, 1))
+def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    y, x = node.input(0), node.input(1)
+    scaled = gradient / (x * x + y * y)
+    return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
+
+
+@_ATAN2.scalar.gradient(inputs=(0,))
+def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    scaled = gradient * value / (operand * operand + value * value)
+    return (-scaled if node.attributes == REVERSED else scaled,)
+
+
+_NEG = elementwise("neg", "negative", least=1)
+_ABS = elementwise("abs", "absolute", TO_REAL, least=1)
+_SIGN = elementwise("sign", lambda xp: _sign(xp), most=FLOATING)
+_SQUARE = elementwise("square", "square", least=1)
+_CONJ = elementwise("conj", "conjugate", least=1)
+_RECIPROCAL = elementwise("reciprocal", "reciprocal", TO_FLOAT)
+
+
+def _sign(xp: Any) -> Kernel:
+    def sign(array: Array, out: Array | None) -> Array:
+        if array.dtype.kind == "b":
+            return array.copy()
+        # numpy's sign of nan is nan, and of -0.0 depends on the dtype.
+        above = xp.greater(array, 0).astype(array.dtype)
+        return xp.subtract(above, xp.less(array, 0).astype(array.dtype), out)
+
+    return sign
+
+
+def neg(input: Tensor) -> Tensor:
+    """``-input``."""
+    return _interpreter.dispatch(_NEG, (input,))
+
+
+def abs(input: Tensor) -> Tensor:
+    """The absolute value; of complex elements the modulus, a real dtype."""
+    return _interpreter.dispatch(_ABS, (input,))
+
+
+def sign(input: Tensor) -> Tensor:
+    """-1, 0 or 1 as the element is negative, zero or positive; 0 for nan."""
+    return _interpreter.dispatch(_SIGN, (input,))
+
+
+def square(input: Tensor) -> Tensor:
+    """``input * input``; bools become int64."""
+    return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
+
+
+def conj(input: Tensor) -> Tensor:
+    """The complex conjugate."""
+    return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
+
+
+def reciprocal(input: Tensor) -> Tensor:
+    """``1 / input``."""
+    return _interpreter.dispatch(_RECIPROCAL, (input,))
+
+
+@_NEG.gradient()
+def _neg_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (-gradient,)
+
+
+@_ABS.gradient(inputs=(0,))
+def _abs_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand = node.input(0)
+    if operand.dtype.is_complex:
+        modulus = abs(operand)
+        return (gradient * where(modulus == 0, 0.0, operand / modulus),)
+    return (gradient * sign(operand),)
+
+
+@_SQUARE.gradient(inputs=(0,))
+def _square_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (conj_if_complex(node.input(0)) * 2),)
+
+
+@_CONJ.gradient()
+def _conj_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (conj(gradient),)
+
+
+@_RECIPROCAL.gradient(outputs=(0,))
+def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    inverse = conj_if_complex(node.output(0))
+    return (-gradient * (inverse * inverse),)
+
+
+def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
+    """``input + weight * (end - input)``.
+
+    Raises:
+        TypeError: if `input` and `end` differ in dtype.
+    """
+    if input.dtype is not end.dtype:
+        raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
+    return input + weight * (end - input)
+
+
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``input + value * tensor1 * tensor2``."""
+    return add(input, tensor1 * tensor2, alpha=value)
+
+
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+    """``input + value * tensor1 / tensor2``, of floating-point tensors.
+
+    Raises:
+        TypeError: for two integer tensors, whose quotient would not be of their dtype.
+    """
+    if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
+        raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
+    return add(input, tensor1 / tensor2, alpha=value)
+
+
+_SIGN.gradient()(zero_gradients)

@@ -1,0 +1,118 @@
+"""Comparison, logic and bits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING, INTEGER
+
+from .elementwise import TO_BOOL, Binary, comparable, elementwise, saturated
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+_EQ = Binary("eq", "equal", TO_BOOL, operand=comparable)
+_NE = Binary("ne", "not_equal", TO_BOOL, operand=comparable)
+_LT = Binary("lt", "less", TO_BOOL, operand=comparable, most=FLOATING)
+_LE = Binary("le", "less_equal", TO_BOOL, operand=comparable, most=FLOATING)
+_GT = Binary("gt", "greater", TO_BOOL, operand=comparable, most=FLOATING)
+_GE = Binary("ge", "greater_equal", TO_BOOL, operand=comparable, most=FLOATING)
+_LOGICAL_AND = Binary("logical_and", "logical_and", TO_BOOL, operand=saturated)
+_LOGICAL_OR = Binary("logical_or", "logical_or", TO_BOOL, operand=saturated)
+_LOGICAL_XOR = Binary("logical_xor", "logical_xor", TO_BOOL, operand=saturated)
+_LOGICAL_NOT = elementwise("logical_not", "logical_not", TO_BOOL)
+_BITWISE_AND = Binary("bitwise_and", "bitwise_and", most=INTEGER)
+_BITWISE_OR = Binary("bitwise_or", "bitwise_or", most=INTEGER)
+_BITWISE_XOR = Binary("bitwise_xor", "bitwise_xor", most=INTEGER)
+_BITWISE_NOT = elementwise("bitwise_not", "bitwise_not", most=INTEGER)
+_ISNAN = elementwise("isnan", "isnan", TO_BOOL)
+_ISINF = elementwise("isinf", "isinf", TO_BOOL)
+_ISFINITE = elementwise("isfinite", "isfinite", TO_BOOL)
+
+
+def eq(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether equal, element by element; a bool tensor."""
+    return _EQ(input, other)
+
+
+def ne(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether not equal."""
+    return _NE(input, other)
+
+
+def lt(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether less."""
+    return _LT(input, other)
+
+
+def le(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether less or equal."""
+    return _LE(input, other)
+
+
+def gt(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether greater."""
+    return _GT(input, other)
+
+
+def ge(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether greater or equal."""
+    return _GE(input, other)
+
+
+def logical_and(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether both are non-zero."""
+    return _LOGICAL_AND(input, other)
+
+
+def logical_or(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether one is non-zero."""
+    return _LOGICAL_OR(input, other)
+
+
+def logical_xor(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """Whether exactly one is non-zero."""
+    return _LOGICAL_XOR(input, other)
+
+
+def logical_not(input: Tensor) -> Tensor:
+    """Whether zero."""
+    return _interpreter.dispatch(_LOGICAL_NOT, (input,))
+
+
+def bitwise_and(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """The bits set in both; integers and bools."""
+    return _BITWISE_AND(input, other)
+
+
+def bitwise_or(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """The bits set in one; integers and bools."""
+    return _BITWISE_OR(input, other)
+
+
+def bitwise_xor(input: Tensor, other: Tensor | Scalar) -> Tensor:
+    """The bits set in exactly one; integers and bools."""
+    return _BITWISE_XOR(input, other)
+
+
+def bitwise_not(input: Tensor) -> Tensor:
+    """The bits inverted; integers and bools."""
+    return _interpreter.dispatch(_BITWISE_NOT, (input,))
+
+
+def isnan(input: Tensor) -> Tensor:
+    """Whether nan."""
+    return _interpreter.dispatch(_ISNAN, (input,))
+
+
+def isinf(input: Tensor) -> Tensor:
+    """Whether infinite."""
+    return _interpreter.dispatch(_ISINF, (input,))
+
+
+def isfinite(input: Tensor) -> Tensor:
+    """Whether neither infinite nor nan."""
+    return _interpreter.dispatch(_ISFINITE, (input,))

@@ -1,0 +1,188 @@
+"""Copies and casts, filling, and making a gradient fit what it is of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, TensorMeta, meta
+
+from .elementwise import CHEAP, constant, fitting
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (target,) = attributes
+    source = metas[0]
+    assert isinstance(target, DType)
+    output = meta(source.shape, target, source.device)
+    xp = array_module(source.device)
+    to = target.numpy
+    loses_imaginary = _loses_imaginary(source.dtype, target)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if loses_imaginary:
+            array = array.real  # numpy would warn
+        if out is None:
+            return array.astype(to, order="C")
+        xp.copyto(out, array, casting="unsafe")
+        return out
+
+    return Inferred(output, kernel, output.numel * CHEAP)
+
+
+def _loses_imaginary(source: DType, target: DType) -> bool:
+    return source.is_complex and not target.is_complex and target is not dtypes.bool_
+
+
+_CAST = OpExpr("cast", _infer_cast)
+
+
+@_CAST.gradient()
+def _cast_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)  # cast back to the input's dtype by the caller
+
+
+def cast(input: Tensor, dtype: DType) -> Tensor:
+    """A copy of another dtype.
+
+    Floating point to integer rounds towards zero; complex to real drops the imaginary part; to bool is "not zero".
+    """
+    return _interpreter.dispatch(_CAST, (input,), (dtype,))
+
+
+def clone(input: Tensor) -> Tensor:
+    """A contiguous copy; gradients flow through."""
+    return _interpreter.dispatch(_CAST, (input,), (input.dtype,))
+
+
+def contiguous(input: Tensor) -> Tensor:
+    """`input` itself if its elements lie in order without gaps, else a copy."""
+    return input if input.is_contiguous() else clone(input)
+
+
+def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (target,) = attributes
+    (source,) = metas
+    assert isinstance(target, TensorMeta)
+    common_device("copy_", (target, source))
+    if broadcast_shapes("copy_", target.shape, source.shape) != target.shape:
+        raise ValueError(
+            f"copy_: a tensor of shape {list(source.shape)} does not broadcast to the target's {list(target.shape)}"
+        )
+    xp = array_module(target.device)
+    loses_imaginary = _loses_imaginary(source.dtype, target.dtype)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if loses_imaginary:
+            array = array.real
+        if out is None:
+            return xp.broadcast_to(array, target.shape).astype(target.dtype.numpy, order="C")
+        xp.copyto(out, array, casting="unsafe")
+        return out
+
+    return Inferred(target, kernel, target.numel * CHEAP)
+
+
+_COPY = OpExpr("copy_", _infer_copy)
+
+
+@_COPY.gradient()
+def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)
+
+
+def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
+    """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype.  Nothing here ever blocks."""
+    if not isinstance(src, _tensors.Tensor):
+        return fill_(input, src)
+    return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
+
+
+def _infer_fill(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (output,) = attributes
+    assert isinstance(output, TensorMeta)
+    xp = array_module(output.device)
+    to = output.dtype.numpy
+
+    def kernel(value: Any, out: Array | None) -> Array:
+        if out is None:
+            return xp.full(output.shape, constant(value, to), to)
+        out[...] = constant(value, to)
+        return out
+
+    return Inferred(output, kernel, output.numel * CHEAP)
+
+
+_FILL = OpExpr("fill", _infer_fill)
+
+
+@_FILL.gradient()
+def _fill_gradient(node: OpNode, gradient: Tensor) -> tuple[()]:
+    return ()  # made from nothing
+
+
+def full_of(output: TensorMeta, value: Scalar) -> Tensor:
+    """A tensor with this meta, filled with `value`.
+
+    Raises:
+        ValueError: if the dtype does not hold the value.
+    """
+    return _interpreter.dispatch(_FILL, (), (output,), (fitting("full", value, output.dtype),))
+
+
+def zeros_of(output: TensorMeta) -> Tensor:
+    """A tensor with this meta, filled with zeros."""
+    return _interpreter.dispatch(_FILL, (), (output,), (0,))
+
+
+def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
+    """Set every element to `value`, a number or a 0-d tensor.
+
+    Raises:
+        ValueError: if the value is no single number, or not one that the dtype holds.
+    """
+    if isinstance(value, _tensors.Tensor):
+        if value.shape:
+            raise ValueError(f"fill_: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
+        return copy_(input, value)
+    return _interpreter.dispatch_into(_FILL, input, (), (input._blob.meta,), (fitting("fill_", value, input.dtype),))
+
+
+def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
+    """A tensor like `input`, of `value` everywhere; `input`'s gradient is zero."""
+    from .selection import masked_fill
+
+    return masked_fill(input, full_of(meta((), dtypes.bool_, input.device), True), value)
+
+
+def zero_(input: Tensor) -> Tensor:
+    """Set every element to zero."""
+    return fill_(input, 0)
+
+
+def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:
+    """`gradient` summed over the dimensions along which `wanted` was broadcast, and cast to its dtype."""
+    if gradient._blob.meta.shape != wanted.shape:
+        extra = len(gradient.shape) - len(wanted.shape)
+        dims = [*range(extra)]
+        dims += [
+            axis + extra for axis, size in enumerate(wanted.shape) if size == 1 and gradient.shape[axis + extra] != 1
+        ]
+        if dims:
+            gradient = gradient.sum(dims, keepdim=True)
+        gradient = gradient.reshape(wanted.shape) if extra else gradient
+    if gradient.dtype is not wanted.dtype:
+        if gradient.dtype.is_complex and not wanted.dtype.is_complex:
+            gradient = cast(gradient, gradient.dtype.to_real())
+        gradient = cast(gradient, wanted.dtype) if gradient.dtype is not wanted.dtype else gradient
+    return gradient

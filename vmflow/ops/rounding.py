@@ -1,0 +1,67 @@
+"""Rounding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.op_call import Kernel
+
+from .arithmetic import zero_gradients
+from .elementwise import elementwise
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+_FLOOR = elementwise("floor", "floor", least=1, most=FLOATING)
+_CEIL = elementwise("ceil", "ceil", least=1, most=FLOATING)
+_TRUNC = elementwise("trunc", "trunc", least=1, most=FLOATING)
+_ROUND = elementwise("round", lambda xp: _round(xp), least=1, most=FLOATING)
+
+for _flat in (_FLOOR, _CEIL, _TRUNC, _ROUND):
+    _flat.gradient()(zero_gradients)
+
+
+def _round(xp: Any) -> Kernel:
+    # numpy would turn integers into floats.
+    return lambda array, out: array.copy() if array.dtype.kind in "iu" else xp.rint(array, out)
+
+
+def floor(input: Tensor) -> Tensor:
+    """The largest integer not above, in the input's dtype."""
+    return _interpreter.dispatch(_FLOOR, (input,))
+
+
+def ceil(input: Tensor) -> Tensor:
+    """The smallest integer not below, in the input's dtype."""
+    return _interpreter.dispatch(_CEIL, (input,))
+
+
+def trunc(input: Tensor) -> Tensor:
+    """The integer part, in the input's dtype."""
+    return _interpreter.dispatch(_TRUNC, (input,))
+
+
+def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+    """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
+
+    Raises:
+        TypeError: for an integer tensor and `decimals`.
+    """
+    if not decimals:
+        return _interpreter.dispatch(_ROUND, (input,))
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"round: decimals need a floating-point tensor, not {input.dtype.name}")
+    if decimals > 0:
+        scale = 10.0**decimals
+        return _interpreter.dispatch(_ROUND, (input * scale,)) / scale
+    scale = 10.0**-decimals  # a power of ten is exact, its reciprocal is not
+    return _interpreter.dispatch(_ROUND, (input / scale,)) * scale
+
+
+def frac(input: Tensor) -> Tensor:
+    """The part behind the point: ``input - trunc(input)``."""
+    if input.dtype.category < FLOATING:
+        raise TypeError(f"frac is not defined for {input.dtype.name} tensors")
+    return input - trunc(input)

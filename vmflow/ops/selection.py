@@ -1,0 +1,195 @@
+"""Choosing between elements by a condition, and limiting them."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, overload
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, meta
+
+from .comparison import isnan, logical_not
+from .elementwise import CHEAP, REVERSED, Binary, by_keyword, constant, fitting, into, number, result_dtype, saturated
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    device = common_device("where", metas)
+    if metas[0].dtype is not dtypes.bool_:
+        raise TypeError(f"where: the condition must be a bool tensor, not {metas[0].dtype.name}")
+    shape = broadcast_shapes("where", *[it.shape for it in metas])
+    output = meta(shape, result_dtype(metas[1:], kinds), device)
+    xp = array_module(device)
+    to = output.dtype.numpy
+    arrays = len(metas) - 1
+    reversed_ = attributes == REVERSED
+
+    def kernel(condition: Array, *operands: Any) -> Array:
+        values = [it.astype(to, copy=False) for it in operands[:arrays]]
+        values += [constant(it, to) for it in operands[arrays:-1]]
+        if reversed_:
+            values.reverse()
+        # np.where keeps the layout of its operands, which need not be C.
+        return xp.ascontiguousarray(xp.where(condition, values[0], values[1])).reshape(shape)
+
+    return Inferred(output, kernel, output.numel * CHEAP * 4)
+
+
+_WHERE = OpExpr("where", _infer_where)
+
+
+@_WHERE.gradient(inputs=(0,))
+def _where_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    condition = node.input(0)
+    if len(node.metas) == 2:
+        chosen = logical_not(condition) if node.attributes == REVERSED else condition
+        return None, where(chosen, gradient, 0.0)
+    _, first, second = node.needs
+    return (
+        None,
+        where(condition, gradient, 0.0) if first else None,
+        where(condition, 0.0, gradient) if second else None,
+    )
+
+
+@overload
+def where(condition: Tensor) -> tuple[Tensor, ...]: ...
+
+
+@overload
+def where(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+
+
+def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor | Scalar | None = None) -> Any:
+    """`input` where the bool `condition` holds, else `other`; all three broadcast.
+
+    With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
+    """
+    if input is None or other is None:
+        if input is not other:
+            raise TypeError("where: give both values to choose from, or neither")
+        from .indexing import nonzero
+
+        return nonzero(condition, as_tuple=True)
+    if isinstance(input, _tensors.Tensor):
+        if isinstance(other, _tensors.Tensor):
+            return _interpreter.dispatch(_WHERE, (condition, input, other))
+        return _interpreter.dispatch(_WHERE, (condition, input), (), (number("where", other),))
+    if isinstance(other, _tensors.Tensor):
+        return _interpreter.dispatch(_WHERE, (condition, other), REVERSED, (number("where", input),))
+    return _interpreter.dispatch(_WHERE, (condition,), (), (number("where", input), number("where", other)))
+
+
+def masked_fill(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+    """A copy of `input` with `value`, a number or a 0-d tensor, where the bool `mask` holds; the two broadcast.
+
+    Raises:
+        TypeError: if the mask is no bool tensor.
+        ValueError: if the value is no single number, or not one that the dtype holds.
+    """
+    filling, order, scalars = _filling("masked_fill", input, value)
+    return _interpreter.dispatch(_WHERE, (mask, *filling, input), order, scalars)
+
+
+def masked_fill_(input: Tensor, mask: Tensor, value: Tensor | Scalar) -> Tensor:
+    """In-place `masked_fill`; the mask must broadcast to the tensor."""
+    filling, order, scalars = _filling("masked_fill_", input, value)
+    return into(_WHERE, input, (mask, *filling, input), order, scalars)
+
+
+def _filling(
+    name: str, input: Tensor, value: Tensor | Scalar
+) -> tuple[tuple[Tensor, ...], Attributes, tuple[Any, ...]]:
+    """What `where` needs to choose between `value`, in the dtype of `input`, and `input`."""
+    if not isinstance(value, _tensors.Tensor):
+        return (), REVERSED, (fitting(name, value, input.dtype),)
+    if value.shape:
+        raise ValueError(f"{name}: the value must be a number or a 0-d tensor, not of shape {list(value.shape)}")
+    return (value.to(input.dtype),), (), ()
+
+
+_CLAMP_MIN = Binary("clamp_min", lambda xp: by_keyword(xp.maximum), least=1, most=FLOATING, operand=saturated)
+_CLAMP_MAX = Binary("clamp_max", lambda xp: by_keyword(xp.minimum), least=1, most=FLOATING, operand=saturated)
+
+
+@_CLAMP_MIN.tensors.gradient(inputs=(0, 1))
+def _clamp_min_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _limited_gradient(node, gradient, node.input(0) < node.input(1))
+
+
+@_CLAMP_MAX.tensors.gradient(inputs=(0, 1))
+def _clamp_max_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _limited_gradient(node, gradient, node.input(0) > node.input(1))
+
+
+def _limited_gradient(node: OpNode, gradient: Tensor, beyond: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    needs_input, needs_limit = node.needs
+    return (
+        where(beyond, 0.0, gradient) if needs_input else None,
+        where(beyond, gradient, 0.0) if needs_limit else None,
+    )
+
+
+@_CLAMP_MIN.scalar.gradient(inputs=(0,))
+def _clamp_min_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (where(node.input(0) < node.scalars[0], 0.0, gradient),)
+
+
+@_CLAMP_MAX.scalar.gradient(inputs=(0,))
+def _clamp_max_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (where(node.input(0) > node.scalars[0], 0.0, gradient),)
+
+
+def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
+    """Each element limited to [min, max]; None is no limit.
+
+    A limit takes no part of the gradient where an element equals it; where `min` is above `max`, the result is `max`.
+
+    Raises:
+        ValueError: if both limits are None.
+    """
+    if min is None and max is None:
+        raise ValueError("clamp: give min, max or both")
+    if min is not None:
+        input = _CLAMP_MIN(input, min)
+    return input if max is None else _CLAMP_MAX(input, max)
+
+
+def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
+    """In-place `clamp`."""
+    if min is None and max is None:
+        raise ValueError("clamp_: give min, max or both")
+    if min is not None:
+        _CLAMP_MIN.into(input, min)
+    return input if max is None else _CLAMP_MAX.into(input, max)
+
+
+def clamp_min(input: Tensor, min: Tensor | Scalar) -> Tensor:
+    """Each element, or `min` if that is larger."""
+    return _CLAMP_MIN(input, min)
+
+
+def clamp_max(input: Tensor, max: Tensor | Scalar) -> Tensor:
+    """Each element, or `max` if that is smaller."""
+    return _CLAMP_MAX(input, max)
+
+
+def nan_to_num(
+    input: Tensor, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
+) -> Tensor:
+    """nan replaced by `nan`, or 0, and infinities by `posinf` and `neginf`, or the dtype's extremes."""
+    if input.dtype.category < FLOATING:
+        return input.clone()
+    limits = dtypes.finfo(input.dtype)
+    result = where(isnan(input), 0.0 if nan is None else nan, input)
+    result = where(input == math.inf, limits.max if posinf is None else posinf, result)
+    return where(input == -math.inf, limits.min if neginf is None else neginf, result)
