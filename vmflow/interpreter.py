@@ -113,7 +113,10 @@ def _call_one(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
     """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
-    blobs = tuple([tensor._blob for tensor in inputs])
+    try:
+        blobs = tuple([tensor._blob for tensor in inputs])
+    except AttributeError:
+        raise _not_tensors(op, inputs) from None
     inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
@@ -257,6 +260,11 @@ def _apart(inferred: Inferred) -> Inferred:
         return inferred.kernel(*arguments[:-1], None)
 
     return Inferred(inferred.outputs[0], kernel, inferred.cost)
+
+
+def _not_tensors(op: OpExpr, inputs: tuple[Any, ...]) -> TypeError:
+    given = ", ".join([type(it).__name__ for it in inputs])
+    return TypeError(f"{op.name.removesuffix('_scalar')}: expected tensors, got {given}")
 
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:

@@ -297,6 +297,10 @@ def test_bool_arithmetic(contract: KernelContract) -> None:
         lambda x, b: x.fill_(1j),
         lambda x, b: flow.isclose(x, x.double()),
         lambda x, b: flow.frac(b),
+        lambda x, b: flow.exp(3.0),  # type: ignore[arg-type]
+        lambda x, b: flow.matmul(x, np.ones((3, 3))),  # type: ignore[arg-type]
+        lambda x, b: flow.where([True], x, x),  # type: ignore[call-overload]
+        lambda x, b: x.gather(0, [0]),
     ],
 )
 def test_dtypes_without_a_meaning_are_type_errors(call: Callable[..., Any]) -> None:
