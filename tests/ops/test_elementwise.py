@@ -423,6 +423,9 @@ def test_gradient_of_pow_where_it_is_flat_or_infinite() -> None:
     exponent = _tensor([1.0, 2.0], "float64").requires_grad_()
     (0**exponent).sum().backward()
     check(exponent.grad, [0.0, 0.0], "float64")
+    exponent = _tensor([-1.0, 0.0], "float64").requires_grad_()
+    (0**exponent).sum().backward()
+    check(exponent.grad, [-INF, 0.0], "float64")
     integer = _tensor([0, 2], "int64")
     exponent = _tensor([3.0, 2.0], "float64").requires_grad_()
     (integer**exponent).sum().backward()
@@ -454,6 +457,13 @@ def test_gradient_of_extrema_is_shared_by_equals_and_given_to_nan() -> None:
         first = _tensor([3.0, 2.0, 1.0], "float64").requires_grad_()
         function(first, 2.0).sum().backward()
         check(first.grad, expected[:3], "float64")
+
+
+def test_gradient_of_an_angle_at_the_origin() -> None:
+    y, x = flow.zeros(2, requires_grad=True), flow.tensor([0.0, 2.0], requires_grad=True)
+    flow.atan2(y, x).sum().backward()
+    check(y.grad, [0.0, 0.5], "float32")
+    check(x.grad, [0.0, 0.0], "float32")
 
 
 def test_clamp(contract: KernelContract) -> None:

@@ -359,7 +359,7 @@ def _pow_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     operand = node.input(0)
     if node.attributes == REVERSED:
         if value == 0:
-            return (gradient * 0.0,)
+            return (gradient * (0.0 if operand.dtype.is_complex else where(operand >= 0, 0.0, -math.inf)),)
         if isinstance(value, complex) or operand.dtype.is_complex:
             return (gradient * conj_if_complex(node.output(0) * cmath.log(value)),)
         return (gradient * node.output(0) * (math.log(value) if value > 0 else math.nan),)
@@ -443,7 +443,9 @@ def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 @_ATAN2.tensors.gradient(inputs=(0, 1))
 def _atan2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     y, x = node.input(0), node.input(1)
-    scaled = gradient / (x * x + y * y)
+    distance = x * x + y * y
+    # At the origin the angle has no derivative; it is taken as 0.
+    scaled = gradient / where(distance == 0, 1.0, distance)
     return scaled * x if node.needs[0] else None, -scaled * y if node.needs[1] else None
 
 

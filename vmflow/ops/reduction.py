@@ -405,8 +405,18 @@ def std(
     *,
     correction: float | None = None,
 ) -> Tensor:
-    """The square root of `var`."""
-    return var(_half_widened(input), dim, unbiased, keepdim, correction=correction).sqrt().to(input.dtype.to_real())
+    """The square root of `var`; where it is 0 its gradient is taken as 0."""
+    spread = var(_half_widened(input), dim, unbiased, keepdim, correction=correction)
+    return _root(spread, 2).to(input.dtype.to_real())
+
+
+def _root(total: Tensor, p: float) -> Tensor:
+    """The `p`-th root of a sum of powers.
+
+    Its derivative at 0 is infinite; times that of the sum, which is 0, it would be nan.
+    """
+    nothing = total == 0
+    return where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
 
 
 def var_mean(
@@ -464,10 +474,7 @@ def norm(
     elif p == 1:
         result = sum(size, dim, keepdim)
     else:
-        total = sum(square(size) if p == 2 else size**p, dim, keepdim)
-        # The root's derivative at 0 is infinite; times that of the sum, which is 0, it would be nan.
-        nothing = total == 0
-        result = where(nothing, 0.0, where(nothing, 1.0, total) ** (1.0 / p))
+        result = _root(sum(square(size) if p == 2 else size**p, dim, keepdim), p)
     return result.to(input.dtype.to_real())
 
 
