@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import convolution
+from vmflow.ops import convolution, convolution_kernels
 from vmflow.ops.convolution import conv1d, conv2d, conv_transpose2d
 
 pytestmark = pytest.mark.usefixtures("contract")
@@ -134,7 +134,7 @@ def test_a_small_buffer_gives_the_same(samples: int, monkeypatch: pytest.MonkeyP
 
     whole = products()
     for samples_each in (1, 4, 9):
-        monkeypatch.setattr(convolution, "_COLUMN_BYTES", samples_each * 2 * 9 * 25 * 8)
+        monkeypatch.setattr(convolution_kernels, "COLUMN_BYTES", samples_each * 2 * 9 * 25 * 8)
         convolution._keeps_columns.cache_clear()
         for have, want in zip(products(), whole, strict=True):
             np.testing.assert_allclose(have, want, rtol=1e-12)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import loss
+from vmflow.ops import class_loss, loss
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -79,10 +79,10 @@ def test_of_class_indices(
     weight = generator.uniform(0.5, 2.0, 4) if weighted else None
     given_weight = None if weight is None else flow.tensor(weight)
     logs = log_probabilities(x, min(x.ndim - 1, 1))
-    result = loss.cross_entropy(flow.tensor(x), flow.tensor(target), given_weight, ignored, reduction, smoothing)
+    result = class_loss.cross_entropy(flow.tensor(x), flow.tensor(target), given_weight, ignored, reduction, smoothing)
     expected = of_classes(logs, target, weight, ignored, reduction, smoothing)
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-10, atol=1e-12)
-    result = loss.nll_loss(flow.tensor(x), flow.tensor(target), given_weight, ignored, reduction)
+    result = class_loss.nll_loss(flow.tensor(x), flow.tensor(target), given_weight, ignored, reduction)
     np.testing.assert_allclose(result.numpy(), of_classes(x, target, weight, ignored, reduction), rtol=1e-10)
 
 
@@ -96,11 +96,13 @@ def test_gradients_of_class_indices(shape: tuple[int, ...], reduction: str, smoo
     target = target.reshape(shape[:1] + shape[2:]) if len(shape) > 1 else target[0]
     weight = flow.tensor(np.linspace(0.5, 1.5, x.shape[min(x.ndim - 1, 1)])) if weighted else None
     check_gradients(
-        lambda x: loss.cross_entropy(x, target, weight, reduction=reduction, label_smoothing=smoothing),
+        lambda x: class_loss.cross_entropy(x, target, weight, reduction=reduction, label_smoothing=smoothing),
         x,
         second=len(shape) == 2,
     )
-    check_gradients(lambda x: loss.nll_loss(x * x, target, weight, reduction=reduction), x, second=len(shape) == 2)
+    check_gradients(
+        lambda x: class_loss.nll_loss(x * x, target, weight, reduction=reduction), x, second=len(shape) == 2
+    )
 
 
 def test_the_fused_gradient_is_the_recorded_one() -> None:
@@ -108,8 +110,8 @@ def test_the_fused_gradient_is_the_recorded_one() -> None:
     target = flow.tensor(np.random.default_rng(2).integers(-1, 4, (5, 3)))
     weight = flow.tensor([0.5, 1.0, 2.0, 3.0], dtype=flow.float64)
     functions: list[Callable[..., flow.Tensor]] = [
-        lambda x: loss.cross_entropy(x, target, weight, -1, label_smoothing=0.1),
-        lambda x: loss.nll_loss(x, target, weight, -1),
+        lambda x: class_loss.cross_entropy(x, target, weight, -1, label_smoothing=0.1),
+        lambda x: class_loss.nll_loss(x, target, weight, -1),
     ]
     for function in functions:
         source = flow.tensor(x, requires_grad=True)
@@ -124,7 +126,7 @@ def test_the_fused_gradient_is_the_recorded_one() -> None:
 def test_where_nothing_counts() -> None:
     x = flow.ones(2, 3, requires_grad=True)
     target = flow.tensor([-100, -100])
-    for function in (loss.cross_entropy, loss.nll_loss):
+    for function in (class_loss.cross_entropy, class_loss.nll_loss):
         value = function(x, target)
         assert math.isnan(value.item())
         for create_graph in (True, False):
@@ -137,7 +139,7 @@ def test_where_nothing_counts() -> None:
 def test_empty_batches() -> None:
     nothing = flow.zeros(0, 3, requires_grad=True)
     target = flow.zeros(0, dtype=flow.int64)
-    for function in (loss.cross_entropy, loss.nll_loss):
+    for function in (class_loss.cross_entropy, class_loss.nll_loss):
         assert math.isnan(function(nothing, target).item())
         assert function(nothing, target, reduction="none").shape == (0,)
         total = function(nothing, target, reduction="sum")
@@ -148,7 +150,7 @@ def test_empty_batches() -> None:
     assert math.isnan(loss.mse_loss(flow.zeros(0), flow.zeros(0)).item())
 
 
-@pytest.mark.parametrize("function", [loss.cross_entropy, loss.nll_loss])
+@pytest.mark.parametrize("function", [class_loss.cross_entropy, class_loss.nll_loss])
 @pytest.mark.parametrize("index", [3, -1, 1000])
 def test_an_index_out_of_range_is_an_error_when_looked_at(function: Any, index: int) -> None:
     x = flow.zeros(2, 3, requires_grad=True)
@@ -164,7 +166,7 @@ def test_an_index_out_of_range_is_an_error_when_looked_at(function: Any, index: 
 
 def test_large_scores_do_not_overflow() -> None:
     x = flow.tensor([[1e4, -1e4, 0.0], [-3e38, 3e38, 0.0]], requires_grad=True)
-    value = loss.cross_entropy(x, flow.tensor([0, 1]))
+    value = class_loss.cross_entropy(x, flow.tensor([0, 1]))
     assert value.item() == 0.0
     value.backward()
     assert x.grad is not None
@@ -178,8 +180,8 @@ def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
     single = x.detach().float().requires_grad_()
     target = flow.tensor(np.random.default_rng(3).integers(0, 5, 64))
     weight = flow.tensor(np.linspace(0.5, 1.5, 5), dtype=dtype)
-    value = loss.cross_entropy(x, target, weight)
-    expected = loss.cross_entropy(single, target, weight.float())
+    value = class_loss.cross_entropy(x, target, weight)
+    expected = class_loss.cross_entropy(single, target, weight.float())
     assert value.dtype is dtype
     assert value.item() == expected.detach().to(dtype).item()
     value.backward()
@@ -193,10 +195,10 @@ def test_strided_scores_and_targets() -> None:
     x = arrays_for(4, (4, 3, 2))[0]
     target = np.random.default_rng(4).integers(0, 3, (4, 2))
     moved = flow.tensor(np.ascontiguousarray(x.transpose(2, 1, 0))).permute(2, 1, 0)
-    value = loss.cross_entropy(moved, flow.tensor(np.ascontiguousarray(target.T)).T, reduction="none")
+    value = class_loss.cross_entropy(moved, flow.tensor(np.ascontiguousarray(target.T)).T, reduction="none")
     np.testing.assert_allclose(value.numpy(), of_classes(log_probabilities(x, 1), target, None, -100, "none"))
     matrix = flow.tensor(x[:, :, 0].T.copy()).T
-    value = loss.nll_loss(matrix, flow.tensor(target)[:, 0])
+    value = class_loss.nll_loss(matrix, flow.tensor(target)[:, 0])
     np.testing.assert_allclose(value.item(), of_classes(x[:, :, 0], target[:, 0], None, -100, "mean"))
 
 
@@ -215,7 +217,7 @@ def test_of_probabilities(shape: tuple[int, ...], reduction: str, smoothing: flo
     losses = terms.sum(axis)
     expected = {"none": losses, "sum": losses.sum(), "mean": losses.sum() / losses.size}[reduction]
     given_weight = None if weight is None else flow.tensor(weight)
-    result = loss.cross_entropy(
+    result = class_loss.cross_entropy(
         flow.tensor(x), flow.tensor(target), given_weight, reduction=reduction, label_smoothing=smoothing
     )
     np.testing.assert_allclose(result.numpy(), expected, rtol=1e-10)
@@ -223,7 +225,7 @@ def test_of_probabilities(shape: tuple[int, ...], reduction: str, smoothing: flo
 
 def test_gradients_of_probabilities() -> None:
     x, target = arrays_for(6, (2, 3), (2, 3), low=0.1)
-    check_gradients(lambda x, t: loss.cross_entropy(x, t, label_smoothing=0.1), x, target, second=True)
+    check_gradients(lambda x, t: class_loss.cross_entropy(x, t, label_smoothing=0.1), x, target, second=True)
 
 
 def reduced(losses: Array, reduction: str) -> Any:
@@ -375,9 +377,9 @@ def test_shapes_must_agree(function: Any) -> None:
         function(flow.zeros(3, 1), flow.zeros(3))
 
 
-@pytest.mark.parametrize("function", [*PAIRS, loss.cross_entropy, loss.nll_loss])
+@pytest.mark.parametrize("function", [*PAIRS, class_loss.cross_entropy, class_loss.nll_loss])
 def test_reductions_are_named(function: Any) -> None:
-    target = flow.tensor([1]) if function in (loss.cross_entropy, loss.nll_loss) else flow.zeros(1, 2)
+    target = flow.tensor([1]) if function in (class_loss.cross_entropy, class_loss.nll_loss) else flow.zeros(1, 2)
     with pytest.raises(ValueError, match=rf"{function.__name__}: reduction must be one of mean, sum, none"):
         function(flow.zeros(1, 2), target, reduction="average")
 
@@ -388,40 +390,40 @@ def test_reductions_are_named(function: Any) -> None:
         (
             ValueError,
             r"\[2, 3\], with the classes in dimension 1, does not fit class indices of shape \[3\]",
-            lambda: loss.cross_entropy(flow.zeros(2, 3), flow.tensor([0, 1, 2])),
+            lambda: class_loss.cross_entropy(flow.zeros(2, 3), flow.tensor([0, 1, 2])),
         ),
-        (ValueError, r"does not fit", lambda: loss.nll_loss(flow.zeros(()), flow.tensor(0))),
+        (ValueError, r"does not fit", lambda: class_loss.nll_loss(flow.zeros(()), flow.tensor(0))),
         (
             ValueError,
             r"3 classes need a weight of shape \[3\], got \[2\]",
-            lambda: loss.cross_entropy(flow.zeros(1, 3), flow.tensor([0]), flow.ones(2)),
+            lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.tensor([0]), flow.ones(2)),
         ),
         (
             ValueError,
             r"need a weight of shape \[3\]",
-            lambda: loss.cross_entropy(flow.zeros(1, 3), flow.zeros(1, 3), flow.ones(2)),
+            lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.zeros(1, 3), flow.ones(2)),
         ),
         (
             ValueError,
             r"label_smoothing must be within",
-            lambda: loss.cross_entropy(flow.zeros(1, 3), flow.tensor([0]), label_smoothing=1.5),
+            lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.tensor([0]), label_smoothing=1.5),
         ),
-        (ValueError, r"must agree", lambda: loss.cross_entropy(flow.zeros(1, 3), flow.zeros(3, 1))),
-        (ValueError, r"got a 0-d tensor", lambda: loss.cross_entropy(flow.zeros(()), flow.zeros(()))),
+        (ValueError, r"must agree", lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.zeros(3, 1))),
+        (ValueError, r"got a 0-d tensor", lambda: class_loss.cross_entropy(flow.zeros(()), flow.zeros(()))),
         (
             TypeError,
             r"must be integers, not bool",
-            lambda: loss.cross_entropy(flow.zeros(1, 3), flow.tensor([True])),
+            lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.tensor([True])),
         ),
         (
             TypeError,
             r"nll_loss: class indices must be integers, not float32",
-            lambda: loss.nll_loss(flow.zeros(1, 3), flow.zeros(1)),
+            lambda: class_loss.nll_loss(flow.zeros(1, 3), flow.zeros(1)),
         ),
         (
             TypeError,
             r"cross_entropy is not defined for int64",
-            lambda: loss.cross_entropy(flow.ones(1, 3).long(), flow.tensor([0])),
+            lambda: class_loss.cross_entropy(flow.ones(1, 3).long(), flow.tensor([0])),
         ),
         (ValueError, r"beta cannot be negative", lambda: loss.smooth_l1_loss(flow.ones(1), flow.ones(1), beta=-1.0)),
         (ValueError, r"delta must be positive", lambda: loss.huber_loss(flow.ones(1), flow.ones(1), delta=0.0)),

@@ -31,6 +31,7 @@ from .oracle import KernelContract, Row
 DECLARING = (
     "vmflow.nn.functional",
     "vmflow.nn.init",
+    "vmflow.ops.class_loss",
     "vmflow.ops.convolution",
     "vmflow.ops.dropout",
     "vmflow.ops.embedding",
@@ -72,6 +73,7 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
+    "vmflow.ops.class_loss": "tests/ops/test_loss.py",
     "vmflow.ops.convolution": "tests/ops/test_convolution.py",
     "vmflow.ops.dropout": "tests/ops/test_dropout.py",
     "vmflow.ops.embedding": "tests/ops/test_embedding.py",

@@ -12,6 +12,8 @@ from vmflow.ops.activation import gelu as gelu
 from vmflow.ops.activation import sigmoid as sigmoid
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
+from vmflow.ops.class_loss import cross_entropy as cross_entropy
+from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
 from vmflow.ops.convolution import conv2d as conv2d
 from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
@@ -23,12 +25,10 @@ from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
 from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-from vmflow.ops.loss import cross_entropy as cross_entropy
 from vmflow.ops.loss import huber_loss as huber_loss
 from vmflow.ops.loss import kl_div as kl_div
 from vmflow.ops.loss import l1_loss as l1_loss
 from vmflow.ops.loss import mse_loss as mse_loss
-from vmflow.ops.loss import nll_loss as nll_loss
 from vmflow.ops.loss import smooth_l1_loss as smooth_l1_loss
 from vmflow.ops.normalization import batch_norm as batch_norm
 from vmflow.ops.normalization import group_norm as group_norm

@@ -9,9 +9,9 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .convolution import is_half
 from .copying import full_of
 from .elementwise import CHEAP
+from .layer_operands import is_half
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:

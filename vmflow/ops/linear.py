@@ -15,7 +15,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
-from .convolution import in_single, is_half
+from .layer_operands import in_single, is_half
 from .linear_algebra import matmul
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 

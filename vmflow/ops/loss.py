@@ -1,19 +1,16 @@
-"""Losses: how far predictions are from what they should be."""
+"""Losses of numbers and probabilities: how far predictions are from what they should be."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING
 
-from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING, INTEGER
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, TensorMeta
 
-from .activation import log_softmax, sigmoid, softmax, softplus
-from .convolution import in_single, is_half
-from .elementwise import CHEAP, DEAR
-from .indexing import one_hot
+from .activation import sigmoid, softplus
+from .elementwise import DEAR
+from .layer_operands import in_single, is_half
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
@@ -21,22 +18,22 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-_REDUCTIONS = ("mean", "sum", "none")
+REDUCTIONS = ("mean", "sum", "none")
 
 
-def _reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
-    _check_reduction(name, reduction)
+def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+    check_reduction(name, reduction)
     if reduction == "mean":
         return loss.mean()
     return loss.sum() if reduction == "sum" else loss
 
 
-def _check_reduction(name: str, reduction: str) -> None:
-    if reduction not in _REDUCTIONS:
-        raise ValueError(f"{name}: reduction must be one of {', '.join(_REDUCTIONS)}, not {reduction!r}")
+def check_reduction(name: str, reduction: str) -> None:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"{name}: reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}")
 
 
-def _check_same(name: str, input: Tensor, target: Tensor) -> None:
+def check_same(name: str, input: Tensor, target: Tensor) -> None:
     """PyTorch broadcasts these, with a warning, since it is nearly always a mistake; here it is an error."""
     if input.shape != target.shape:
         raise ValueError(
@@ -45,363 +42,39 @@ def _check_same(name: str, input: Tensor, target: Tensor) -> None:
         )
 
 
-# Of classes by index
-
-
-class _Options(NamedTuple):
-    """What a loss of class indices depends on besides its operands; the attributes of the ops below.
-
-    Attributes:
-        ignored: the target that does not count.
-        reduction: "mean", "sum" or "none".
-        smoothing: how much of the probability is spread evenly over all classes.
-    """
-
-    ignored: int
-    reduction: str
-    smoothing: float
-
-
-class _Cases:
-    """Scores or log-probabilities seen as a matrix, one row for each target.
-
-    Attributes:
-        classes: how many there are, the columns.
-        count: how many targets, the rows.
-        axis: the dimension of the classes.
-    """
-
-    def __init__(self, name: str, metas: Metas, options: _Options) -> None:
-        source, target, *weight = metas
-        common_device(name, metas)
-        shape = tuple(source.shape)
-        if source.dtype.category != FLOATING:
-            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
-        if target.dtype.category != INTEGER:
-            raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}")
-        self.axis = 1 if len(shape) > 1 else 0
-        if not shape or shape[: self.axis] + shape[self.axis + 1 :] != target.shape:
-            raise ValueError(
-                f"{name}: an input of shape {list(shape)}, with the classes in dimension {self.axis}, does not fit "
-                f"class indices of shape {list(target.shape)}"
-            )
-        self.classes: int = shape[self.axis]
-        if weight and weight[0].shape != (self.classes,):
-            raise ValueError(
-                f"{name}: {self.classes} classes need a weight of shape [{self.classes}], got {list(weight[0].shape)}"
-            )
-        self.name = name
-        self.count = target.numel
-        self.shape = shape
-        self.options = options
-        self.compute = dtypes.float32 if source.dtype in (dtypes.float16, dtypes.bfloat16) else source.dtype
-
-    def rows(self, xp: Any, array: Array) -> Array:
-        """The input as a matrix of the dtype to compute in."""
-        moved = xp.moveaxis(array, self.axis, -1) if array.ndim > 2 else array
-        return xp.ascontiguousarray(moved, self.compute.numpy).reshape(self.count, self.classes)
-
-    def back(self, xp: Any, rows: Array) -> Array:
-        """A matrix in the input's shape."""
-        rest = self.shape[: self.axis] + self.shape[self.axis + 1 :]
-        result = rows.reshape(*rest, self.classes)
-        return xp.moveaxis(result, -1, self.axis) if len(self.shape) > 2 else result.reshape(self.shape)
-
-    def places(self, xp: Any, target: Array) -> tuple[Array, Array]:
-        """The class of each row, 0 where it does not count, and whether it does.
-
-        Raises:
-            IndexError: for an index that names no class.
-        """
-        target = target.reshape(-1)
-        kept = target != self.options.ignored
-        wrong = kept & ((target < 0) | (target >= self.classes))
-        if wrong.any():
-            raise IndexError(
-                f"{self.name}: class index {int(target[wrong][0])} is out of range for {self.classes} classes"
-            )
-        return xp.where(kept, target, 0), kept
-
-    def reduce(self, xp: Any, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
-        """The loss, and what the mean is divided by."""
-        places, kept = self.places(xp, target)
-        smoothing = logs.dtype.type(self.options.smoothing)
-        weights = kept.astype(logs.dtype) if weight is None else xp.where(kept, weight[places], 0)
-        losses = logs[xp.arange(self.count), places] * weights
-        if smoothing:
-            spread = logs.sum(1) if weight is None else logs @ weight
-            losses = losses * (1 - smoothing) + xp.where(kept, spread, 0) * (smoothing / self.classes)
-        total = weights.sum()
-        if self.options.reduction == "none":
-            return -losses.reshape(target.shape), total
-        loss = 0 - losses.sum()  # of nothing it is 0, not -0
-        return xp.asarray(loss / total if self.options.reduction == "mean" else loss), xp.asarray(total)
-
-    def factors(self, xp: Any, gradient: Array, total: Array, kept: Array) -> Array:
-        """The gradient by the loss of each row, before weights."""
-        if self.options.reduction == "mean":
-            gradient = gradient / total
-        return xp.where(kept, gradient.astype(self.compute.numpy, copy=False).reshape(-1), 0)
-
-
-def _outputs(cases: _Cases, metas: Metas) -> tuple[TensorMeta, TensorMeta]:
-    source, target = metas[:2]
-    shape = tuple(target.shape) if cases.options.reduction == "none" else ()
-    return meta(shape, source.dtype, source.device), meta((), cases.compute, source.device)
-
-
-def _infer_nll_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    cases = _Cases("nll_loss", metas, cast("_Options", attributes))
-    source = metas[0]
-    xp = array_module(source.device)
-    to, compute = source.dtype.numpy, cases.compute.numpy
-
-    def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array]:
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        loss, total = cases.reduce(xp, cases.rows(xp, array), target, weight)
-        return loss.astype(to, copy=False), total
-
-    return Inferred(_outputs(cases, metas), kernel, cases.count * 50 + 10000)
-
-
-def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    options, source = cast("tuple[_Options, TensorMeta]", attributes)
-    _, target, _, *weight = metas
-    cases = _Cases("nll_loss", (source, target, *weight), options)
-    xp = array_module(source.device)
-    to, compute = source.dtype.numpy, cases.compute.numpy
-
-    def kernel(gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
-        places, kept = cases.places(xp, target)
-        factors = cases.factors(xp, gradient, total, kept)
-        if len(rest) > 1:
-            factors = factors * rest[0].astype(compute, copy=False)[places]
-        result = xp.zeros((cases.count, cases.classes), to)
-        result[xp.arange(cases.count), places] = -factors
-        return xp.ascontiguousarray(cases.back(xp, result))
-
-    return Inferred(source, kernel, source.numel * CHEAP + cases.count * 50 + 10000)
-
-
-def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    cases = _Cases("cross_entropy", metas, cast("_Options", attributes))
-    source = metas[0]
-    xp = array_module(source.device)
-    to, compute = source.dtype.numpy, cases.compute.numpy
-
-    def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        rows = cases.rows(xp, array)
-        if rows.size:
-            logs = xp.subtract(rows, rows.max(1, keepdims=True))
-            logs -= xp.log(xp.exp(logs).sum(1, keepdims=True))
-        else:
-            logs = rows.copy()
-        loss, total = cases.reduce(xp, logs, target, weight)
-        return loss.astype(to, copy=False), total, logs
-
-    logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
-    return Inferred((*_outputs(cases, metas), logs_meta), kernel, source.numel * (DEAR + 4 * CHEAP) + 10000)
-
-
-def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    options, source = cast("tuple[_Options, TensorMeta]", attributes)
-    _, target, _, _, *weight = metas
-    cases = _Cases("cross_entropy", (source, target, *weight), options)
-    xp = array_module(source.device)
-    to, compute = source.dtype.numpy, cases.compute.numpy
-    smoothing = compute.type(options.smoothing)
-    share = compute.type(options.smoothing / max(cases.classes, 1))
-
-    def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        places, kept = cases.places(xp, target)
-        factors = cases.factors(xp, gradient, total, kept)
-        hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
-        soft = factors * share
-        whole = hard + soft * (cases.classes if weight is None else weight.sum())
-        result = xp.exp(logs)
-        result *= whole[:, None]
-        if smoothing:
-            result -= soft[:, None] if weight is None else soft[:, None] * weight
-        result[xp.arange(cases.count), places] -= hard
-        return xp.ascontiguousarray(cases.back(xp, result.astype(to, copy=False)))
-
-    return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP) + 10000)
-
-
-_NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss)
-_NLL_LOSS_GRADIENT = OpExpr("nll_loss_gradient", _infer_nll_loss_gradient)
-_CROSS_ENTROPY = OpExpr("cross_entropy", _infer_cross_entropy)
-_CROSS_ENTROPY_GRADIENT = OpExpr("cross_entropy_gradient", _infer_cross_entropy_gradient)
-
-
-class _Recorded:
-    """The parts of both gradients where they are recorded themselves, in ops that can be differentiated again.
-
-    Attributes:
-        factors: the gradient by the loss of each case, with the class's weight, shaped to broadcast over the classes.
-        unweighted: the same without the weight.
-        chosen: one at each case's class, zero elsewhere.
-        weight: shaped to broadcast over the cases; None for none.
-    """
-
-    def __init__(self, node: OpNode, gradient: Tensor) -> None:
-        options = cast("_Options", node.attributes)
-        source, target = node.meta(0), node.input(1)
-        axis = 1 if len(source.shape) > 1 else 0
-        kept = target != options.ignored
-        places = where(kept, target, 0)
-        weight = node.input(2) if len(node.metas) > 2 else None
-        weights = kept.to(gradient.dtype) if weight is None else where(kept, weight[places], 0.0)
-        if options.reduction == "mean":
-            gradient = gradient / weights.sum()
-        # Not a product: where nothing counts, the mean's gradient is infinite.
-        gradient = where(kept, gradient, 0.0)
-        self.factors = (gradient * weights).unsqueeze(axis)
-        self.unweighted = gradient.unsqueeze(axis)
-        self.chosen = one_hot(places, source.shape[axis]).movedim(-1, axis).to(gradient.dtype)
-        self.weight = None if weight is None else weight.reshape(-1, *[1] * (len(source.shape) - axis - 1))
-        self.axis = axis
-        self.options = options
-
-
-@_NLL_LOSS.gradient(inputs=(1, 2), outputs=(1,))
-def _nll_loss_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    none = (None,) * (len(node.metas) - 1)
-    if is_grad_enabled():
-        parts = _Recorded(node, gradient)
-        return (-(parts.chosen * parts.factors), *none)
-    operands = (gradient, node.input(1), node.output(1), *_weight_of(node))
-    return (_interpreter.dispatch(_NLL_LOSS_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
-
-
-@_CROSS_ENTROPY.gradient(inputs=(0, 1, 2), outputs=(1, 2))
-def _cross_entropy_gradient(node: OpNode, gradient: Tensor, *_: Tensor | None) -> tuple[Tensor | None, ...]:
-    none = (None,) * (len(node.metas) - 1)
-    if not is_grad_enabled():
-        operands = (gradient, node.input(1), node.output(1), node.output(2), *_weight_of(node))
-        return (_interpreter.dispatch(_CROSS_ENTROPY_GRADIENT, operands, (node.attributes, node.meta(0))), *none)
-    parts = _Recorded(node, gradient)
-    smoothing, weight = parts.options.smoothing, parts.weight
-    share = softmax(node.input(0), parts.axis)
-    result = (share - parts.chosen) * parts.factors * (1 - smoothing)
-    if smoothing:
-        even = share * share.shape[parts.axis] - 1 if weight is None else share * weight.sum() - weight
-        result = result + even * parts.unweighted * (smoothing / share.shape[parts.axis])
-    return (result, *none)
-
-
-def _weight_of(node: OpNode) -> tuple[Tensor, ...]:
-    return (node.input(2),) if len(node.metas) > 2 else ()
-
-
-def nll_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-) -> Tensor:
-    """The negative log-likelihood of the right classes.
-
-    Args:
-        input: log-probabilities, (N, C), (C,) or (N, C, ...).
-        target: class indices, (N,), () or (N, ...); checked when the op runs.
-        weight: of each class, (C,).
-        ignore_index: a target that does not count.
-        reduction: "mean" (weighted, over what counts), "sum" or "none".
-
-    Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
-    """
-    _check_reduction("nll_loss", reduction)
-    operands = (input, target) if weight is None else (input, target, weight)
-    return _interpreter.dispatch_several(_NLL_LOSS, operands, _Options(int(ignore_index), reduction, 0.0))[0]
-
-
-def cross_entropy(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None = None,
-    ignore_index: int = -100,
-    reduction: str = "mean",
-    label_smoothing: float = 0.0,
-) -> Tensor:
-    """The cross-entropy between unnormalised scores and the right classes.
-
-    Args:
-        input: scores, (N, C), (C,) or (N, C, ...).
-        target: class indices as for `nll_loss`, or floating-point probabilities of the shape of `input`.
-        weight: of each class, (C,).
-        ignore_index: a class index that does not count.
-        reduction: "mean" (of class indices weighted, over what counts; of probabilities over N), "sum" or "none".
-        label_smoothing: how much of the probability is spread evenly over all classes, within [0, 1].
-
-    Raises:
-        TypeError, ValueError: for dtypes and shapes that do not fit.
-    """
-    _check_reduction("cross_entropy", reduction)
-    if not 0 <= label_smoothing <= 1:
-        raise ValueError(f"cross_entropy: label_smoothing must be within [0, 1], got {label_smoothing}")
-    if target.dtype.category >= FLOATING:
-        return _of_probabilities(input, target, weight, reduction, label_smoothing)
-    options = _Options(int(ignore_index), reduction, float(label_smoothing))
-    operands = (input, target) if weight is None else (input, target, weight)
-    return _interpreter.dispatch_several(_CROSS_ENTROPY, operands, options)[0]
-
-
-def _of_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
-    _check_same("cross_entropy", input, target)
-    if input.ndim == 0:
-        raise ValueError("cross_entropy: expected an input (N, C), (C,) or (N, C, ...), got a 0-d tensor")
-    axis = 1 if input.ndim > 1 else 0
-    classes = input.shape[axis]
-    logs = log_softmax(input, axis)
-    if smoothing:
-        target = target * (1 - smoothing) + smoothing / classes
-    if weight is not None:
-        if weight.shape != (classes,):
-            raise ValueError(
-                f"cross_entropy: {classes} classes need a weight of shape [{classes}], got {list(weight.shape)}"
-            )
-        logs = logs * weight.reshape(-1, *[1] * (input.ndim - axis - 1))
-    return _reduced("cross_entropy", -(logs * target).sum(axis), reduction)
-
-
 # Of real values
 
 
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference."""
-    _check_same("mse_loss", input, target)
-    return _reduced("mse_loss", (input - target).square(), reduction)
+    check_same("mse_loss", input, target)
+    return reduced("mse_loss", (input - target).square(), reduction)
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute difference."""
-    _check_same("l1_loss", input, target)
-    return _reduced("l1_loss", (input - target).abs(), reduction)
+    check_same("l1_loss", input, target)
+    return reduced("l1_loss", (input - target).abs(), reduction)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
-    _check_same("smooth_l1_loss", input, target)
+    check_same("smooth_l1_loss", input, target)
     if beta < 0:
         raise ValueError(f"smooth_l1_loss: beta cannot be negative, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction)
     size = (input - target).abs()
-    return _reduced("smooth_l1_loss", where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta), reduction)
+    return reduced("smooth_l1_loss", where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta), reduction)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``."""
-    _check_same("huber_loss", input, target)
+    check_same("huber_loss", input, target)
     if delta <= 0:
         raise ValueError(f"huber_loss: delta must be positive, got {delta}")
     size = (input - target).abs()
-    return _reduced("huber_loss", where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta), reduction)
+    return reduced("huber_loss", where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta), reduction)
 
 
 # Of probabilities
@@ -484,9 +157,9 @@ def binary_cross_entropy(
     Raises:
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
-    _check_same("binary_cross_entropy", input, target)
+    check_same("binary_cross_entropy", input, target)
     losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY, (input, target))
-    return _reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
+    return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
 
 
 def binary_cross_entropy_with_logits(
@@ -509,7 +182,7 @@ def binary_cross_entropy_with_logits(
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
     name = "binary_cross_entropy_with_logits"
-    _check_same(name, input, target)
+    check_same(name, input, target)
     if pos_weight is None:
         losses = _interpreter.dispatch(_BINARY_CROSS_ENTROPY_WITH_LOGITS, (input, target))
     else:
@@ -517,7 +190,7 @@ def binary_cross_entropy_with_logits(
         # -log(sigmoid(x)) is softplus(-x); above 30 its logarithm would add less than the last digit of float64.
         positive = softplus(-input, threshold=30)
         losses = (1 - target) * input + _weighted(name, positive, (pos_weight - 1) * target + 1)
-    return _reduced(name, _weighted(name, losses, weight), reduction)
+    return reduced(name, _weighted(name, losses, weight), reduction)
 
 
 def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
@@ -539,9 +212,9 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         reduction: "mean" (over all elements), "batchmean" (over the first dimension), "sum" or "none".
         log_target: as above.
     """
-    if reduction not in (*_REDUCTIONS, "batchmean"):
-        raise ValueError(f"kl_div: reduction must be one of {', '.join(_REDUCTIONS)}, batchmean, not {reduction!r}")
-    _check_same("kl_div", input, target)
+    if reduction not in (*REDUCTIONS, "batchmean"):
+        raise ValueError(f"kl_div: reduction must be one of {', '.join(REDUCTIONS)}, batchmean, not {reduction!r}")
+    check_same("kl_div", input, target)
     if log_target:
         losses = target.exp() * (target - input)
     else:
@@ -549,4 +222,4 @@ def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: b
         losses = where(target > 0, target * (where(target > 0, target, 1.0).log() - input), 0.0)
     if reduction == "batchmean":
         return losses.sum() / input.shape[0]
-    return _reduced("kl_div", losses, reduction)
+    return reduced("kl_div", losses, reduction)

@@ -2,6 +2,8 @@
 
 The forward pass is one op, and so is a backward pass that is not recorded itself.  One that is (``create_graph=True``)
 is written in differentiable ops instead.  Half precision computes in float32.
+
+At five hundred lines it is long because each of two normalisations is there twice in each direction.
 """
 
 from __future__ import annotations
@@ -14,10 +16,10 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
-from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
+from .layer_operands import computes_in
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 from .transcendental import rsqrt
 
@@ -31,10 +33,6 @@ _SHORT: Final = 256
 
 # Attributes: (eps, whether there is a weight, whether there is a bias)
 _Options = tuple[float, bool, bool]
-
-
-def _computes_in(source: TensorMeta) -> DType:
-    return dtypes.float32 if source.dtype in (dtypes.float16, dtypes.bfloat16) else source.dtype
 
 
 def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[int, ...]]) -> None:
@@ -112,7 +110,7 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
             f"batch_norm: training needs at least 2 values per channel, an input of shape {list(source.shape)} has "
             f"{over.count}"
         )
-    compute = _computes_in(source).numpy
+    compute = computes_in(source).numpy
     eps = compute.type(options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -129,7 +127,7 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
             xp.add(result, over.wide(bias.astype(compute, copy=False)), result)
         return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, variance
 
-    statistics = meta(channels, _computes_in(source), device)
+    statistics = meta(channels, computes_in(source), device)
     return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
 
 
@@ -139,7 +137,7 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     device = common_device("batch_norm", metas)
     xp = array_module(device)
     over = _Channels(xp, tuple(source.shape))
-    compute = _computes_in(source).numpy
+    compute = computes_in(source).numpy
     eps, count = compute.type(options[0]), compute.type(over.count)
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -169,7 +167,7 @@ def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kin
     _check("batch_norm", metas, words, [tuple(source.shape[1:2])] * (len(metas) - 1))
     xp = array_module(device)
     over = _Channels(xp, tuple(source.shape))
-    compute = _computes_in(source).numpy
+    compute = computes_in(source).numpy
     eps = compute.type(options[0])
 
     def kernel(array: Array, mean: Array, variance: Array, *rest: Any) -> Array:
@@ -221,7 +219,7 @@ def _recorded_gradient(
 
     `weight` broadcasts to the input.
     """
-    compute = _computes_in(source._blob.meta)
+    compute = computes_in(source._blob.meta)
     source, gradient = source.to(compute), gradient.to(compute)
     over = list(dims)
     centred = source - source.mean(over, keepdim=True)
@@ -255,7 +253,7 @@ def _batch_norm_inference_gradient(node: OpNode, gradient: Tensor) -> tuple[Tens
     weight = node.input(3) if options[1] else None
     trailing = [1] * (source.ndim - 2)
     dims = [axis for axis in range(source.ndim) if axis != 1]
-    compute = _computes_in(node.meta(0))
+    compute = computes_in(node.meta(0))
     gradient = gradient.to(compute)
     scale = rsqrt(variance.to(compute) + options[0])
     factor = scale if weight is None else scale * weight
@@ -339,7 +337,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     _check("layer_norm", metas, _present(options), [normalized] * (len(metas) - 1))
     xp = array_module(device)
     rows, features = _rows(tuple(source.shape), normalized)
-    compute = _computes_in(source).numpy
+    compute = computes_in(source).numpy
     eps, count = compute.type(options[0]), compute.type(max(features, 1))
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -357,7 +355,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
             xp.add(result, bias, result)
         return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, scale
 
-    statistics = meta((rows,), _computes_in(source), device)
+    statistics = meta((rows,), computes_in(source), device)
     return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
 
 
@@ -367,7 +365,7 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     device = common_device("layer_norm", metas)
     xp = array_module(device)
     rows, features = _rows(tuple(source.shape), normalized)
-    compute = _computes_in(source).numpy
+    compute = computes_in(source).numpy
     count = compute.type(max(features, 1))
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
@@ -507,7 +505,7 @@ def rms_norm(
         ["weight"][: len(parameters)],
         [shape] * len(parameters),
     )
-    wide = input.to(_computes_in(input._blob.meta))
+    wide = input.to(computes_in(input._blob.meta))
     over = tuple(range(input.ndim - len(shape), input.ndim))
     eps = dtypes.finfo(input.dtype).eps if eps is None else eps
     result = wide * rsqrt((wide * wide).mean(over, keepdim=True) + eps)

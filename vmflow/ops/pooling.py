@@ -1,14 +1,8 @@
-"""Pooling: windows of an image reduced to their largest element or their mean.
-
-Windows are products of an interval of rows and one of columns, so the columns are reduced first and the rows of what is
-left after: kernel height + kernel width steps, each over a whole array, instead of their product.  A step leaves out
-the windows in which its tap lies in the padding; hence nothing is ever padded.
-"""
+"""Pooling: windows of an image reduced to their largest element or their mean."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,66 +11,22 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.instructions.op_call import Kernel
 
-from .convolution import Pair, check_floating, in_single, is_half, pair
+from . import pooling_kernels as kernels
 from .elementwise import CHEAP
+from .layer_operands import Pair, check_floating, in_single, is_half, pair
+from .pooling_kernels import Planes, Window
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-
-class _Window(NamedTuple):
-    """How windows lie along one dimension.
-
-    Attributes:
-        size, output: of the input and the output.
-        kernel, stride, padding, dilation: of the window.
-    """
-
-    size: int
-    output: int
-    kernel: int
-    stride: int
-    padding: int
-    dilation: int
-
-    def tap(self, number: int) -> tuple[slice, slice]:
-        """Which windows have this tap within the input, and where it is there."""
-        shift = number * self.dilation - self.padding
-        low = max(0, -(shift // self.stride))
-        high = min(self.output, (self.size - 1 - shift) // self.stride + 1)
-        if high <= low:
-            return slice(0, 0), slice(0, 0)
-        first = low * self.stride + shift
-        return slice(low, high), slice(first, first + (high - low - 1) * self.stride + 1, self.stride)
-
-    def first_taps(self) -> np.ndarray[Any, Any]:
-        """For each window, the first tap within the input."""
-        starts = np.arange(self.output) * self.stride - self.padding
-        return np.maximum(0, -(starts // self.dilation))
-
-    def counts(self, with_padding: bool) -> np.ndarray[Any, Any]:
-        """For each window, how many elements it has, those of the padding included or not."""
-        starts = np.arange(self.output) * self.stride - self.padding
-        ends = np.minimum(starts + self.kernel, self.size + self.padding)
-        if with_padding:
-            return ends - starts
-        return np.minimum(ends, self.size) - np.maximum(starts, 0)
-
-    def disjoint(self) -> bool:
-        """Whether the windows cover the input without gaps or overlaps."""
-        fits = self.size == self.output * self.kernel
-        return fits and self.kernel == self.stride and self.dilation == 1 and self.padding == 0
-
-
 # What ops take: (kernel, stride, padding, dilation, ceil_mode)
 _Sizes = tuple[Pair, Pair, Pair, Pair, bool]
 
 
-def _windows(name: str, source: TensorMeta, sizes: _Sizes) -> tuple[_Window, _Window]:
+def _windows(name: str, source: TensorMeta, sizes: _Sizes) -> tuple[Window, Window]:
     """The windows along the last two dimensions.
 
     Raises:
@@ -91,7 +41,7 @@ def _windows(name: str, source: TensorMeta, sizes: _Sizes) -> tuple[_Window, _Wi
     return down, across
 
 
-def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> _Window:
+def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> Window:
     kernel, stride, padding, dilation = [it[axis] for it in sizes[:4]]
     ceil_mode = sizes[4]
     size = source.shape[axis + 2]
@@ -107,7 +57,7 @@ def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> _Window:
             f"{name}: a window of {list(sizes[0])} does not fit into an input of shape {list(source.shape)} padded by "
             f"{list(sizes[2])}"
         )
-    window = _Window(size, output, kernel, stride, padding, dilation)
+    window = Window(size, output, kernel, stride, padding, dilation)
     if dilation > 1:
         starts = np.arange(output) * stride - padding
         firsts = window.first_taps()
@@ -119,127 +69,7 @@ def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> _Window:
     return window
 
 
-class _Planes:
-    """Where the planes (one per sample and channel) stand while they are reduced.
-
-    numpy's loops run along the last dimension.  In tiny images that is a few columns, and the loops' overhead would
-    outweigh the work; there it pays to turn the planes inside out first, and the result back.
-
-    Attributes:
-        down, across: the dimensions of rows and columns in three-dimensional arrays inside.
-    """
-
-    def __init__(self, xp: Any, shape: tuple[int, ...], down: _Window, across: _Window) -> None:
-        self.xp = xp
-        self.count = shape[0] * shape[1]
-        self.samples, self.channels = shape[:2]
-        self.windows = down, across
-        self.last = self.count >= 64 and down.size * across.size <= 128
-        self.down, self.across = (0, 1) if self.last else (1, 2)
-
-    def inside(self, array: Array) -> Array:
-        """(samples, channels, height, width) turned inside out or not."""
-        height, width = array.shape[2:]
-        if self.last:
-            return self.xp.ascontiguousarray(array.reshape(self.count, -1).T).reshape(height, width, self.count)
-        return array.reshape(self.count, height, width)
-
-    def outside(self, array: Array) -> Array:
-        """The other way round."""
-        if self.last:
-            height, width = array.shape[:2]
-            array = self.xp.ascontiguousarray(array.reshape(-1, self.count).T)
-        else:
-            height, width = array.shape[1:]
-        return array.reshape(self.samples, self.channels, height, width)
-
-    def along(self, vector: Array, axis: int) -> Array:
-        """A vector shaped to broadcast along one dimension inside."""
-        return vector.reshape(vector.shape + (1,) * (2 - axis))
-
-
-def _at(axis: int, part: Any) -> tuple[Any, ...]:
-    """An index that cuts one dimension."""
-    return (slice(None),) * axis + (part,)
-
-
 # Maximum
-
-
-def _initial(xp: Any, array: Array, window: _Window, axis: int) -> Array:
-    """The first element of each window."""
-    outside, inside = window.tap(0)
-    if outside == slice(0, window.output):
-        return array[_at(axis, inside)].copy(order="C")
-    starts = np.arange(window.output) * window.stride - window.padding + window.first_taps() * window.dilation
-    return xp.take(array, xp.asarray(starts), axis)
-
-
-def _largest(xp: Any, array: Array, window: _Window, axis: int) -> Array:
-    """Windows along `axis` reduced to their largest element; nan if there is one."""
-    best = _initial(xp, array, window, axis)
-    for number in range(1, window.kernel):
-        outside, inside = window.tap(number)
-        target = best[_at(axis, outside)]
-        xp.maximum(target, array[_at(axis, inside)], out=target)
-    return best
-
-
-def _largest_and_where(
-    xp: Any, planes: _Planes, array: Array, window: _Window, axis: int, carried: Array | None, nan: bool
-) -> tuple[Array, Array, Array]:
-    """As `_largest`; also the number of the tap each was found at, and `carried` where it was found."""
-    small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
-    best = _initial(xp, array, window, axis)
-    chosen = xp.empty(best.shape, small)
-    chosen[...] = planes.along(xp.asarray(window.first_taps().astype(small)), axis)
-    brought = chosen if carried is None else _initial(xp, carried, window, axis)
-    for number in range(1, window.kernel):
-        outside, inside = window.tap(number)
-        target, candidate = best[_at(axis, outside)], array[_at(axis, inside)]
-        better = candidate > target
-        if nan:
-            # Comparisons with nan are false: the last nan wins, as in PyTorch.
-            better |= xp.isnan(candidate)
-        xp.maximum(target, candidate, out=target)
-        # Arithmetic instead of masked copies, which cost ten times as much where the mask is irregular.
-        place = chosen[_at(axis, outside)]
-        xp.maximum(place, better * small.type(number), out=place)
-        if carried is not None:
-            place = brought[_at(axis, outside)]
-            difference = xp.bitwise_xor(place, carried[_at(axis, inside)])
-            difference *= better
-            place ^= difference
-    return best, chosen, brought
-
-
-def _max_values_kernel(xp: Any, planes: _Planes) -> Kernel:
-    down, across = planes.windows
-
-    def values(array: Array, out: Array | None) -> Array:
-        partial = _largest(xp, planes.inside(array), across, planes.across)
-        return planes.outside(_largest(xp, partial, down, planes.down))
-
-    return values
-
-
-def _max_indices_kernel(xp: Any, planes: _Planes) -> Kernel:
-    down, across = planes.windows
-    rows = xp.asarray((np.arange(down.output) * down.stride - down.padding) * across.size)
-    columns = xp.asarray(np.arange(across.output) * across.stride - across.padding)
-    corners = planes.along(rows, planes.down) + planes.along(columns, planes.across)
-
-    def with_indices(array: Array, out: Any) -> tuple[Array, Array]:
-        nan = array.dtype.kind not in "iu" and bool(xp.isnan(array).any())
-        source = planes.inside(array)
-        source, column, _ = _largest_and_where(xp, planes, source, across, planes.across, None, nan)
-        best, row, column = _largest_and_where(xp, planes, source, down, planes.down, column, nan)
-        indices = xp.multiply(row, down.dilation * across.size, dtype=xp.int64)
-        indices += corners
-        indices += column if across.dilation == 1 else xp.multiply(column, across.dilation, dtype=xp.int64)
-        return planes.outside(best), planes.outside(indices)
-
-    return with_indices
 
 
 def _check_max(name: str, source: TensorMeta) -> None:
@@ -255,7 +85,7 @@ def _infer_max_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
     return Inferred(
         output,
-        _max_values_kernel(xp, _Planes(xp, tuple(source.shape), down, across)),
+        kernels.max_values_kernel(xp, Planes(xp, tuple(source.shape), down, across)),
         (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000,
     )
 
@@ -269,7 +99,7 @@ def _infer_max_pool2d_with_indices(attributes: Attributes, metas: Metas, kinds: 
     output = meta(shape, source.dtype, source.device)
     return Inferred(
         (output, meta(shape, dtypes.int64, source.device)),
-        _max_indices_kernel(xp, _Planes(xp, tuple(source.shape), down, across)),
+        kernels.max_indices_kernel(xp, Planes(xp, tuple(source.shape), down, across)),
         (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 6 + 10000,
     )
 
@@ -339,46 +169,6 @@ def _plane_gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None
 # Mean
 
 
-def _total(xp: Any, array: Array, window: _Window, axis: int) -> Array:
-    """Windows along `axis` summed up."""
-    taps = [window.tap(number) for number in range(window.kernel)]
-    whole = slice(0, window.output)
-    if len(taps) > 1 and taps[0][0] == taps[1][0] == whole:
-        result = xp.add(array[_at(axis, taps[0][1])], array[_at(axis, taps[1][1])])
-        taps = taps[2:]
-    else:
-        result = xp.zeros((*array.shape[:axis], window.output, *array.shape[axis + 1 :]), array.dtype)
-    for outside, inside in taps:
-        target = result[_at(axis, outside)]
-        xp.add(target, array[_at(axis, inside)], target)
-    return result
-
-
-def _spread(xp: Any, array: Array, window: _Window, axis: int) -> Array:
-    """Each window's value added to every element of it: the transpose of `_total`."""
-    shape = (*array.shape[:axis], window.size, *array.shape[axis + 1 :])
-    disjoint = window.disjoint()
-    result = xp.empty(shape, array.dtype) if disjoint else xp.zeros(shape, array.dtype)
-    for number in range(window.kernel):
-        outside, inside = window.tap(number)
-        if disjoint:
-            result[_at(axis, inside)] = array
-        else:
-            target = result[_at(axis, inside)]
-            xp.add(target, array[_at(axis, outside)], target)
-    return result
-
-
-def _divisor(xp: Any, down: _Window, across: _Window, with_padding: bool, override: int | None) -> Callable[[Any], Any]:
-    """From a dtype to what each window's sum is divided by: a number, or an array over the output."""
-    if override is not None:
-        return lambda dtype: dtype.type(override)
-    counts = down.counts(with_padding)[:, None] * across.counts(with_padding)
-    if (counts == counts[0, 0]).all():
-        return lambda dtype: dtype.type(counts[0, 0])
-    return lambda dtype: xp.asarray(counts.astype(dtype))
-
-
 # Attributes of both: (sizes, count_include_pad, divisor_override, shape of the input's images)
 _Mean = tuple[_Sizes, bool, int | None, Pair]
 
@@ -390,12 +180,12 @@ def _infer_avg_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     down, across = _windows("avg_pool2d", source, sizes)
     output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
     xp = array_module(source.device)
-    planes = _Planes(xp, tuple(source.shape), down, across)
-    divisor = _divisor(xp, down, across, with_padding, override)
+    planes = Planes(xp, tuple(source.shape), down, across)
+    divisor = kernels.divisor_function(xp, down, across, with_padding, override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        partial = _total(xp, planes.inside(array), across, planes.across)
-        result = planes.outside(_total(xp, partial, down, planes.down))
+        partial = kernels.total(xp, planes.inside(array), across, planes.across)
+        result = planes.outside(kernels.total(xp, partial, down, planes.down))
         return xp.divide(result, divisor(array.dtype), result)
 
     cost = (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
@@ -408,12 +198,12 @@ def _infer_avg_pool2d_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
     down, across = _windows("avg_pool2d", output, sizes)
     xp = array_module(gradient.device)
-    planes = _Planes(xp, tuple(output.shape), down, across)
-    divisor = _divisor(xp, down, across, with_padding, override)
+    planes = Planes(xp, tuple(output.shape), down, across)
+    divisor = kernels.divisor_function(xp, down, across, with_padding, override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        partial = _spread(xp, planes.inside(xp.divide(array, divisor(array.dtype))), down, planes.down)
-        return planes.outside(_spread(xp, partial, across, planes.across))
+        partial = kernels.spread(xp, planes.inside(xp.divide(array, divisor(array.dtype))), down, planes.down)
+        return planes.outside(kernels.spread(xp, partial, across, planes.across))
 
     cost = (output.numel + gradient.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
     return Inferred(output, in_single(kernel, is_half(gradient)), cost)
@@ -436,26 +226,6 @@ def _avg_pool2d_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tenso
 # Mean over windows that divide the image as evenly as it goes.  Attributes of both: (output size, input size).
 
 
-def _intervals(size: int, output: int) -> list[tuple[int, int]]:
-    """Begin and end of each window; neighbours share an element where `output` does not divide `size`."""
-    return [(it * size // output, -(-(it + 1) * size // output)) for it in range(output)]
-
-
-def _adaptive_mean(xp: Any, array: Array, output: int, axis: int) -> Array:
-    result = xp.empty((*array.shape[:axis], output, *array.shape[axis + 1 :]), array.dtype)
-    for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
-        xp.mean(array[_at(axis, slice(begin, end))], axis, out=result[_at(axis, position)])
-    return result
-
-
-def _adaptive_spread(xp: Any, array: Array, size: int, axis: int) -> Array:
-    result = xp.zeros((*array.shape[:axis], size, *array.shape[axis + 1 :]), array.dtype)
-    for position, (begin, end) in enumerate(_intervals(size, array.shape[axis])):
-        target = result[_at(axis, slice(begin, end))]
-        target += array[_at(axis, slice(position, position + 1))] / array.dtype.type(end - begin)
-    return result
-
-
 def _infer_adaptive(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (rows, columns), _ = cast("tuple[Pair, Pair]", attributes)
     (source,) = metas
@@ -464,7 +234,7 @@ def _infer_adaptive(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     xp = array_module(source.device)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return _adaptive_mean(xp, _adaptive_mean(xp, array, columns, 3), rows, 2)
+        return kernels.adaptive_mean(xp, kernels.adaptive_mean(xp, array, columns, 3), rows, 2)
 
     return Inferred(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
 
@@ -476,7 +246,7 @@ def _infer_adaptive_gradient(attributes: Attributes, metas: Metas, kinds: Kinds)
     xp = array_module(gradient.device)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return _adaptive_spread(xp, _adaptive_spread(xp, array, height, 2), width, 3)
+        return kernels.adaptive_spread(xp, kernels.adaptive_spread(xp, array, height, 2), width, 3)
 
     return Inferred(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
 
