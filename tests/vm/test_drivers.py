@@ -373,6 +373,13 @@ async def test_a_closed_machine_refuses_work() -> None:
     assert (await (x + 1)).tolist() == [2.0] * 3  # on the default machine
 
 
+async def test_closing_within_the_block() -> None:
+    async with VirtualMachine("early") as machine:
+        await (flow.ones(3) + 1)
+        machine.close()
+    assert machine.closed
+
+
 async def test_entering_twice_is_refused() -> None:
     async with VirtualMachine("once") as machine:
         with pytest.raises(RuntimeError, match="already entered"):

@@ -571,6 +571,8 @@ class VirtualMachine:
         if mode.machine is self:
             MODE.set(mode.replace(machine=self._mode_before))
         try:
+            if self.closed:
+                return
             if kind is None:
                 await self.synchronize()
             elif self._last_arrival is not None:
