@@ -145,6 +145,11 @@ def zeros_of(output: TensorMeta) -> Tensor:
     return _interpreter.dispatch(_FILL, (), (output,), (0,))
 
 
+def ones_of(output: TensorMeta) -> Tensor:
+    """A tensor with this meta, filled with ones."""
+    return _interpreter.dispatch(_FILL, (), (output,), (1,))
+
+
 def fill_(input: Tensor, value: Tensor | Scalar) -> Tensor:
     """Set every element to `value`, a number or a 0-d tensor.
 

@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.release_tensor import Lease
 
-from .copying import full_of
+from .copying import full_of, ones_of, zeros_of
 from .elementwise import CHEAP, number
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import sizes
@@ -214,7 +214,7 @@ def zeros(
     **named: Any,
 ) -> Tensor:
     """A tensor of zeros."""
-    return _track(full_of(_meta("zeros", size, dtype, device, named), 0), requires_grad)
+    return _track(zeros_of(_meta("zeros", size, dtype, device, named)), requires_grad)
 
 
 def ones(
@@ -225,7 +225,7 @@ def ones(
     **named: Any,
 ) -> Tensor:
     """A tensor of ones."""
-    return _track(full_of(_meta("ones", size, dtype, device, named), 1), requires_grad)
+    return _track(ones_of(_meta("ones", size, dtype, device, named)), requires_grad)
 
 
 def full(
@@ -283,14 +283,14 @@ def zeros_like(
     input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Zeros of the shape, dtype and device of `input`."""
-    return _track(full_of(_like(input, dtype, device), 0), requires_grad)
+    return _track(zeros_of(_like(input, dtype, device)), requires_grad)
 
 
 def ones_like(
     input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones of the shape, dtype and device of `input`."""
-    return _track(full_of(_like(input, dtype, device), 1), requires_grad)
+    return _track(ones_of(_like(input, dtype, device)), requires_grad)
 
 
 def full_like(

@@ -240,10 +240,10 @@ def into(
 
     As `dispatch_into`, but what the gradient needs of the target is kept as it was.
     """
-    from .copying import clone, copy_
-
     looks_back = op.saves_inputs or op.rule is None
     if looks_back and MODE.get().grad and any([it.requires_grad for it in (target, *inputs)]):
+        from .copying import clone, copy_
+
         if op.rule is None:
             return copy_(target, _interpreter.dispatch(op, inputs, attributes, scalars))
         inputs = tuple(

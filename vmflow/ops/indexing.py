@@ -6,6 +6,7 @@ the op runs, since their values are not known before.
 
 from __future__ import annotations
 
+from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -443,34 +444,47 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
         RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient, and a view.
     """
-    if not isinstance(value, _tensors.Tensor):
-        from .creation import tensor
-
-        value = tensor(value, dtype=input.dtype, device=input.device)
+    is_number = isinstance(value, Number)
+    if not is_number and not isinstance(value, _tensors.Tensor):
+        value = _like(value, input)
     part, tensors = _basic(input.detach(), _normal_index(index))
     whole = part._blob is input._blob
     target = input if whole else part
     # A part is written through a view, except that autograd must see it as a change of the whole.
-    through_whole = not whole and MODE.get().grad and (input.requires_grad or value.requires_grad)
-    if not tensors:
-        _check_value("setitem", value._blob.meta, tuple(part.shape))
-        value = value.reshape(value.shape[max(value.ndim - part.ndim, 0) :])
-        if through_whole:
-            _interpreter.dispatch_into(_STRIDED_PUT, input, (input, value), (_part_of(part),))
-        else:
-            copy_(target, value)
-    elif len(tensors) == 1 and tensors[0][1].dtype is dtypes.bool_ and value.ndim == 0 and not through_whole:
+    tracked = input.requires_grad or (not is_number and value.requires_grad)
+    through_whole = not whole and tracked and MODE.get().grad
+    if not tensors and not through_whole:
+        copy_(target, value if is_number else _fitting(value, part))
+    elif not tensors:
+        value = _like(value, input) if is_number else _fitting(value, part)
+        _interpreter.dispatch_into(_STRIDED_PUT, input, (input, value), (_part_of(part),))
+    elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
         # The common x[mask] = number need not wait for the mask.
         ((dim, mask),) = tensors
         masked_fill_(target, mask.reshape(tuple(mask.shape) + (1,) * (part.ndim - dim - max(mask.ndim, 1))), value)
     else:
         tensors = _flat_masks(tensors)
+        value = _like(value, input) if is_number else value
         dims = tuple([dim for dim, _ in tensors])
-        if through_whole:
-            target, attributes = input, (dims, False, _part_of(part))
-        else:
-            attributes = (dims, False, None)
-        _interpreter.dispatch_into(_INDEX_PUT, target, (target, value, *[item for _, item in tensors]), attributes)
+        written = (dims, False, _part_of(part)) if through_whole else (dims, False, None)
+        target = input if through_whole else target
+        _interpreter.dispatch_into(_INDEX_PUT, target, (target, value, *[item for _, item in tensors]), written)
+
+
+def _like(value: Any, tensor: Tensor) -> Tensor:
+    from .creation import tensor as new_tensor
+
+    return new_tensor(value, dtype=tensor.dtype, device=tensor.device)
+
+
+def _fitting(value: Tensor, part: Tensor) -> Tensor:
+    """`value` without leading dimensions of size 1 that `part` does not have."""
+    _check_value("setitem", value._blob.meta, tuple(part.shape))
+    return value if value.ndim <= part.ndim else value.reshape(value.shape[value.ndim - part.ndim :])
+
+
+def _is_one_mask(tensors: list[tuple[int, Tensor]]) -> bool:
+    return len(tensors) == 1 and tensors[0][1].dtype is dtypes.bool_
 
 
 def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
