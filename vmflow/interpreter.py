@@ -89,7 +89,7 @@ class EagerLocalInterpreter:
         return new_tensor(Blob(blob.storage, meta(shape, old.dtype, old.device), strides, offset), source._lease)
 
 
-_EAGER_LOCAL: Final = EagerLocalInterpreter()
+_EAGER_LOCAL: Final[Interpreter] = EagerLocalInterpreter()
 
 
 def dispatch(

@@ -18,6 +18,7 @@ import vmflow as flow
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
+from vmflow.vm.handover import Arrival
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 WORKERS = ["never", "always", "auto"]
@@ -275,6 +276,20 @@ def test_a_tensor_bounces_between_loops_in_threads() -> None:
     assert not any(thread.is_alive() for thread in threads)
     assert errors == []
     assert x.tolist() == [100.0] * 3
+
+
+def test_an_arrival_ends_exactly_once() -> None:
+    """At its launch if the departure has run by then, else by the departure's report; never both."""
+    reports: list[str] = []
+    early, late = Arrival(), Arrival()
+    for arrival in (early, late):
+        arrival.reported_by(lambda: reports.append("report"))
+    early.departed()
+    early.compute()
+    assert (early.ends_later, reports) == (False, [])
+    late.compute()
+    late.departed()  # on another thread, before whoever launched it has looked
+    assert (late.ends_later, reports) == (True, ["report"])
 
 
 def test_waiting_inside_an_instruction_is_refused() -> None:

@@ -147,7 +147,6 @@ class OpNode(Node):
         "last",
         "metas",
         "op",
-        "output_metas",
         "released",
         "scalars",
     )
@@ -168,7 +167,6 @@ class OpNode(Node):
         self.attributes = attributes
         self.scalars = scalars
         self.metas = tuple([it._blob.meta for it in inputs])
-        self.output_metas = tuple([it._blob.meta for it in results])
         self._inputs = [SavedTensor(inputs[i], True) for i in op.saves_inputs if i < len(inputs)]
         self._outputs = [SavedTensor(results[i], False, in_place) for i in op.saves_outputs]
         self.released = False

@@ -19,10 +19,11 @@ class Arrival(InstructionPolicy):
     """On the new machine: begins when launched, ends when the departure has run.
 
     Attributes:
-        waiting: whether it has been launched and the departure has not run.
+        ends_later: whether the departure had not run when this was launched.  Once set it stays: whoever launched this
+            looks at it afterwards, when the departure may have run, and reported, on another thread.
     """
 
-    __slots__ = ("_departed", "_lock", "_report", "waiting")
+    __slots__ = ("_departed", "_lock", "_report", "ends_later")
 
     name = "arrival"
 
@@ -30,7 +31,7 @@ class Arrival(InstructionPolicy):
         self._lock = threading.Lock()
         self._departed = False
         self._report: Callable[[], None] | None = None
-        self.waiting = False
+        self.ends_later = False
 
     def reported_by(self, report: Callable[[], None]) -> None:
         """Call `report` when it ends later than it was launched."""
@@ -38,14 +39,13 @@ class Arrival(InstructionPolicy):
 
     def compute(self) -> None:
         with self._lock:
-            self.waiting = not self._departed
+            self.ends_later = not self._departed
 
     def departed(self) -> None:
         """The old machine has finished with the storage."""
         with self._lock:
             self._departed = True
-            waiting, self.waiting = self.waiting, False
-        if waiting and self._report is not None:
+        if self.ends_later and self._report is not None:
             self._report()
 
 

@@ -332,7 +332,7 @@ class VirtualMachine:
             failure = self._run(instruction)
             if failure is None:
                 policy = instruction.policy
-                if not (isinstance(policy, Arrival) and policy.waiting):
+                if not (isinstance(policy, Arrival) and policy.ends_later):
                     self.engine.completed(instruction)
             else:
                 self.engine.failed(instruction, failure.error)
