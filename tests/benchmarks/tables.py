@@ -1,0 +1,96 @@
+"""`Table` prints a benchmark's rows as they come, and keeps them for a file."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+import vmflow as flow
+import vmflow.vm.engine
+
+# A number, a remark in place of one, or nothing.
+Cell = int | float | str | None
+
+
+class Table:
+    """Rows of numbers under named columns.
+
+    Args:
+        title: what the first column holds.
+        columns: the names of the others.
+        width: of the first column, in characters.
+    """
+
+    def __init__(self, title: str, columns: Sequence[str], width: int = 28) -> None:
+        self.title = title
+        self.columns = tuple(columns)
+        self.width = width
+        self.rows: dict[str, dict[str, Cell]] = {}
+
+    def print_head(self) -> None:
+        """Print the names of the columns."""
+        self._print(self.title, self.columns)
+
+    def add(self, name: str, **cells: Cell) -> None:
+        """Print a row and keep it.
+
+        Args:
+            name: of the row.
+            cells: by column, with an underscore for what cannot be in a name; those not given are empty.
+
+        Raises:
+            ValueError: if the row exists already, or a cell belongs to no column.
+        """
+        if name in self.rows:
+            raise ValueError(f"there is a row {name!r} already; give each row a name of its own")
+        named = {_key(column): column for column in self.columns}
+        strangers = cells.keys() - named.keys()
+        if strangers:
+            raise ValueError(f"{sorted(strangers)} are not among the columns {sorted(named)}")
+        row = {column: cells.get(key) for key, column in named.items()}
+        self.rows[name] = row
+        self._print(name, [_text(cell) for cell in row.values()])
+
+    def write(self, path: Path, conditions: str, remarks: Sequence[str] = ()) -> None:
+        """Write the rows as JSON, together with the conditions they were measured under."""
+        path.write_text(json.dumps({"conditions": conditions, "rows": self.rows, "remarks": list(remarks)}, indent=2))
+
+    def _print(self, name: str, cells: Sequence[str]) -> None:
+        widths = [max(9, len(column) + 2) for column in self.columns]
+        print(
+            f"{name:{self.width}}" + "".join([f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]),
+            flush=True,
+        )
+
+
+def conditions() -> str:
+    """What a number depends on and does not say: versions, whether the core is compiled, the machine."""
+    engine = "interpreted" if str(vmflow.vm.engine.__file__).endswith(".py") else "compiled"
+    return (
+        f"vmflow {flow.__version__} ({engine}), Python {platform.python_version()}, numpy {np.__version__}; "
+        f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
+    )
+
+
+def _key(column: str) -> str:
+    return "".join([letter if letter.isalnum() else "_" for letter in column])
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "-"
+    if isinstance(cell, str):
+        return cell
+    if isinstance(cell, int):
+        return f"{cell:,}"
+    size = abs(cell)
+    if size >= 100:
+        return f"{cell:,.0f}"
+    if size >= 10:
+        return f"{cell:.1f}"
+    return f"{cell:.2f}" if size >= 0.1 else f"{cell:.3f}"

@@ -1,0 +1,91 @@
+"""The benchmark programs still run, and fill their tables; how fast is nobody's business here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks import loop_lag, throughput
+from tests.benchmarks.tables import Table
+from vmflow.vm.virtual_machine import VirtualMachine
+
+
+@pytest.fixture
+def machine() -> Iterator[VirtualMachine]:
+    machine = VirtualMachine("smoke")
+    yield machine
+    machine.close()
+
+
+def _number(table: Table, row: str, column: str) -> float:
+    cell = table.rows[row][column]
+    assert isinstance(cell, int | float), f"{row!r} has {cell!r} under {column!r}"
+    assert math.isfinite(cell)
+    return cell
+
+
+def test_throughput_measures_every_shape(machine: VirtualMachine, tmp_path: Path) -> None:
+    contenders: dict[str, throughput.Contender] = {
+        "machine": throughput.machine_contender(machine),
+        "engine, held": throughput.engine_held,
+        "asyncio": throughput.asyncio_tasks,
+    }
+    table, _ = throughput.run(contenders, throughput.Plan({50: 1, 100: 1}, traced=100))
+    kinds = (" 50", " 100", ", flatness", ", peak bytes")
+    assert set(table.rows) == {shape + kind for shape in throughput.SHAPES for kind in kinds}
+    for row in table.rows:
+        for contender in contenders:
+            assert _number(table, row, contender) > 0
+        if not row.endswith("flatness"):
+            assert _number(table, row, "machine/asyncio") > 0
+        assert table.rows[row]["machine/dask"] is None
+    table.write(tmp_path / "table.json", "here", ["there"])
+    assert json.loads((tmp_path / "table.json").read_text())["rows"] == table.rows
+
+
+def test_throughput_leaves_out_what_would_take_too_long() -> None:
+    impatient = throughput.Plan({50: 1, 100: 1}, traced=100, patience=0.0)
+    table, remarks = throughput.run({"machine": throughput.engine_alone}, impatient)
+    assert table.rows["chain 50"]["machine"] is not None
+    assert table.rows["chain 100"]["machine"] is None
+    assert any(it.startswith("chain 100: machine left out") for it in remarks)
+
+
+@pytest.mark.parametrize("shape", throughput.SHAPES)
+def test_graphs_have_the_size_asked_for_and_need_only_what_is_earlier(shape: str) -> None:
+    graph = throughput.SHAPES[shape](100)
+    assert len(graph) == 100
+    assert all(0 <= it < number for number, needed in enumerate(graph) for it in needed)
+    assert any(graph)
+
+
+def test_full_fan_in_has_one_reader_of_all_others() -> None:
+    assert throughput.full_fan_in(100) == [()] * 99 + [tuple(range(99))]
+
+
+def test_loop_lag_observes_every_load_and_contender() -> None:
+    table = loop_lag.run(0.02, 1, None, loop_lag.Sizes(chain=50, side=16))
+    contenders = ("vmflow", "numpy in thread", "vmflow, no loop")
+    assert set(table.rows) == {"idle"} | {f"{load}, {it}" for load in loop_lag.LOADS for it in contenders}
+    for row in table.rows:
+        if row != "idle":
+            assert _number(table, row, "ops/s") > 0
+        if not row.endswith("no loop"):
+            for column in ("beats", "p50 ms", "p90 ms", "p99 ms"):
+                assert _number(table, row, column) > 0
+        if row.endswith(", vmflow"):
+            assert _number(table, row, "loss %") < 100
+
+
+def test_a_table_refuses_what_it_has_no_place_for() -> None:
+    table = Table("name", ["us, each"])
+    table.add("first", us__each=1.0)
+    with pytest.raises(ValueError, match="a row 'first' already"):
+        table.add("first")
+    with pytest.raises(ValueError, match=r"\['ms'\] are not among"):
+        table.add("second", ms=1.0)
+    assert table.rows == {"first": {"us, each": 1.0}}
