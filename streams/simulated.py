@@ -1,0 +1,508 @@
+"""A simulated accelerator: in-order queues, events, and a say in when anything happens.
+
+Code that forgets to wait for a device works as long as the device is quick.  This one is as slow as the rules allow, or
+quick and slow by turns as a seed has it, so that such code fails here, and fails again under the same seed.
+
+It computes nothing itself.  Work is a callable that it calls later, on the thread of whoever makes it go on: a host
+thread that waits for an event, one that asks for a step, or, in the modes that say so, one that enqueues or polls.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Final, final
+
+from .stream import Event, StreamPolicy
+
+MODES: Final = ("eager", "lazy", "random")
+
+# How far a random device gets between two things that the host does.  Mostly not at all, or the host would never be
+# ahead of it; sometimes far enough to finish what was enqueued last.
+STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
+
+KINDS: Final = ("compute", "host_to_device", "device_to_host")
+
+
+class DeviceLost(RuntimeError):
+    """The device is gone, and with it whatever it had not run yet."""
+
+
+class DeviceDeadlock(RuntimeError):
+    """The host waits for something that the device can never come to.  The message has all its queues."""
+
+
+def parse_mode(text: str) -> tuple[str, int]:
+    """The mode and the seed in `text`, for instance ``"lazy"`` (seed 0) or ``"random:17"``.
+
+    Raises:
+        ValueError: it is neither a mode nor a mode, a colon and a seed.
+    """
+    mode, colon, seed = text.partition(":")
+    if mode not in MODES or (colon and not (seed.isascii() and seed.isdecimal())):
+        raise ValueError(
+            f"a mode is 'eager', 'lazy' or 'random', or one of them and a seed as 'random:17'; not {text!r}"
+        )
+    return mode, int(seed) if colon else 0
+
+
+@final
+class SimulatedDevice:
+    """An accelerator that is not there: in-order queues, events, and a say in when anything happens.
+
+    Any thread may use it.  Pieces of work run one at a time; a piece may not use the device itself.
+
+    Args:
+        name: for people.
+        mode: when work runs.  "lazy": when the host has to wait, and not before.  "random": besides, a random number of
+            steps after anything enqueued and before an event is polled.  "eager": at once, so far as it can.
+        seed: decides which queue goes on, and how far; one thread with one seed always sees the same.
+
+    Attributes:
+        ran: how many pieces of work have begun, those that were made to fail included.
+        enqueued: how many were handed over.
+        host_waits: how often the host had to wait.
+
+    Raises:
+        ValueError: there is no such mode.
+    """
+
+    def __init__(self, name: str = "sim:0", mode: str = "lazy", *, seed: int = 0) -> None:
+        if mode not in MODES:
+            raise ValueError(f"mode must be 'eager', 'lazy' or 'random', not {mode!r}; a seed is a separate argument")
+        self.name = name
+        self.mode = mode
+        self.seed = seed
+        self.ran = 0
+        self.enqueued = 0
+        self.host_waits = 0
+        self._random = random.Random(seed)
+        self._queues: dict[str, SimulatedQueue] = {}
+        self._planted: dict[int, BaseException] = {}
+        self._lost = False
+        self._lost_by: BaseException | None = None
+        # Guards everything here and in the queues, but is not held while work runs: `_stepper` is who runs it.
+        self._turn = threading.Condition()
+        self._stepper: int | None = None
+
+    # Queues and events
+
+    def queue(self, name: str) -> SimulatedQueue:
+        """The queue of that name, made when it is first asked for."""
+        with self._turn:
+            if name not in self._queues:
+                self._queues[name] = SimulatedQueue(self, name)
+            return self._queues[name]
+
+    def event(self) -> SimulatedEvent:
+        """An event that is recorded later, by `SimulatedQueue.record`: until then it holds whatever waits for it."""
+        return SimulatedEvent(self)
+
+    # Going on
+
+    def step(self) -> bool:
+        """Run the piece of work at the head of one queue; which one, the seed decides.
+
+        Waits for another thread's step to end first.
+
+        Returns:
+            Whether there was a queue that could go on.
+        """
+        return self._go_on(_never)
+
+    def proceed(self) -> bool:
+        """As `step`, for a host that has nothing else to do.
+
+        Returns:
+            Whether a piece of work was run; if not, everything has been.
+
+        Raises:
+            DeviceDeadlock: something is left, and nothing can go on.
+        """
+        return self._go_on(self._idle, "its end")
+
+    def run_until(self, event: SimulatedEvent) -> None:
+        """Return when `event` has been reached, running whatever work that takes, and perhaps some more.
+
+        Raises:
+            DeviceDeadlock: nothing can go on and the event has not been reached.
+            ValueError: it belongs to another device.
+        """
+        self._check_mine(event)
+        with self._turn:
+            self._refuse_work("wait for an event")
+            if event.reached:
+                return
+            self.host_waits += 1
+        while self._go_on(event.has_been_reached, str(event)):
+            pass
+
+    def drain(self) -> None:
+        """Run everything.
+
+        Raises:
+            DeviceDeadlock: something is left that can never run.
+        """
+        with self._turn:
+            self._refuse_work("drain it")
+            if not self._idle():
+                self.host_waits += 1
+        while self._go_on(self._idle, "its end"):
+            pass
+
+    # Faults
+
+    def fail_after(self, count: int, error: BaseException) -> None:
+        """Let the `count`-th piece of work that begins from now on (1: the next one) fail with `error`.
+
+        Raises:
+            ValueError: `count` is less than 1.
+        """
+        if count < 1:
+            raise ValueError(f"count must be at least 1, for the next piece of work, not {count}")
+        with self._turn:
+            self._planted[self.ran + count] = error
+
+    def lose(self, error: BaseException | None = None) -> None:
+        """From now on let all work fail with `DeviceLost`, caused by `error`; events are still reached."""
+        with self._turn:
+            self._lost = True
+            self._lost_by = error
+
+    def restore(self) -> None:
+        """End being lost, and forget planted failures whose turn has not come."""
+        with self._turn:
+            self._lost = False
+            self._lost_by = None
+            self._planted.clear()
+
+    # For people
+
+    def describe(self) -> str:
+        """One line about the device, and one about each queue and what stands at its head."""
+        with self._turn:
+            lost = ", lost" if self._lost else ""
+            lines = [
+                f"{self.name} ({self.mode}, seed {self.seed}{lost}): {self.ran} of {self.enqueued} pieces of work run"
+            ]
+            lines += [f"  {queue.name}: {queue.describe_head()}" for queue in self._queues.values()]
+            return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<SimulatedDevice {self.name} {self.mode}:{self.seed}>"
+
+    # Inside
+
+    def _go_on(self, enough: Callable[[], bool], goal: str = "") -> bool:
+        """Run one piece of work and return True, or False if `enough` says that there is no need to.
+
+        If nothing can go on, False again without a `goal`, and DeviceDeadlock with one.
+        """
+        with self._turn:
+            self._refuse_work("make it go on")
+            while not enough() and self._stepper is not None:
+                self._turn.wait()
+            if enough():
+                return False
+            able = [queue for queue in self._queues.values() if queue.head_piece() is not None]
+            if not able:
+                if goal:
+                    raise DeviceDeadlock(f"the host waits for {goal}, which can never come:\n{self.describe()}")
+                return False
+            queue = self._random.choice(able)
+            piece = queue.head_piece()
+            assert piece is not None
+            error = self._begin()
+        # The piece stays at the head while it runs, or an event recorded meanwhile would seem to have been reached.
+        try:
+            if error is None:
+                piece.work()
+            else:
+                piece.fail(error)
+        finally:
+            with self._turn:
+                self._stepper = None
+                queue.entries.popleft()
+                self._settle(queue)
+        return True
+
+    def _begin(self) -> BaseException | None:
+        """Make this thread the one that runs a piece of work; what the piece is to fail with, if it is."""
+        self._stepper = threading.get_ident()
+        self.ran += 1
+        planted = self._planted.pop(self.ran, None)
+        if not self._lost:
+            return planted
+        # A new one each time: whoever gets it may add notes to it.
+        error = DeviceLost(f"{self.name} was lost before this ran")
+        error.__cause__ = self._lost_by
+        return error
+
+    def _hand_over(self, queue: SimulatedQueue, entry: Piece | Mark) -> None:
+        """Put `entry` on `queue`, and let the device do what its mode says."""
+        with self._turn:
+            queue.entries.append(entry)
+            if isinstance(entry, Piece):
+                self.enqueued += 1
+            elif len(queue.entries) == 1:
+                self._settle(queue)
+        if self.mode == "eager":
+            while self.step():
+                pass
+        elif self.mode == "random":
+            self._stride()
+
+    def _settle(self, queue: SimulatedQueue) -> None:
+        """Pass the marks that `queue` has come to, and those that this brings others to: a mark takes no time.
+
+        Afterwards each head is a piece of work, or waits for an event that has not been reached and knows it.
+        """
+        free = [queue]
+        while free:
+            queue = free.pop()
+            entries = queue.entries
+            while entries and isinstance(mark := entries[0], Mark):
+                event = mark.event
+                if mark.records:
+                    event.reached = True
+                    free.extend(event.holds)
+                    event.holds.clear()
+                elif not event.reached:
+                    event.holds.append(queue)
+                    break
+                entries.popleft()
+        self._turn.notify_all()
+
+    def _stride(self) -> None:
+        """Some steps, unless another thread is at one: neither enqueueing nor polling waits for a device."""
+        with self._turn:
+            count = 0 if self._stepping() else self._random.choice(STRIDES)
+        for _ in range(count):
+            if not self._go_on(self._stepping):
+                return
+
+    def _polled(self) -> None:
+        """The host has asked how far the device is: time passes for a random one."""
+        if self.mode == "random":
+            self._stride()
+
+    def _stepping(self) -> bool:
+        return self._stepper is not None
+
+    def _idle(self) -> bool:
+        return not any(queue.entries for queue in self._queues.values())
+
+    def _refuse_work(self, what: str) -> None:
+        if self._stepper == threading.get_ident():
+            raise RuntimeError(f"a piece of work that runs on {self.name} tried to {what}: only the host may")
+
+    def _check_mine(self, event: SimulatedEvent) -> None:
+        if event.device is not self:
+            raise ValueError(f"{event} belongs to {event.device.name}, and {self.name} cannot wait for it")
+
+
+@final
+class SimulatedQueue:
+    """One in-order queue of a simulated device; made by `SimulatedDevice.queue`.
+
+    Its length is how much stands in it: work that has not ended, waits that are not satisfied, events not reached.
+
+    Attributes:
+        device: whose it is.
+        name: for people.
+        entries: what stands in it, the device's alone to touch.
+    """
+
+    def __init__(self, device: SimulatedDevice, name: str) -> None:
+        self.device = device
+        self.name = name
+        self.entries: deque[Piece | Mark] = deque()
+        self._recorded = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything stands in it."""
+        return bool(self.entries)
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def __bool__(self) -> bool:
+        # By its length, an idle queue would pass for none.
+        return True
+
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        """Let the device call `work` behind everything enqueued here before, or `fail` with the reason why it cannot.
+
+        What either raises comes out of whatever made the device go on; the piece of work counts as run.
+
+        Raises:
+            RuntimeError: called by work that runs on the device.
+        """
+        self.device._refuse_work("enqueue more")
+        self.device._hand_over(self, Piece(work, fail))
+
+    def record(self, event: SimulatedEvent | None = None) -> SimulatedEvent:
+        """An event that is reached when everything enqueued here so far has run.
+
+        Args:
+            event: one from `SimulatedDevice.event`, instead of a new one.
+
+        Raises:
+            ValueError: `event` has been recorded before, or belongs to another device.
+            RuntimeError: called by work that runs on the device.
+        """
+        self.device._refuse_work("record an event")
+        if event is None:
+            event = SimulatedEvent(self.device)
+        self.device._check_mine(event)
+        if event.label:
+            raise ValueError(f"{event} has been recorded already, and an event is recorded once: make another")
+        self._recorded += 1
+        event.label = f"event {self._recorded} of {self.name}"
+        self.device._hand_over(self, Mark(event, records=True))
+        return event
+
+    def wait(self, event: SimulatedEvent) -> None:
+        """Run what is enqueued here from now on behind `event`, of any queue of the same device.
+
+        Raises:
+            ValueError: it belongs to another device.
+            RuntimeError: called by work that runs on the device.
+        """
+        self.device._refuse_work("wait for an event")
+        self.device._check_mine(event)
+        self.device._hand_over(self, Mark(event, records=False))
+
+    def head_piece(self) -> Piece | None:
+        """The piece of work at its head, or None if it is idle or held by an event."""
+        head = self.entries[0] if self.entries else None
+        return head if isinstance(head, Piece) else None
+
+    def describe_head(self) -> str:
+        """How much stands in it, and what comes next."""
+        if not self.entries:
+            return "idle"
+        head = self.entries[0]
+        if isinstance(head, Mark):
+            return f"{len(self.entries)} left, held by {head.event}"
+        return f"{len(self.entries)} left, next is {getattr(head.work, '__qualname__', type(head.work).__name__)}"
+
+    def __repr__(self) -> str:
+        return f"<SimulatedQueue {self.name} of {self.device.name}: {self.describe_head()}>"
+
+
+@final
+class SimulatedEvent:
+    """A point in a queue; made by `SimulatedQueue.record`, or ahead of that by `SimulatedDevice.event`.
+
+    Attributes:
+        device: whose it is.
+        label: for people; empty until it has been recorded.
+        reached: whether everything before it has run.
+        holds: the queues whose heads wait for it, the device's alone to touch.
+    """
+
+    def __init__(self, device: SimulatedDevice) -> None:
+        self.device = device
+        self.label = ""
+        self.reached = False
+        self.holds: list[SimulatedQueue] = []
+
+    def query(self) -> bool:
+        """Whether it has been reached.  A random device may go on a little first; a lazy one never does."""
+        if not self.reached:
+            self.device._polled()
+        return self.reached
+
+    def synchronize(self) -> None:
+        """Return when it has been reached; as `SimulatedDevice.run_until`."""
+        self.device.run_until(self)
+
+    def has_been_reached(self) -> bool:
+        """Whether it has been reached, and nothing goes on meanwhile."""
+        return self.reached
+
+    def __str__(self) -> str:
+        return self.label or "an event that was never recorded"
+
+    def __repr__(self) -> str:
+        return f"<SimulatedEvent {self} {'reached' if self.reached else 'not reached'}>"
+
+
+@final
+class Piece:
+    """A piece of work in a queue: what to call, and what to call instead if that cannot be."""
+
+    __slots__ = ("fail", "work")
+
+    def __init__(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        self.work = work
+        self.fail = fail
+
+
+@final
+class Mark:
+    """A place in a queue where an event is reached (`records`), or has to have been before anything goes on."""
+
+    __slots__ = ("event", "records")
+
+    def __init__(self, event: SimulatedEvent, records: bool) -> None:
+        self.event = event
+        self.records = records
+
+
+class SimulatedStreamPolicy(StreamPolicy):
+    """A stream that hands its work to a queue of a simulated device.
+
+    Args:
+        kind: "compute", "host_to_device" or "device_to_host".
+        queue: the queue.
+
+    Raises:
+        ValueError: there is no such kind.
+    """
+
+    asynchronous = True
+
+    def __init__(self, kind: str, queue: SimulatedQueue) -> None:
+        if kind not in KINDS:
+            raise ValueError(f"kind must be 'compute', 'host_to_device' or 'device_to_host', not {kind!r}")
+        self.kind = kind
+        self.queue = queue
+
+    def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
+        # Handing over takes no time worth a worker.
+        return True
+
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        self.queue.enqueue(work, fail)
+
+    def record(self) -> SimulatedEvent:
+        return self.queue.record()
+
+    def wait(self, event: Event) -> None:
+        if not isinstance(event, SimulatedEvent):
+            raise ValueError(f"{event!r} is no event of a simulated device, and {self!r} cannot wait for it")
+        self.queue.wait(event)
+
+    def synchronize(self) -> None:
+        self.queue.record().synchronize()
+
+    def await_progress(self, wake: Callable[[], None]) -> None:
+        """Let the device make a step, then call `wake`, on this thread.
+
+        Raises:
+            DeviceDeadlock: something is left on the device, and nothing can go on.
+        """
+        self.queue.device.proceed()
+        wake()
+
+    def __repr__(self) -> str:
+        return f"SimulatedStreamPolicy({self.kind!r}, {self.queue.name!r} of {self.queue.device.name!r})"
+
+
+def _never() -> bool:
+    return False
