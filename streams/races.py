@@ -1,0 +1,410 @@
+"""Whether accesses to the same memory are ordered at all: a happens-before detector by vector clocks.
+
+It is told what was launched where, which streams wait for which events and what the host has learnt, and nothing of
+why; so it checks a scheduler without sharing its mistakes.  It looks at what orders two accesses, not at when they ran:
+a missing wait is found although the device happened to be quick.
+
+Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders what they tell.
+The time of a launch is its position among all launches, so that times never come back, even after `quiet`.  A clock
+says for each stream up to which time its launches are known to have ended.  It is never changed, only replaced, because
+tickets and events share it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Final, final
+
+Clock = dict[Hashable, int]
+
+READ_AFTER_WRITE: Final = "read after write"
+WRITE_AFTER_READ: Final = "write after read"
+WRITE_AFTER_WRITE: Final = "write after write"
+REUSE: Final = "reuse of memory"
+USE_AFTER_RELEASE: Final = "use after release"
+
+
+class RaceDetected(RuntimeError):
+    """Two accesses to the same memory that nothing orders.
+
+    Attributes:
+        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory was handed to
+            another while its former user may still be at it) or "use after release".
+        earlier, later: what was launched first, and what was launched without waiting for it.
+    """
+
+    def __init__(self, kind: str, earlier: str, later: str) -> None:
+        super().__init__(kind, earlier, later)
+        self.kind = kind
+        self.earlier = earlier
+        self.later = later
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kind}: nothing orders two accesses to the same memory\n"
+            f"  earlier: {self.earlier}\n"
+            f"  later:   {self.later}\n"
+            f"the later must wait for an event behind the earlier, or the host must know that the earlier has ended"
+        )
+
+
+@final
+class Ticket:
+    """One launch, as the detector remembers it.  Opaque to whoever gets it from `RaceDetector.launched`."""
+
+    __slots__ = ("known", "stream", "time", "what")
+
+    def __init__(self, stream: Hashable, time: int, known: Clock, what: object) -> None:
+        self.stream = stream
+        self.time = time
+        self.known = known
+        self.what = what
+
+    def precedes(self, other: Ticket) -> bool:
+        """Whether it has surely ended when `other`, launched later, begins."""
+        return self.stream == other.stream or other.known.get(self.stream, 0) >= self.time
+
+    def __str__(self) -> str:
+        return f"{self.what}, on {getattr(self.stream, 'name', self.stream)}"
+
+
+class Host:
+    """The stream of what the host does itself."""
+
+    name = "the host"
+
+
+HOST: Final = Host()
+
+
+@final
+class Timeline:
+    """One stream.
+
+    Attributes:
+        time: of its last launch.
+        known: what has ended before anything launched on it next begins.
+        host: the host's clock when it was last joined into `known`.
+    """
+
+    __slots__ = ("host", "known", "time")
+
+    def __init__(self) -> None:
+        self.time = 0
+        self.known: Clock = {}
+        self.host: Clock = {}
+
+
+@final
+class Range:
+    """A piece of memory, and who may still be at it from before it was freed.
+
+    Attributes:
+        start, stop: its first byte in its block, and the one behind its last.
+        accesses: these, and whether they were writes.
+    """
+
+    __slots__ = ("accesses", "start", "stop")
+
+    def __init__(self, start: int, stop: int, accesses: dict[Ticket, bool]) -> None:
+        self.start = start
+        self.stop = stop
+        self.accesses = accesses
+
+    def cut(self, start: int, stop: int) -> tuple[list[Range], list[Range]]:
+        """What of it lies between `start` and `stop`, and what lies before and behind."""
+        inside = self._pieces((max(start, self.start), min(stop, self.stop)))
+        if not inside:
+            return inside, [self]
+        return inside, self._pieces((self.start, start), (stop, self.stop))
+
+    def _pieces(self, *bounds: tuple[int, int]) -> list[Range]:
+        return [Range(start, stop, self.accesses) for start, stop in bounds if start < stop]
+
+
+@final
+class Accesses:
+    """The accesses to one storage that something launched later may have to wait for.
+
+    Attributes:
+        writer: the last write.
+        reads: the reads since, the last of each stream.
+        former: those to parts of its memory from when they were other storages'; only until the first write, which is
+            behind them all.
+    """
+
+    __slots__ = ("former", "reads", "writer")
+
+    def __init__(self) -> None:
+        self.writer: Ticket | None = None
+        self.reads: dict[Hashable, Ticket] = {}
+        self.former: list[Range] = []
+
+    def written(self, ticket: Ticket) -> None:
+        """Take `ticket` for the last write.  It is behind all the others, and so is what will be behind it."""
+        self.writer = ticket
+        if self.reads:
+            self.reads = {}
+        if self.former:
+            self.former = []
+
+    def own(self) -> dict[Ticket, bool]:
+        """The accesses to it under its own name, and whether they were writes."""
+        own = dict.fromkeys(self.reads.values(), False)
+        if self.writer is not None:
+            own[self.writer] = True
+        return own
+
+    def race_of_read(self, later: Ticket) -> RaceDetected | None:
+        """The first access that a read by `later` is not ordered behind, if it has to be."""
+        if self.writer is not None and not self.writer.precedes(later):
+            return _race(READ_AFTER_WRITE, self.writer, "writes", later, "reads")
+        for part in self.former:
+            for earlier, wrote in part.accesses.items():
+                if wrote and not earlier.precedes(later):
+                    return _race(REUSE, earlier, "writes what it was before", later, "reads")
+        return None
+
+    def race_of_write(self, later: Ticket) -> RaceDetected | None:
+        """The first access that a write by `later` is not ordered behind."""
+        for reader in self.reads.values():
+            if not reader.precedes(later):
+                return _race(WRITE_AFTER_READ, reader, "reads", later, "writes")
+        if self.writer is not None and not self.writer.precedes(later):
+            return _race(WRITE_AFTER_WRITE, self.writer, "writes", later, "writes")
+        for part in self.former:
+            for earlier, wrote in part.accesses.items():
+                if not earlier.precedes(later):
+                    verb = "writes" if wrote else "reads"
+                    return _race(REUSE, earlier, f"{verb} what it was before", later, "writes")
+        return None
+
+
+@final
+class RaceDetector:
+    """Finds accesses that nothing orders.
+
+    A storage is named by any hashable `key`, a stream likewise, and what was launched by any object, whose `str` is
+    taken only for a report: it should have the instruction's name and the user's line.  Of two accesses to one key, one
+    of them a write, the later has to be launched on the same stream, or behind a wait for an event recorded behind the
+    earlier, or after the host has learnt of the earlier's end; each also in several steps.
+
+    Everything but `freed` must be called by one thread at a time, in the order in which it happened.
+
+    Args:
+        strict: whether a race raises where it is found, before anything of the launch is remembered; else it is only
+            kept, and the launch taken as if it had been ordered, so that one mistake is reported once.
+
+    Attributes:
+        races: all that were found, also those that were raised.
+    """
+
+    def __init__(self, strict: bool = True) -> None:
+        self.strict = strict
+        self.races: list[RaceDetected] = []
+        self._time = 0
+        self._host: Clock = {}
+        self._timelines: dict[Hashable, Timeline] = {}
+        self._accesses: dict[Hashable, Accesses] = {}
+        self._ranges: dict[Hashable, list[Range]] = {}
+        # The last access to each storage before its memory was taken from it.
+        self._released: dict[Hashable, Ticket | None] = {}
+        # Appended to by any thread, and looked at before anything else.
+        self._freed: deque[tuple[Hashable, int, int, Hashable]] = deque()
+
+    # Launches
+
+    def launched(self, stream: Hashable, reads: Iterable[Hashable], writes: Iterable[Hashable], what: object) -> Ticket:
+        """`what` was handed to `stream`, behind everything there, and accesses these storages.
+
+        Returns:
+            For `finished`.
+
+        Raises:
+            RaceDetected: something that it has to be behind may still be running; only if strict.
+        """
+        self._take_freed()
+        reads, writes = tuple(reads), tuple(writes)
+        timeline = self._timeline(stream)
+        ticket = Ticket(stream, self._time + 1, timeline.known, what)
+        self._check(ticket, reads, writes)
+        self._time = timeline.time = ticket.time
+        for key in reads:
+            self._accesses_to(key).reads[stream] = ticket
+        for key in writes:
+            self._accesses_to(key).written(ticket)
+        return ticket
+
+    def recorded(self, stream: Hashable) -> Clock:
+        """An event was recorded on `stream`: what has ended when it is reached, for `waits`."""
+        timeline = self._timeline(stream)
+        return joined(timeline.known, {stream: timeline.time})
+
+    def waits(self, stream: Hashable, clock: Clock) -> None:
+        """What is launched on `stream` from now on runs behind the event that `clock` came from."""
+        timeline = self._timeline(stream)
+        timeline.known = joined(timeline.known, clock)
+
+    # The host
+
+    def finished(self, ticket: Ticket) -> None:
+        """The host has learnt that this launch has ended, hence everything that it was behind as well."""
+        # Whoever knows of a launch knows all that it knew: clocks are only ever joined as wholes.
+        if self._host.get(ticket.stream, 0) < ticket.time:
+            self._host = joined(self._host, {**ticket.known, ticket.stream: ticket.time})
+
+    def host_access(self, key: Hashable, write: bool, what: object) -> None:
+        """The host itself reads, or writes, this storage now.
+
+        What is launched later is behind it in any case, for it is the host that launches.
+
+        Raises:
+            RaceDetected: the host does not know that what it has to be behind has ended; only if strict.
+        """
+        self._take_freed()
+        ticket = Ticket(HOST, self._time, self._host, what)
+        self._check(ticket, () if write else (key,), (key,) if write else ())
+        if write:
+            self._accesses.pop(key, None)
+
+    # Memory
+
+    def freed(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
+        """The bytes of `block` from `start` to before `stop` are no longer `key`'s.  Any thread may call this.
+
+        From here on an access to `key` is a use after release, until it is handed memory again or forgotten.
+
+        Raises:
+            ValueError: `stop` is less than `start`.
+        """
+        _check_range(start, stop)
+        self._freed.append((block, start, stop, key))
+
+    def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
+        """These bytes, and no others, are `key`'s now; to be told before the first launch that uses them.
+
+        Whoever used any of them under another key must have ended before the first use under this one.
+
+        Raises:
+            ValueError: `stop` is less than `start`.
+        """
+        _check_range(start, stop)
+        self._take_freed()
+        self._released.pop(key, None)
+        left: list[Range] = []
+        for free in self._still_used(self._ranges.pop(block, [])):
+            inside, outside = free.cut(start, stop)
+            left += outside
+            if inside:
+                self._accesses_to(key).former += inside
+        if left:
+            self._ranges[block] = left
+
+    def forget(self, key: Hashable) -> None:
+        """The storage is gone, and nothing will be launched on it again; to be told after `freed`, if that is told."""
+        self._take_freed()
+        self._accesses.pop(key, None)
+        self._released.pop(key, None)
+
+    def quiet(self) -> None:
+        """Everything launched has ended, and the host knows it: no later access can race with an earlier one.
+
+        Whose memory has been freed is forgotten too: what bounds the detector's own memory.
+        """
+        self._freed.clear()
+        self._accesses.clear()
+        self._ranges.clear()
+        self._released.clear()
+        self._timelines.clear()
+        self._host = {}
+
+    # Inside
+
+    def _timeline(self, stream: Hashable) -> Timeline:
+        """The stream, knowing what the host knows: it is the host that launches."""
+        timeline = self._timelines.get(stream)
+        if timeline is None:
+            timeline = self._timelines[stream] = Timeline()
+        if timeline.host is not self._host:
+            timeline.known = joined(timeline.known, self._host)
+            timeline.host = self._host
+        return timeline
+
+    def _accesses_to(self, key: Hashable) -> Accesses:
+        accesses = self._accesses.get(key)
+        if accesses is None:
+            accesses = self._accesses[key] = Accesses()
+        return accesses
+
+    def _check(self, ticket: Ticket, reads: tuple[Hashable, ...], writes: tuple[Hashable, ...]) -> None:
+        """Report each storage that the launch accesses too early, once."""
+        reported: set[Hashable] = set()
+        for key in reads:
+            accesses = self._accesses.get(key)
+            if accesses is not None and (race := accesses.race_of_read(ticket)) is not None:
+                self._report(race, key, reported)
+        for key in writes:
+            accesses = self._accesses.get(key)
+            if accesses is not None and (race := accesses.race_of_write(ticket)) is not None:
+                self._report(race, key, reported)
+        if self._released:
+            for key in (*reads, *writes):
+                if key in self._released:
+                    self._report(self._use_after_release(key, ticket), key, reported)
+
+    def _use_after_release(self, key: Hashable, ticket: Ticket) -> RaceDetected:
+        last = self._released[key]
+        earlier = "the release of its memory" + (f", last used by {last}" if last is not None else "")
+        return RaceDetected(USE_AFTER_RELEASE, earlier, f"{ticket} (uses it)")
+
+    def _report(self, race: RaceDetected, key: Hashable, reported: set[Hashable]) -> None:
+        if key in reported:
+            return
+        reported.add(key)
+        self.races.append(race)
+        if self.strict:
+            raise race
+
+    def _take_freed(self) -> None:
+        """Look at what was freed since the last call."""
+        while self._freed:
+            block, start, stop, key = self._freed.popleft()
+            accesses = self._accesses.pop(key, None)
+            if accesses is None:
+                self._released[key] = None
+                continue
+            own = accesses.own()
+            self._released[key] = max(own, key=_time_of, default=None)
+            # Who was at only a part of it before may still be at that part, and at no more.
+            parts = self._still_used([Range(start, stop, own), *accesses.former])
+            if parts:
+                self._ranges.setdefault(block, []).extend(parts)
+
+    def _still_used(self, ranges: list[Range]) -> list[Range]:
+        """Those that somebody may still be at; what the host knows to have ended, all that it launches is behind."""
+        known = self._host
+        for free in ranges:
+            free.accesses = {
+                ticket: wrote for ticket, wrote in free.accesses.items() if known.get(ticket.stream, 0) < ticket.time
+            }
+        return [free for free in ranges if free.accesses]
+
+
+def joined(clock: Clock, other: Clock) -> Clock:
+    """What either knows; `clock` itself if `other` knows nothing more."""
+    news = {stream: time for stream, time in other.items() if clock.get(stream, 0) < time}
+    return {**clock, **news} if news else clock
+
+
+def _race(kind: str, earlier: Ticket, did: str, later: Ticket, does: str) -> RaceDetected:
+    return RaceDetected(kind, f"{earlier} ({did})", f"{later} ({does})")
+
+
+def _time_of(ticket: Ticket) -> int:
+    return ticket.time
+
+
+def _check_range(start: int, stop: int) -> None:
+    if stop < start:
+        raise ValueError(f"a range of memory must not end before it starts, as {start} to {stop} does")
