@@ -1,0 +1,763 @@
+"""Memory of a device in stream order: blocks taken from the device, pieces of them handed out, freed and reused.
+
+Pieces are handed out and freed when an instruction is launched, not when it has run.  A piece freed may therefore be
+handed out again while the device still works on its old content.  That is sound for one reason: the new owner's work
+stands behind the old one's on the same in-order stream.  So each allocator belongs to one stream, and whoever lets
+another stream use a piece must make the first stream wait for it before the piece is freed.
+
+Destructors are the second way back.  The garbage collector may run them on any thread between any two steps, also in
+the middle of a change made here.  They take no lock and change nothing: they leave a note in a deque, and the notes
+are settled at the next call.
+"""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Callable, Iterator
+from heapq import nsmallest
+from itertools import pairwise
+from math import prod
+from threading import RLock
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.errors import InternalError
+from vmflow.errors import OutOfMemory as OutOfMemory
+
+# A flat array of bytes, of whatever array module the device uses.
+Array = Any
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# One for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
+BINS: Final = 20
+
+# Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
+_SMALL_BELOW: Final = 1 * MIB
+_SMALL_BLOCK: Final = 2 * MIB
+_MIDDLING_BELOW: Final = 10 * MIB
+_MIDDLING_BLOCK: Final = 20 * MIB
+_LARGE_GRANULE: Final = 2 * MIB
+
+# A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
+# kind.  Unless the rest is as large as this: nobody can afford to waste so much.
+_SPLIT_OFF: Final = 128 * MIB
+
+# Wide enough for every vector unit, and for a cache line.
+_HOST_ALIGNMENT: Final = 64
+
+# More bits than the size of any block has.
+_BITS: Final = 64
+
+_NOTHING: Final[Array] = np.empty(0, np.uint8)
+
+
+class DeviceMemory:
+    """Blocks of one device's memory, with a limit.
+
+    Shared by all allocators of the device in the process.  May be called from any thread.
+
+    Args:
+        name: of the device, for errors.
+        make: called with a number of bytes, returns a flat uint8 array of that length with any content; raises
+            MemoryError if the device has no more.  By default a numpy array that begins at a multiple of 64 bytes.
+        limit: the most bytes that may be in blocks at a time; None for as many as the device has.
+
+    Attributes:
+        peak: the most bytes that were in blocks at a time.
+
+    Raises:
+        ValueError: for a negative limit.
+    """
+
+    def __init__(self, name: str, make: Callable[[int], Array] | None = None, limit: int | None = None) -> None:
+        self.name = name
+        self.peak = 0
+        self._make: Callable[[int], Array] = _host_bytes if make is None else make
+        self._used = 0
+        self._limit = _checked_limit(limit)
+        # Bytes given back and not yet subtracted.
+        self._notes: deque[int] = deque()
+        # Reentrant, for a destructor that asks for `used` in the middle of `take`: it must not wait for itself.
+        self._lock = RLock()
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that may be in blocks at a time; None for as many as the device has."""
+        return self._limit
+
+    @property
+    def used(self) -> int:
+        """The bytes in blocks, whether or not they are handed out."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    def set_limit(self, limit: int | None) -> None:
+        """Change the limit.  Below `used`, nothing more is handed out until enough has come back.
+
+        Raises:
+            ValueError: for a negative limit.
+        """
+        self._limit = _checked_limit(limit)
+
+    def take(self, nbytes: int) -> Array:
+        """A new block: a flat uint8 array of `nbytes` bytes, counted as used until `give_back`.
+
+        Raises:
+            OutOfMemory: if it would exceed the limit, or if the device has no more.
+            ValueError: if `nbytes` is not positive.
+        """
+        if nbytes <= 0:
+            raise ValueError(f"a block has at least one byte, not {nbytes}")
+        with self._lock:
+            self._settle()
+            limit = self._limit
+            if limit is not None and self._used + nbytes > limit:
+                raise self.refusal(nbytes)
+            # Counted before it is made: of two threads at the limit, one must see the other's.
+            self._used += nbytes
+        try:
+            # Without the lock: a device may take its time, and only those who want blocks too should notice.
+            block = self._make(nbytes)
+            if block.nbytes != nbytes:
+                raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
+        except MemoryError as error:
+            self.give_back(nbytes)
+            raise self.refusal(nbytes, by_device=True) from error
+        except BaseException:
+            self.give_back(nbytes)
+            raise
+        with self._lock:
+            self.peak = max(self.peak, self._used)
+        return block
+
+    def give_back(self, nbytes: int) -> None:
+        """A block of `nbytes` is gone.  Takes no lock: destructors may call it at any moment."""
+        self._notes.append(nbytes)
+
+    def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
+        """The error for a request of that many bytes.
+
+        Args:
+            by_device: whether the device itself has no more; else it is the limit.
+            hint: what else is known, put behind the message.
+        """
+        used = self.used
+        limit = self._limit
+        in_use = f"{_in_words(used)} are in use"
+        if by_device:
+            in_use += ", and the device has no more"
+        elif limit is not None:
+            in_use = f"{_in_words(used)} of a limit of {_in_words(limit)} are in use"
+        message = f"{self.name} is out of memory: {_in_words(requested)} were requested; {in_use}{hint}"
+        return OutOfMemory(message, requested, limit, used)
+
+    def _settle(self) -> None:
+        notes = self._notes
+        while notes:
+            nbytes = notes.popleft()
+            self._used -= nbytes
+
+    def __repr__(self) -> str:
+        limit = "no limit" if self._limit is None else f"limit={self._limit}"
+        return f"<DeviceMemory {self.name} used={self.used} {limit}>"
+
+
+class _Block:
+    """What was taken from the device at once.
+
+    Attributes:
+        address: in the allocator's own count, which lays all its blocks end to end in the order they were taken.
+            Unlike the device's addresses it is the same in every run.
+        finalizer: gives the bytes back to the device when nothing refers to the memory any more.
+        first: the piece at the front.  It is never merged into another, so it stays the first.
+    """
+
+    __slots__ = ("address", "finalizer", "first", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, finalizer: weakref.finalize[[int], Any]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.finalizer = finalizer
+        self.first = _Piece(self, 0, nbytes)
+
+
+class _Piece:
+    """A part of a block, free or handed out as a whole.
+
+    Its block's array is deliberately out of reach from here: pieces and blocks refer to each other in circles, and the
+    memory must not wait for the garbage collector.
+    """
+
+    __slots__ = ("address", "block", "free", "nbytes", "next", "offset", "owner", "previous", "requested")
+
+    def __init__(self, block: _Block, offset: int, nbytes: int) -> None:
+        self.block = block
+        self.address = block.address + offset
+        self.offset = offset
+        self.nbytes = nbytes
+        self.free = True
+        self.previous: _Piece | None = None
+        self.next: _Piece | None = None
+        self.requested = 0
+        self.owner: Any = None
+
+    def __repr__(self) -> str:
+        end = self.address + self.nbytes
+        return f"<piece {self.address}..{end} {'free' if self.free else f'of {self.owner}'}>"
+
+
+class Allocation:
+    """A piece of memory handed out.  If it is dropped and not freed, the piece comes back at the allocator's next call.
+
+    Made by `BinAllocator` only.
+
+    Attributes:
+        allocator: whose it is.
+        block: the block that the piece is a part of, a flat uint8 array; None once freed.
+        offset: where in the block it begins, in bytes.
+        nbytes: its size; at least as much as was requested.
+        requested: how many bytes were asked for.
+        owner: who asked for it: any object with a telling str().
+    """
+
+    __slots__ = ("__weakref__", "_piece", "allocator", "block", "nbytes", "offset", "owner", "requested")
+
+    def __init__(
+        self,
+        allocator: BinAllocator,
+        block: Array,
+        offset: int,
+        nbytes: int,
+        requested: int,
+        owner: Any,
+        piece: _Piece | None,
+    ) -> None:
+        self._piece = piece
+        self.allocator = allocator
+        self.block = block
+        self.offset = offset
+        self.nbytes = nbytes
+        self.requested = requested
+        self.owner = owner
+
+    def array(self, shape: tuple[int, ...], numpy_dtype: np.dtype[Any]) -> Array:
+        """The beginning of the piece as a C-contiguous numpy array: a view, which does not keep the piece from reuse.
+
+        Raises:
+            ValueError: if the array would be larger than the piece.
+            InternalError: if the piece has been freed.
+        """
+        if self.block is None:
+            raise InternalError(f"{self!r} has been freed, and may be somebody else's by now")
+        needed = prod(shape) * numpy_dtype.itemsize
+        if needed > self.nbytes:
+            raise ValueError(f"{shape} of {numpy_dtype} needs {needed} bytes, and this piece has {self.nbytes}")
+        return np.ndarray(shape, numpy_dtype, self.block, self.offset)
+
+    def free(self) -> None:
+        """Give the piece back; the next `allocate` may hand it out again.  Freeing twice does nothing.
+
+        For the thread that schedules, where the last use of the piece has been launched.
+        """
+        piece = self._piece
+        if piece is None:
+            self.block = None
+            return
+        allocator = self.allocator
+        try:
+            # Before anybody else can get it: what the callback writes must not hit the next owner's content.
+            if allocator.on_free is not None:
+                allocator.on_free(self)
+        finally:
+            self._piece = None
+            self.block = None
+            allocator._take_back(piece)
+
+    def __del__(self) -> None:
+        if self._piece is not None:
+            self.allocator._notes.append((self._piece, False))
+
+    def __repr__(self) -> str:
+        state = "freed, " if self.block is None else ""
+        return f"<Allocation {state}{self.requested} bytes in {self.nbytes} at {self.offset}, for {self.owner}>"
+
+
+class BinAllocator:
+    """Hands out pieces of a device's memory, for one in-order stream; see the top of this module for what that means.
+
+    Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
+    the smallest piece of its bin that is large enough, else the smallest of the next bin that has any.  The bins are
+    sorted lists: a best fit must be found by size, and a neighbour to merge with must be taken out of the middle, of
+    which a heap can do neither; and the lists are short.
+
+    May be called from any thread; one lock serves all.  A destructor that asks for memory in the middle of a change on
+    its own thread gets an `InternalError` instead of waiting for itself; freeing is always possible.
+
+    Args:
+        memory: where blocks come from.
+        alignment: requests are rounded up to a multiple of this many bytes; a power of two from 16 to 2 MiB.  Pieces
+            begin at multiples of it, counted from the start of their block.
+        on_handout: called with each `Allocation` before it is handed out, without a lock.
+        on_free: called with each before it can be handed out again, without a lock, while its memory may still be
+            written.  For a piece that came back by its destructor it is another object with the same fields, and the
+            call comes from whatever thread calls the allocator next.  Neither is called for pieces of no bytes.
+
+    Attributes:
+        retries: how often memory was short, and a request was tried again after some had come back.  Counted by the
+            caller, who alone knows what else can be done; like the next one it is only reported here.
+        ooms: how often it was short for good.
+
+    Raises:
+        ValueError: for an alignment that is no power of two from 16 to 2 MiB.
+    """
+
+    def __init__(
+        self,
+        memory: DeviceMemory,
+        *,
+        alignment: int = 512,
+        on_handout: Callable[[Allocation], None] | None = None,
+        on_free: Callable[[Allocation], None] | None = None,
+    ) -> None:
+        if not 16 <= alignment <= _LARGE_GRANULE or alignment & (alignment - 1):
+            raise ValueError(f"the alignment must be a power of two from 16 to {_LARGE_GRANULE} bytes, not {alignment}")
+        self.memory = memory
+        self.alignment = alignment
+        self.on_handout = on_handout
+        self.on_free = on_free
+        self.retries = 0
+        self.ooms = 0
+        # (size, address, piece) of all free pieces.  No two have the same address, so pieces are never compared.
+        self._bins: list[list[Any]] = [[] for _ in range(BINS)]
+        # The bin of each size by the size's bit length, which is the quickest to be had.
+        first = alignment.bit_length()
+        self._bin_of = [self._bins[min(max(bits - first, 0), BINS - 1)] for bits in range(_BITS + 1)]
+        self._blocks: dict[int, _Block] = {}
+        self._arrays: dict[int, Array] = {}
+        self._next_address = 0
+        # Pieces to be taken back, and whether `on_free` has been called for them.
+        self._notes: deque[tuple[_Piece, bool]] = deque()
+        self._lock = RLock()
+        # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
+        self._changing = False
+        # What is handed out now, at most, and since the beginning.
+        self._allocated = 0
+        self._allocated_peak = 0
+        self._allocated_ever = 0
+        self._live = 0
+        self._live_peak = 0
+        self._live_ever = 0
+        self._requested = 0
+        # What is in blocks.
+        self._reserved = 0
+        self._reserved_peak = 0
+        self._reserved_ever = 0
+        self._segments_peak = 0
+        self._segments_ever = 0
+
+    def allocate(self, nbytes: int, owner: Any = None) -> Allocation:
+        """A piece of at least `nbytes` bytes, with any content.
+
+        A request for 0 bytes gives a piece that takes no memory and counts as nothing.
+
+        Args:
+            owner: who asks, for reports of what is alive.
+
+        Raises:
+            OutOfMemory: if no free piece is large enough and the device gives no new block.  What lies in free pieces
+                elsewhere may help after `shrink`.
+            ValueError: for a negative size.
+        """
+        if nbytes <= 0:
+            if nbytes < 0:
+                raise ValueError(f"cannot allocate a negative number of bytes: {nbytes}")
+            return Allocation(self, _NOTHING, 0, 0, 0, owner, None)
+        if self._notes:
+            self._settle()
+        alignment = self.alignment
+        size = (nbytes + alignment - 1) & -alignment
+        # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.
+        self._lock.acquire()
+        if self._changing:
+            self._lock.release()
+            raise _entered_twice()
+        self._changing = True
+        try:
+            piece = self._find(size) or self._new_block(size, nbytes)
+            got = piece.nbytes
+            if got >= 2 * size or got - size >= _SPLIT_OFF:
+                self._split(piece, size)
+                got = size
+            piece.free = False
+            piece.requested = nbytes
+            piece.owner = owner
+            block = self._arrays[piece.block.address]
+            # The counters are plain attributes because this is what every op passes through.
+            self._requested += nbytes
+            self._allocated_ever += got
+            self._allocated += got
+            if self._allocated > self._allocated_peak:
+                self._allocated_peak = self._allocated
+            self._live_ever += 1
+            self._live += 1
+            if self._live > self._live_peak:
+                self._live_peak = self._live
+        finally:
+            self._changing = False
+            self._lock.release()
+        allocation = Allocation(self, block, piece.offset, got, nbytes, owner, piece)
+        if self.on_handout is not None:
+            self.on_handout(allocation)
+        return allocation
+
+    def shrink(self) -> int:
+        """Give the blocks of which nothing is handed out back to the device, and return how many bytes that is.
+
+        Only legal while nothing in flight uses freed pieces: the caller must have waited for the stream.  Within the
+        stream order protects them, but the device may hand a block to anybody.  A block counts as given back at once,
+        also if an array of a freed piece, unused by now, still keeps it a little longer.
+        """
+        self._settle()
+        with self._lock:
+            self._begin()
+            try:
+                idle = [it for it in self._blocks.values() if _is_idle(it)]
+                for block in idle:
+                    self._leave_bin(block.first)
+                    self._reserved -= block.nbytes
+                    # Before the array goes, or it would be given back twice.
+                    block.finalizer.detach()
+                    del self._blocks[block.address]
+                    del self._arrays[block.address]
+                    self.memory.give_back(block.nbytes)
+            finally:
+                self._changing = False
+        return sum(block.nbytes for block in idle)
+
+    def statistics(self) -> dict[str, int]:
+        """Counters, under the names that ``torch.cuda.memory_stats`` gives them.
+
+        ``allocated_bytes`` are handed out, counted by the size of the pieces; ``requested_bytes`` the same by what was
+        asked for; ``reserved_bytes`` are in blocks (``segment``); ``inactive_split_bytes`` are free and cannot be given
+        back to the device, since other pieces of their block are handed out.
+        """
+        self._settle()
+        with self._lock:
+            idle = sum([it.nbytes for it in self._blocks.values() if _is_idle(it)])
+            found: dict[str, int] = {}
+            for name, current, peak, ever in (
+                ("allocated_bytes", self._allocated, self._allocated_peak, self._allocated_ever),
+                ("allocation", self._live, self._live_peak, self._live_ever),
+                ("reserved_bytes", self._reserved, self._reserved_peak, self._reserved_ever),
+                ("segment", len(self._blocks), self._segments_peak, self._segments_ever),
+            ):
+                found[f"{name}.all.current"] = current
+                found[f"{name}.all.peak"] = peak
+                found[f"{name}.all.allocated"] = ever
+                found[f"{name}.all.freed"] = ever - current
+            found["requested_bytes.all.current"] = self._requested
+            found["inactive_split_bytes.all.current"] = self._reserved - self._allocated - idle
+            found["num_alloc_retries"] = self.retries
+            found["num_ooms"] = self.ooms
+            return found
+
+    def reset_peak(self) -> None:
+        """Let every ".peak" begin anew at the current value."""
+        with self._lock:
+            self._allocated_peak = self._allocated
+            self._live_peak = self._live
+            self._reserved_peak = self._reserved
+            self._segments_peak = len(self._blocks)
+
+    def largest(self, count: int) -> list[Allocation]:
+        """The `count` largest pieces handed out, largest first, of equals the oldest block's first.
+
+        For reports: these describe the pieces and do not keep them.  Freeing them does nothing.
+        """
+        self._settle()
+        with self._lock:
+            self._begin()
+            try:
+                live = [piece for block in self._blocks.values() for piece in _pieces(block) if not piece.free]
+                chosen = nsmallest(count, live, key=_by_size)
+                return [Allocation(self, None, it.offset, it.nbytes, it.requested, it.owner, None) for it in chosen]
+            finally:
+                self._changing = False
+
+    def check_invariants(self) -> None:
+        """Raise `InternalError` if blocks, bins and counters contradict each other.  Takes time for every piece."""
+        with self._lock:
+            self._begin()
+            try:
+                problems = [it for block in self._blocks.values() for it in self._contradictions_of_block(block)]
+                problems += self._contradictions_of_bins()
+                problems += self._contradictions_of_counters()
+            finally:
+                self._changing = False
+        if problems:
+            raise InternalError("the allocator contradicts itself: " + "; ".join(problems))
+
+    def _begin(self) -> None:
+        """Enter a change, with the lock held; who calls it sets `_changing` to False in the end."""
+        if self._changing:
+            raise _entered_twice()
+        self._changing = True
+
+    # Back from those who had it
+
+    def _settle(self) -> None:
+        """Take back what destructors left."""
+        notes = self._notes
+        # Only what stands there now: in the middle of a change it is noted once more.
+        for _ in range(len(notes)):
+            try:
+                piece, announced = notes.popleft()
+            except IndexError:
+                return  # another thread was faster
+            if announced or self.on_free is None:
+                self._take_back(piece)
+            else:
+                block = self._arrays[piece.block.address]
+                Allocation(self, block, piece.offset, piece.nbytes, piece.requested, piece.owner, piece).free()
+
+    def _take_back(self, piece: _Piece) -> None:
+        self._lock.acquire()
+        if self._changing:
+            self._notes.append((piece, True))
+            self._lock.release()
+            return
+        self._changing = True
+        # Held until the lock is released: if this is the last reference, its destructor may do anything.
+        owner = piece.owner
+        try:
+            piece.owner = None
+            self._allocated -= piece.nbytes
+            self._live -= 1
+            self._requested -= piece.requested
+            piece.free = True
+            follower = piece.next
+            if follower is not None and follower.free:
+                self._leave_bin(follower)
+                _absorb(piece, follower)
+            before = piece.previous
+            if before is not None and before.free:
+                self._leave_bin(before)
+                _absorb(before, piece)
+                piece = before
+            insort(self._bin_of[piece.nbytes.bit_length()], (piece.nbytes, piece.address, piece))
+        finally:
+            self._changing = False
+            self._lock.release()
+        del owner
+
+    # The steps of a change, with the lock held
+
+    def _find(self, size: int) -> _Piece | None:
+        """The best free piece, taken out of its bin; None if none is large enough."""
+        bits = size.bit_length()
+        if bits > _BITS:
+            return None
+        entries = self._bin_of[bits]
+        if entries:
+            index = bisect_left(entries, (size,))
+            if index < len(entries):
+                piece: _Piece = entries.pop(index)[2]
+                return piece
+        # In later bins each piece is large enough, and the first is the best; in earlier ones none is.
+        for entries in self._bins:
+            if entries and entries[-1][0] >= size:
+                piece = entries.pop(0)[2]
+                return piece
+        return None
+
+    def _new_block(self, size: int, requested: int) -> _Piece:
+        """The only piece of a new block, in no bin."""
+        array = self._take_from_device(size, requested)
+        nbytes: int = array.nbytes
+        address = self._next_address
+        self._next_address += nbytes
+        # Arrays given to others may outlive the allocator, and the memory is there as long as they are.
+        finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
+        finalizer.atexit = False
+        block = self._blocks[address] = _Block(address, nbytes, finalizer)
+        self._arrays[address] = array
+        self._reserved += nbytes
+        self._reserved_ever += nbytes
+        self._reserved_peak = max(self._reserved_peak, self._reserved)
+        self._segments_ever += 1
+        self._segments_peak = max(self._segments_peak, len(self._blocks))
+        return block.first
+
+    def _take_from_device(self, size: int, requested: int) -> Array:
+        whole = _block_size(size)
+        if whole != size:
+            try:
+                return self.memory.take(whole)
+            except OutOfMemory:
+                pass  # the last bytes below a limit are worth a block of their own
+        try:
+            return self.memory.take(size)
+        except OutOfMemory as error:
+            free = self._reserved - self._allocated
+            largest = max([entries[-1][0] for entries in self._bins if entries], default=0)
+            hint = ""
+            if free:
+                hint = f" ({_in_words(free)} of them free, but in pieces of {_in_words(largest)} at most)"
+            by_device = error.limit is None or error.used + size <= error.limit
+            raise self.memory.refusal(requested, by_device, hint) from error.__cause__
+
+    def _split(self, piece: _Piece, size: int) -> None:
+        """Cut `piece` down to its first `size` bytes; the rest becomes a free piece."""
+        rest = _Piece(piece.block, piece.offset + size, piece.nbytes - size)
+        follower = piece.next
+        rest.previous = piece
+        rest.next = follower
+        if follower is not None:
+            follower.previous = rest
+        piece.next = rest
+        piece.nbytes = size
+        insort(self._bin_of[rest.nbytes.bit_length()], (rest.nbytes, rest.address, rest))
+
+    def _leave_bin(self, piece: _Piece) -> None:
+        entries = self._bin_of[piece.nbytes.bit_length()]
+        del entries[bisect_left(entries, (piece.nbytes, piece.address))]
+
+    # Looking inside
+
+    def _contradictions_of_block(self, block: _Block) -> list[str]:
+        problems: list[str] = []
+        end = 0
+        before: _Piece | None = None
+        for piece in _pieces(block):
+            if piece.block is not block or piece.offset != end or piece.address != block.address + end:
+                problems.append(f"{piece!r} does not begin where the one before it ends, at {block.address + end}")
+            if piece.nbytes <= 0 or piece.nbytes % self.alignment:
+                problems.append(f"{piece!r} has {piece.nbytes} bytes, no multiple of {self.alignment}")
+            if piece.previous is not before:
+                problems.append(f"{piece!r} does not know its neighbour {before!r}")
+            if piece.free and before is not None and before.free:
+                problems.append(f"{before!r} and {piece!r} are both free and were not merged")
+            if not piece.free and piece.requested > piece.nbytes:
+                problems.append(f"{piece!r} is smaller than the {piece.requested} bytes requested")
+            end += piece.nbytes
+            before = piece
+        if end != block.nbytes or self._arrays[block.address].nbytes != block.nbytes:
+            problems.append(f"the pieces of the block at {block.address} end at {end}, not at {block.nbytes}")
+        return problems
+
+    def _contradictions_of_bins(self) -> list[str]:
+        problems: list[str] = []
+        in_bins: list[_Piece] = []
+        for number, entries in enumerate(self._bins):
+            if any(left[:2] >= right[:2] for left, right in pairwise(entries)):
+                problems.append(f"bin {number} is not in order")
+            low = self.alignment << number
+            for nbytes, address, piece in entries:
+                in_bins.append(piece)
+                if not piece.free or piece.nbytes != nbytes or piece.address != address:
+                    problems.append(f"bin {number} has {nbytes} bytes at {address}, where there is {piece!r}")
+                if nbytes < low or (number < BINS - 1 and nbytes >= 2 * low):
+                    problems.append(f"bin {number} has {nbytes} bytes at {address}, which belong elsewhere")
+        in_blocks = [piece for block in self._blocks.values() for piece in _pieces(block) if piece.free]
+        if len(in_bins) != len(in_blocks) or set(in_bins) != set(in_blocks):
+            problems.append(f"the bins have {len(in_bins)} pieces, and {len(in_blocks)} others are free in the blocks")
+        return problems
+
+    def _contradictions_of_counters(self) -> list[str]:
+        blocks = list(self._blocks.values())
+        live = [piece for block in blocks for piece in _pieces(block) if not piece.free]
+        problems: list[str] = []
+        for name, counted, found in (
+            ("allocated bytes", self._allocated, sum(it.nbytes for it in live)),
+            ("allocations", self._live, len(live)),
+            ("requested bytes", self._requested, sum(it.requested for it in live)),
+            ("reserved bytes", self._reserved, sum(it.nbytes for it in blocks)),
+            ("arrays", len(self._arrays), len(blocks)),
+        ):
+            if counted != found:
+                problems.append(f"{counted} {name} are counted, and {found} found")
+        return problems
+
+    def __repr__(self) -> str:
+        return f"<BinAllocator of {self.memory.name}: {self._allocated} bytes handed out of {self._reserved}>"
+
+
+def _entered_twice() -> InternalError:
+    return InternalError(
+        "a destructor, or the function that makes a device's blocks, called the allocator in the middle of a change; "
+        "there it may free, but neither allocate nor shrink nor list"
+    )
+
+
+def _absorb(piece: _Piece, follower: _Piece) -> None:
+    """Make `piece` end where `follower`, the next one, ends."""
+    after = follower.next
+    piece.nbytes += follower.nbytes
+    piece.next = after
+    if after is not None:
+        after.previous = piece
+
+
+def _pieces(block: _Block) -> Iterator[_Piece]:
+    """The pieces of a block in order of address."""
+    piece: _Piece | None = block.first
+    while piece is not None:
+        yield piece
+        piece = piece.next
+
+
+def _is_idle(block: _Block) -> bool:
+    """Whether nothing of it is handed out."""
+    return block.first.free and block.first.nbytes == block.nbytes
+
+
+def _by_size(piece: _Piece) -> tuple[int, int]:
+    return -piece.nbytes, piece.address
+
+
+def _block_size(size: int) -> int:
+    """How much to take from the device for a request of `size` bytes."""
+    if size < _SMALL_BELOW:
+        return _SMALL_BLOCK
+    if size < _MIDDLING_BELOW:
+        return _MIDDLING_BLOCK
+    return -(-size // _LARGE_GRANULE) * _LARGE_GRANULE
+
+
+def _root(array: Array) -> Array:
+    """The array that every view of `array` keeps alive: array modules let views of views refer to their origin."""
+    base = getattr(array, "base", None)
+    while type(base) is type(array):
+        array = base
+        base = getattr(array, "base", None)
+    return array
+
+
+def _host_bytes(nbytes: int) -> Array:
+    room = nbytes + _HOST_ALIGNMENT
+    if room > sys.maxsize:
+        raise MemoryError(f"{nbytes} bytes are more than can be addressed")  # numpy says ValueError
+    block = np.empty(room, np.uint8)
+    start = -block.ctypes.data % _HOST_ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"a limit is a number of bytes, or None for none; it cannot be negative: {limit}")
+    return limit
+
+
+def _in_words(nbytes: int) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes} bytes"
