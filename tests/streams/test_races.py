@@ -9,7 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from vmflow.streams.races import Clock, RaceDetected, RaceDetector, Ticket
+from vmflow.errors import RaceDetected
+from vmflow.streams.races import Clock, RaceDetector, Ticket
 from vmflow.streams.simulated import SimulatedDevice, SimulatedEvent
 
 STREAMS = ("compute", "host_to_device", "device_to_host")
@@ -461,10 +462,30 @@ def test_a_strict_detector_takes_nothing_of_a_launch_that_it_refuses() -> None:
 
 def test_a_lenient_detector_reports_one_mistake_once() -> None:
     detector = RaceDetector(strict=False)
+
+    def kinds() -> list[str]:
+        found = [race.kind for race in detector.races]
+        detector.races.clear()
+        return found
+
     detector.launched("copy", (), ("x",), "upload")
-    detector.launched("compute", ("x",), ("x",), "add_")
-    detector.launched("compute", ("x",), ("x",), "add_ again")
-    assert [race.kind for race in detector.races] == ["read after write"]
+    for _ in range(2):
+        detector.launched("compute", ("x",), ("x",), "add_")
+    assert kinds() == ["read after write"]
+    detector.launched("copy", ("y",), (), "download")
+    for _ in range(2):
+        detector.launched("compute", (), ("y",), "fill")
+    assert kinds() == ["write after read"]
+    for _ in range(2):
+        detector.host_access("y", True, "fill")
+    assert kinds() == ["write after write"]
+    detector.handed_out("block", 0, 10, "a")
+    detector.launched("copy", ("a",), (), "download")
+    detector.freed("block", 0, 10, "a")
+    detector.handed_out("block", 0, 10, "b")
+    for _ in range(2):
+        detector.launched("compute", (), ("b",), "fill")
+    assert kinds() == ["reuse of memory"]
 
 
 def test_an_event_covers_what_was_launched_before_it_and_not_after() -> None:
@@ -633,7 +654,7 @@ def test_ranges_end_where_they_start_or_later(tell: Callable[[RaceDetector, str,
 
 
 class What:
-    """Something launched, that can be seen to be let go."""
+    """Something launched, or a stream or a storage, that can be seen to be let go."""
 
 
 def test_nothing_is_remembered_longer_than_needed() -> None:
@@ -667,3 +688,15 @@ def test_nothing_is_remembered_longer_than_needed() -> None:
     launch("copy", (), ("y",))
     detector.quiet()
     assert alive() == 0
+
+
+def test_streams_and_storages_are_let_go_when_it_is_quiet() -> None:
+    detector = RaceDetector()
+    stream, used, freed = What(), What(), What()
+    detector.finished(detector.launched(stream, (used,), (freed,), "use"))
+    detector.freed("block", 0, 10, freed)
+    detector.handed_out("block", 20, 30, used)
+    seen = [weakref.ref(each) for each in (stream, used, freed)]
+    detector.quiet()
+    del stream, used, freed
+    assert [reference() for reference in seen] == [None] * 3

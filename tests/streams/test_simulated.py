@@ -8,9 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
+from vmflow.errors import DeviceDeadlock, DeviceLost
 from vmflow.streams.simulated import (
-    DeviceDeadlock,
-    DeviceLost,
     SimulatedDevice,
     SimulatedEvent,
     SimulatedQueue,
@@ -289,6 +288,22 @@ def test_work_may_not_use_its_device(what: str, act: Callable[[SimulatedDevice, 
     device.drain()
     assert log.ran == ["after"]
     assert device.enqueued == 2
+
+
+@pytest.mark.parametrize("mode", ["lazy", "random"])
+def test_work_may_look_at_an_event_and_moves_nothing(mode: str) -> None:
+    device, log = SimulatedDevice(mode=mode), Log()
+    gate = device.event()
+    seen: list[bool] = []
+    device.queue("compute").wait(gate)
+    for number in range(50):
+        log.put(device.queue("compute"), number)
+    end = device.queue("compute").record()
+    device.queue("other").enqueue(lambda: seen.extend(end.query() for _ in range(50)), unexpected)
+    device.queue("other").record(gate)
+    device.drain()
+    assert seen == [False] * 50
+    assert log.ran == list(range(50))
 
 
 def test_an_error_that_escapes_comes_out_and_the_queue_goes_on() -> None:
