@@ -15,6 +15,7 @@ from .size import Size as Size
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.dtypes import dtype as DType
+    from vmflow.streams import Allocation, Stream
 
     from .failure import Failure
     from .instruction import Instruction
@@ -75,22 +76,50 @@ class Storage:
 
     Attributes:
         array: the memory as one C-contiguous array, None until it is written for the first time and after release.
+        allocation: the piece of the device's memory that it lies in; None if it lies elsewhere.
         dependence: orders the instructions that access it.
+        stream: of the storage's device, the one that used it last; None before the first use.
         writer: the instruction issued last that writes it, in program order.  Whoever wants the value waits for it.
         failure: why it holds nothing, if an instruction that should have written it failed.
         version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
         history: how many of them autograd recorded; a view from before the last one has an outdated history.
     """
 
-    __slots__ = ("__weakref__", "array", "dependence", "failure", "history", "version", "writer")
+    __slots__ = (
+        "__weakref__",
+        "allocation",
+        "array",
+        "dependence",
+        "failure",
+        "history",
+        "stream",
+        "version",
+        "writer",
+    )
 
-    def __init__(self, dependence: Dependence, array: Array = None) -> None:
+    def __init__(self, dependence: Dependence, array: Array = None, stream: Stream | None = None) -> None:
         self.array: Array = array
+        self.allocation: Allocation | None = None
         self.dependence = dependence
+        self.stream = stream
         self.writer: Instruction | None = None
         self.failure: Failure | None = None
         self.version = 0
         self.history = 0
+
+    def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
+        """Get memory for an array of this meta, to be used by `instruction` and what comes after.
+
+        Raises:
+            OutOfMemory: if the device has no room for it.
+        """
+        allocator = instruction.stream.allocator
+        if allocator is not None:
+            allocation = allocator.allocate(
+                meta.nbytes, (instruction.name, instruction.code, instruction.last, self.dependence)
+            )
+            self.allocation = allocation
+            self.array = allocation.array(meta.shape, meta.dtype.numpy)
 
     def settled(self) -> bool:
         """Whether every write issued so far has finished."""

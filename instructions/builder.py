@@ -5,14 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from vmflow.context import MODE
+
 from . import origin
 from .access_blob import AccessBlobByCallback
+from .allocate_tensor import AllocateTensor
 from .barrier import Barrier, GlobalSync
 from .blob import Array, Blob, Storage
+from .critical_section import CriticalSectionBegin, CriticalSectionEnd
+from .failure import Failure
 from .instruction import Dependence, Instruction
+from .launch_lazy_job import LaunchLazyJob, LazyJob
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
-from .op_call import Kernel, OpCall
+from .op_call import Kernel, OpCall, needs_allocator
+from .policy import InstructionPolicy
 from .release_tensor import ReleaseTensor
+from .stream_events import SharedEvent, StreamRecordEvent, StreamWait, StreamWaitEvent
+from .touch_tensors import TouchTensors
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
@@ -30,7 +39,10 @@ class Machine(Protocol):
 
     def streams(self) -> Iterable[Stream]: ...
 
-    def take_over(self, storage: Storage) -> Dependence: ...
+    def bring(self, storage: Storage, stream: Stream) -> Dependence: ...
+
+    @property
+    def transport(self) -> Dependence: ...
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None: ...
 
@@ -46,6 +58,7 @@ class InstructionsBuilder:
         self.instructions: list[Instruction] = []
         self.writes: list[tuple[Storage, Instruction]] = []
         self.code, self.last = origin.capture()
+        self.mode = MODE.get()
 
     def op_call(
         self,
@@ -64,7 +77,7 @@ class InstructionsBuilder:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
             stream,
-            OpCall(name, kernel, inputs, outputs, scalars, several),
+            OpCall(name, kernel, inputs, outputs, scalars, several, needs_allocator(outputs)),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,
@@ -97,6 +110,54 @@ class InstructionsBuilder:
             return self._add(stream, policy, reads=storages)
         return self._add(stream, policy, writes=storages)
 
+    def allocate_tensor(self, blob: Blob) -> Instruction:
+        """Give the blob its memory; see `AllocateTensor`."""
+        return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
+
+    def touch_tensors(self, blobs: tuple[Blob, ...], stream: Stream | None = None) -> Instruction:
+        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end."""
+        return self._add(
+            stream or self.machine.control_stream(), TouchTensors(blobs), reads=[blob.storage for blob in blobs]
+        )
+
+    def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
+        """Make `target` wait for `source`, of the same device, for the sake of these blobs; see `StreamWait`."""
+        _check_same_device(source, target)
+        dependences = tuple([self.machine.bring(blob.storage, source) for blob in blobs])
+        return self._add_dependences(target, StreamWait(source), dependences)
+
+    def stream_record_event(self, stream: Stream, blobs: tuple[Blob, ...]) -> tuple[Instruction, SharedEvent]:
+        """Record an event behind the uses of these blobs on `stream`; see `StreamRecordEvent`."""
+        shared = SharedEvent(stream)
+        dependences = tuple([self.machine.bring(blob.storage, stream) for blob in blobs])
+        return self._add_dependences(stream, StreamRecordEvent(shared), dependences), shared
+
+    def stream_wait_event(self, stream: Stream, shared: SharedEvent, blobs: tuple[Blob, ...]) -> Instruction:
+        """Make `stream` wait for an event recorded for the same blobs; see `StreamWaitEvent`."""
+        _check_same_device(shared.source, stream)
+        dependences = tuple([blob.storage.dependence for blob in blobs])
+        return self._add_dependences(stream, StreamWaitEvent(shared), dependences)
+
+    def critical_section_begin(
+        self, blobs: tuple[Blob, ...], open: Callable[[Failure | None], None], *, writes: bool = False
+    ) -> Instruction:
+        """Hand the blobs over to a graph; see `CriticalSectionBegin`."""
+        return self._add_section(CriticalSectionBegin(blobs, open, writes), blobs, writes)
+
+    def critical_section_end(self, blobs: tuple[Blob, ...], *, writes: bool = False) -> Instruction:
+        """Ends when the graph has finished with the blobs; see `CriticalSectionEnd`."""
+        return self._add_section(CriticalSectionEnd(blobs, writes), blobs, writes)
+
+    def launch_lazy_job(self, job: LazyJob, device: Device, parameters: tuple[Blob, ...] = ()) -> Instruction:
+        """Start a graph's run, in one order with all communication; see `LaunchLazyJob`."""
+        stream = self.machine.stream(device, "lazy_job")
+        return self._add(stream, LaunchLazyJob(job, parameters), writes=[blob.storage for blob in parameters])
+
+    def _add_section(self, policy: InstructionPolicy, blobs: tuple[Blob, ...], writes: bool) -> Instruction:
+        stream = self.machine.stream(blobs[0].meta.device, "critical_section")
+        storages = [blob.storage for blob in blobs]
+        return self._add(stream, policy, writes=storages) if writes else self._add(stream, policy, reads=storages)
+
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
         """Call `callback` when everything issued so far is erased."""
         return self._add(self.machine.control_stream(), Barrier(callback))
@@ -108,26 +169,34 @@ class InstructionsBuilder:
     def _add(
         self,
         stream: Stream,
-        policy: Any,
+        policy: InstructionPolicy,
         reads: Iterable[Storage] = (),
         writes: Iterable[Storage] = (),
         cost: int = 0,
     ) -> Instruction:
         writes = list(writes)
-        written = tuple([access(storage, self.machine) for storage in writes])
-        read = tuple([access(storage, self.machine) for storage in reads])
-        instruction = Instruction(stream, policy, read, written, cost, self.code, self.last)
+        written = tuple([self.machine.bring(storage, stream) for storage in writes])
+        read = tuple([self.machine.bring(storage, stream) for storage in reads])
+        instruction = Instruction(stream, policy, read, written, cost, self.code, self.last, self.mode)
         self.instructions.append(instruction)
         self.writes += [(storage, instruction) for storage in writes]
         return instruction
 
+    def _add_dependences(
+        self, stream: Stream, policy: InstructionPolicy, dependences: tuple[Dependence, ...]
+    ) -> Instruction:
+        """One that orders others and changes no value: nobody waits for it as for a writer."""
+        instruction = Instruction(stream, policy, (), dependences, 0, self.code, self.last)
+        self.instructions.append(instruction)
+        return instruction
 
-def access(storage: Storage, machine: Machine) -> Dependence:
-    """The storage's dependence, in the hands of `machine`."""
-    dependence = storage.dependence
-    if dependence.machine is not machine:
-        return machine.take_over(storage)
-    return dependence
+
+def _check_same_device(source: Stream, target: Stream) -> None:
+    if source.device is not target.device or not source.policy.asynchronous or not target.policy.asynchronous:
+        raise ValueError(
+            f"{target.name} cannot be made to wait for {source.name}: that takes two streams of one asynchronous "
+            "device; between others the machine keeps order by itself"
+        )
 
 
 def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result]) -> Result:

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Generator
 from types import FunctionType, TracebackType
 
+from vmflow.errors import Cancelled, DeadlineExceeded
+
 
 class Failure:
     """Why some storages hold nothing.
@@ -22,6 +24,10 @@ class Failure:
         self.error = error.with_traceback(self.origin)
         self.observed = False
         _detach_chain(error)
+
+    def dropped(self) -> bool:
+        """Whether nothing went wrong: the work was given up by its scope before it began."""
+        return isinstance(self.error, (Cancelled, DeadlineExceeded))
 
     def throw(self) -> None:
         """Raise the original exception."""

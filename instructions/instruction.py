@@ -16,6 +16,7 @@ from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from vmflow.context import Mode
     from vmflow.streams import Stream
 
     from .policy import InstructionPolicy
@@ -60,15 +61,19 @@ class Instruction:
         serial: position in arrival order, given by the engine; -1 before.
         waits: how many edges into it are not satisfied.
         on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
+        nbytes: of the results, if they are large; for back-pressure.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
+        mode: what surrounded it when it was issued (scope, module, ...), None for the machine's own.
     """
 
     __slots__ = (
         "code",
         "cost",
         "last",
+        "mode",
         "name",
+        "nbytes",
         "on_finish",
         "on_launch",
         "policy",
@@ -89,6 +94,8 @@ class Instruction:
         cost: int = 0,
         code: CodeType | None = None,
         last: int = 0,
+        mode: Mode | None = None,
+        nbytes: int = 0,
     ) -> None:
         self.stream = stream
         self.policy: InstructionPolicy | None = policy
@@ -103,6 +110,8 @@ class Instruction:
         self.on_finish: list[Instruction] | None = None
         self.code = code
         self.last = last
+        self.mode = mode
+        self.nbytes = nbytes
 
     def __repr__(self) -> str:
         return f"<{self.name} #{self.serial} {STATE_NAMES[self.state]} on {self.stream.name}>"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from .blob import Array, Blob
 from .failure import Failure
 from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
 
 # kernel(arrays of the inputs, arrays of the outputs), in the order of the blobs.  It reads both and writes into the
 # outputs' arrays; what it returns is not looked at.
@@ -20,12 +23,14 @@ _SHOWN = 4
 class MultiTensorUpdate(InstructionPolicy):
     """Call `kernel` once, for all arrays together.
 
-    Being one instruction it happens as a whole or not at all, whatever is dropped or cancelled before it starts, and
-    many small arrays cost one scheduling.
+    Being one instruction it happens as a whole or not at all, and many small arrays cost one scheduling.  If it, or
+    something that it reads, was dropped by a scope, the outputs keep what they held: a training step that is cancelled
+    leaves the parameters as they were before it.
 
-    Outputs are read as well as written: their old values are operands.  Hence a failure held by any input *or output*
-    is handed to every output, and the kernel is not called; the same if the kernel raises, since nobody can know how
-    far it came.  An output that was never written holds no failure and no memory: it gets memory, uninitialised.
+    Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
+    output* is handed to every output, and the kernel is not called; the same if the kernel raises, since nobody can
+    know how far it came.  An output that was never written holds no failure and no memory: it gets memory,
+    uninitialised.
 
     Args:
         name: of the update.
@@ -36,23 +41,38 @@ class MultiTensorUpdate(InstructionPolicy):
 
     __slots__ = ("inputs", "kernel", "name", "outputs")
 
+    prepares = True
+
     def __init__(self, name: str, kernel: UpdateKernel, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...]) -> None:
         self.name = name
         self.kernel = kernel
         self.inputs = inputs
         self.outputs = outputs
 
+    def prepare(self, instruction: Instruction) -> None:
+        for blob in self.outputs:
+            if blob.strides is None and blob.storage.array is None:
+                blob.storage.allocate(blob.meta, instruction)
+
     def compute(self) -> None:
-        for blobs in (self.inputs, self.outputs):
-            for blob in blobs:
-                if blob.storage.failure is not None:
-                    self.fail(blob.storage.failure)
-                    return
+        failures = [it.storage.failure for it in (*self.inputs, *self.outputs) if it.storage.failure is not None]
+        for failure in failures:
+            if not failure.dropped():
+                self.fail(failure)
+                return
+        if failures:
+            self.drop(failures[0])
+            return
         self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
 
     def fail(self, failure: Failure) -> None:
         for blob in self.outputs:
             blob.storage.failure = failure
+
+    def drop(self, failure: Failure) -> None:
+        for blob in self.outputs:
+            if blob.storage.array is None:
+                blob.storage.failure = failure
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

@@ -3,27 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blob import Array, Blob
+from .blob import Array, Blob, TensorMeta
 from .failure import Failure
 from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
 
 # kernel(*input arrays, *scalars, out): `out` is where the result should go (a tuple of arrays for an op of several
 # results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns
 # the result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
 
-# Results up to this size are allocated by the kernel itself: numpy is fastest so.
-_LET_KERNEL_ALLOCATE = 1 << 16
+# Results on the host up to this size are allocated by the kernel itself: numpy is fastest so.
+LET_KERNEL_ALLOCATE = 1 << 16
+
+
+def needs_allocator(outputs: tuple[Blob, ...]) -> bool:
+    """Whether the device's allocator is to be asked for the memory of these results."""
+    return any([places_memory(it.meta) for it in outputs])
+
+
+def places_memory(meta: TensorMeta) -> bool:
+    """Whether such a result lies in memory of the device's allocator, and not in the kernel's own."""
+    return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
 class OpCall(InstructionPolicy):
     """Call `kernel` on the inputs' arrays and put what it returns into the outputs.
 
     An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
+
+    Memory for the results is found when the call is launched, in the order of launching, so that what is released on
+    the same stream before can be used again at once.  Small results on the host are left to the kernel.
 
     Args:
         name: of the op.
@@ -32,9 +48,10 @@ class OpCall(InstructionPolicy):
         outputs: written; a blob that is also an input makes the op an in-place one.
         scalars: Python numbers handed to the kernel after the arrays.
         several: whether the kernel returns a tuple of results.
+        allocates: whether the device's allocator is asked for the memory of results that have none.
     """
 
-    __slots__ = ("inputs", "kernel", "name", "outputs", "scalars", "several")
+    __slots__ = ("inputs", "kernel", "name", "outputs", "prepares", "scalars", "several")
 
     def __init__(
         self,
@@ -44,6 +61,7 @@ class OpCall(InstructionPolicy):
         outputs: tuple[Blob, ...],
         scalars: tuple[Any, ...] = (),
         several: bool = False,
+        allocates: bool = False,
     ) -> None:
         self.name = name
         self.kernel = kernel
@@ -51,6 +69,12 @@ class OpCall(InstructionPolicy):
         self.outputs = outputs
         self.scalars = scalars
         self.several = several
+        self.prepares = allocates
+
+    def prepare(self, instruction: Instruction) -> None:
+        for output in self.outputs:
+            if output.strides is None and output.storage.array is None:
+                output.storage.allocate(output.meta, instruction)
 
     def compute(self) -> None:
         arrays: list[Array] = []
@@ -73,7 +97,7 @@ class OpCall(InstructionPolicy):
         if output.strides is None:
             meta = output.meta
             # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
-            if storage.array is None and not strided and meta.nbytes <= _LET_KERNEL_ALLOCATE and meta.shape:
+            if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
                 storage.array = self.kernel(*arrays, *self.scalars, None)
                 storage.failure = None
                 return

@@ -35,6 +35,16 @@ def capture() -> tuple[CodeType | None, int]:
     return None, 0
 
 
+def depth() -> int:
+    """How many frames the innermost one outside the framework is above the caller, who is 1; for `warnings.warn`."""
+    level = 1
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
+        frame = frame.f_back
+        level += 1
+    return level
+
+
 def describe(code: CodeType | None, last: int) -> str:
     """``file:line, in function`` of what `capture` returned."""
     if code is None:

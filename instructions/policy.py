@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from .failure import Failure
+
+if TYPE_CHECKING:
+    from vmflow.streams import Stream
+
+    from .instruction import Instruction
 
 
 class InstructionPolicy:
@@ -17,6 +24,9 @@ class InstructionPolicy:
         barrier: whether it waits for everything issued earlier (and holds back nothing issued later).
         prepares: whether `prepare` does anything; most kinds need nothing, and a call costs as much as a small add.
         preschedulable: whether it may be launched behind predecessors on its own stream that are merely launched.
+        follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
+            stream wait for that one.
+        deferred: whether it may end later than `compute` returns; see `Deferred`.
     """
 
     __slots__ = ()
@@ -25,8 +35,10 @@ class InstructionPolicy:
     barrier: bool = False
     prepares: bool = False
     preschedulable: bool = True
+    follows: Stream | None = None
+    deferred: bool = False
 
-    def prepare(self) -> None:
+    def prepare(self, instruction: Instruction) -> None:
         """Get what the instruction needs before it can run, memory above all."""
 
     def compute(self) -> None:
@@ -35,6 +47,10 @@ class InstructionPolicy:
 
     def fail(self, failure: Failure) -> None:
         """Poison the outputs."""
+
+    def drop(self, failure: Failure) -> None:
+        """It will not run, because it was cancelled before it began; say so in the outputs."""
+        self.fail(failure)
 
     def describe(self) -> str:
         """What was being done, for the note on an exception; names, shapes and dtypes."""

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+import numpy as np
+
 from .blob import Storage
 from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
 
 
 class ReleaseTensor(InstructionPolicy):
     """Drop the memory of a storage whose last tensor is gone.
 
     Issued by the tensor's side (see `Lease`) and ordered as a write, hence behind every use.
+
+    When this is launched, every use has been launched before it, on this stream or on one that this stream waits for.
+    So the memory may already be given to whatever is launched later *on this stream*; its allocator serves no other.
+    Memory that came from another machine's allocator goes back when this is run, when all uses have ended.
     """
 
     __slots__ = ("storage",)
 
     name = "release_tensor"
+    prepares = True
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
 
+    def prepare(self, instruction: Instruction) -> None:
+        allocation = self.storage.allocation
+        if allocation is not None and allocation.allocator is instruction.stream.allocator:
+            allocation.free()
+
     def compute(self) -> None:
-        self.storage.array = None
+        # The array is still needed until now: what was launched before may not have begun.
+        storage = self.storage
+        allocation = storage.allocation
+        if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
+            # What was launched later, and may have been given this memory, has not begun either.
+            storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
+        storage.allocation = None
+        storage.array = None
         self.storage.failure = None
 
 

@@ -68,6 +68,7 @@ class DeviceMemory:
         make: called with a number of bytes, returns a flat uint8 array of that length with any content; raises
             MemoryError if the device has no more.  By default a numpy array that begins at a multiple of 64 bytes.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
+        garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
 
     Attributes:
         peak: the most bytes that were in blocks at a time.
@@ -76,8 +77,15 @@ class DeviceMemory:
         ValueError: for a negative limit.
     """
 
-    def __init__(self, name: str, make: Callable[[int], Array] | None = None, limit: int | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], Array] | None = None,
+        limit: int | None = None,
+        garbage: int | None = None,
+    ) -> None:
         self.name = name
+        self.garbage = garbage
         self.peak = 0
         self._make: Callable[[int], Array] = _host_bytes if make is None else make
         self._used = 0

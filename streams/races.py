@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Final, final
 
+from vmflow.errors import RaceDetected
+
 Clock = dict[Hashable, int]
 
 READ_AFTER_WRITE: Final = "read after write"
@@ -23,30 +25,6 @@ WRITE_AFTER_READ: Final = "write after read"
 WRITE_AFTER_WRITE: Final = "write after write"
 REUSE: Final = "reuse of memory"
 USE_AFTER_RELEASE: Final = "use after release"
-
-
-class RaceDetected(RuntimeError):
-    """Two accesses to the same memory that nothing orders.
-
-    Attributes:
-        kind: "read after write", "write after read", "write after write", "reuse of memory" (the memory was handed to
-            another while its former user may still be at it) or "use after release".
-        earlier, later: what was launched first, and what was launched without waiting for it.
-    """
-
-    def __init__(self, kind: str, earlier: str, later: str) -> None:
-        super().__init__(kind, earlier, later)
-        self.kind = kind
-        self.earlier = earlier
-        self.later = later
-
-    def __str__(self) -> str:
-        return (
-            f"{self.kind}: nothing orders two accesses to the same memory\n"
-            f"  earlier: {self.earlier}\n"
-            f"  later:   {self.later}\n"
-            f"the later must wait for an event behind the earlier, or the host must know that the earlier has ended"
-        )
 
 
 @final

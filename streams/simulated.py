@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, final
 
+from vmflow.errors import DeviceDeadlock, DeviceLost
+
 from .stream import Event, StreamPolicy
 
 MODES: Final = ("eager", "lazy", "random")
@@ -24,14 +26,6 @@ MODES: Final = ("eager", "lazy", "random")
 STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
 
 KINDS: Final = ("compute", "host_to_device", "device_to_host")
-
-
-class DeviceLost(RuntimeError):
-    """The device is gone, and with it whatever it had not run yet."""
-
-
-class DeviceDeadlock(RuntimeError):
-    """The host waits for something that the device can never come to.  The message has all its queues."""
 
 
 def parse_mode(text: str) -> tuple[str, int]:
@@ -412,7 +406,10 @@ class SimulatedEvent:
         self.holds: list[SimulatedQueue] = []
 
     def query(self) -> bool:
-        """Whether it has been reached.  A random device may go on a little first; a lazy one never does."""
+        """Whether it has been reached.  A random device may go on a little first; a lazy one never does.
+
+        Work that runs on the device may ask too; nothing goes on then.
+        """
         if not self.reached:
             self.device._polled()
         return self.reached

@@ -7,9 +7,22 @@ hand over a whole chain without waiting for each link, and to forget an access a
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from .worker import Worker
+
+
+class Event(Protocol):
+    """A point in a device's stream."""
+
+    def query(self) -> bool:
+        """Whether it has been reached."""
+        ...
+
+    def synchronize(self) -> None:
+        """Return when it has been reached."""
+        ...
 
 
 class StreamPolicy:
@@ -19,10 +32,16 @@ class StreamPolicy:
         kind: the name of the kind, as shown in reprs and the story ("compute", "control", ...).
         sequential: whether everything on the stream keeps program order, also where no data asks for it.  Transports
             need it (all ranks must see one order); compute streams do not.
+        asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
+            when it returns.
+        depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  What
+            is held back can still be overtaken by something more urgent, and be dropped.
     """
 
     kind: str = "stream"
     sequential: bool = False
+    asynchronous: bool = False
+    depth: int = 1 << 62
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         """Whether work of `cost` nanoseconds (an estimate) should run on the thread that schedules.
@@ -35,6 +54,24 @@ class StreamPolicy:
     def synchronize(self) -> None:
         """Return when everything handed to the device has finished there.  Host streams finish as they return."""
 
+    # Asynchronous streams only
+
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        """Hand `work` over, to run behind everything enqueued before; the device calls `fail` if it cannot run it."""
+        raise NotImplementedError
+
+    def record(self) -> Event:
+        """An event that is reached when everything enqueued so far has finished."""
+        raise NotImplementedError
+
+    def wait(self, event: Event) -> None:
+        """Run what is enqueued from now on behind `event`, of any stream of the same device."""
+        raise NotImplementedError
+
+    def await_progress(self, wake: Callable[[], None]) -> None:
+        """The host has nothing else to do: call `wake`, from any thread, when more may have finished."""
+        raise NotImplementedError
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
 
@@ -46,24 +83,50 @@ class Stream:
         name: for reprs, for instance ``"cpu:compute"``.
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
-        running: the instructions handed over and not yet erased, oldest first.  Owned by the engine.
+        ready: what may be handed over next, oldest first.  Owned by the engine, like the next four.
+        ranked: the same, by priority, for what has one; None until something has.
+        running: the instructions handed over and not yet erased, oldest first.
+        outstanding: nanoseconds of estimated work handed over and not yet finished.
+        full: whether something was held back because that is as much as `policy.depth`.
         posted: how many of them are still in the worker's hands.  While it is not zero, nothing may run inline, or
             the order would break.
         order: the dependence that keeps program order on a `sequential` stream, else None.  Owned by the engine.
         worker: the thread that runs what must not run on the scheduling thread, started on first need.
+        flights: what an asynchronous device has been handed and has not been seen to finish, oldest first.
+        allocator: of the device's memory; None where arrays come from elsewhere.
     """
 
-    __slots__ = ("device", "name", "order", "policy", "posted", "running", "worker")
+    __slots__ = (
+        "allocator",
+        "device",
+        "flights",
+        "full",
+        "name",
+        "order",
+        "outstanding",
+        "policy",
+        "posted",
+        "ranked",
+        "ready",
+        "running",
+        "worker",
+    )
 
     def __init__(self, name: str, device: object, policy: StreamPolicy) -> None:
         self.name = name
         self.device = device
         self.policy = policy
         # Loosely typed on purpose: the queue is the stream's, what stands in it belongs to the layers above.
+        self.ready: deque[Any] = deque()
+        self.ranked: Any = None
         self.running: deque[Any] = deque()
+        self.outstanding = 0
+        self.full = False
         self.posted = 0
         self.order: Any = None
         self.worker: Worker | None = None
+        self.flights: deque[Any] = deque()
+        self.allocator: Any = None
 
     def __repr__(self) -> str:
         return f"<Stream {self.name} {self.policy!r} running={len(self.running)} posted={self.posted}>"

@@ -1,14 +1,54 @@
-"""After every test: no engine contradicts itself, and nothing is left behind."""
+"""After every test: no engine contradicts itself, and nothing is left behind.
+
+The environment chooses where the tests run: ``VMFLOW_TEST_DEVICE=sim`` puts what names no device on the simulated
+accelerator (``VMFLOW_SIM`` says how that behaves), ``VMFLOW_TEST_CPU_WORKER=always`` or ``never`` fixes where the CPU's
+work runs, and ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses.
+"""
 
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 
 import pytest
 
 import vmflow as flow
-from vmflow.vm.virtual_machine import current_machine, live_machines
+from vmflow.context import MODE
+from vmflow.vm import virtual_machine
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
+
+TEST_DEVICE = os.environ.get("VMFLOW_TEST_DEVICE", "cpu")
+CPU_WORKER = os.environ.get("VMFLOW_TEST_CPU_WORKER", "auto")
+
+if CPU_WORKER != "auto":
+    virtual_machine._default = VirtualMachine("default", cpu_worker=CPU_WORKER)
+
+
+def pytest_report_header() -> str:
+    """So that a failure can be repeated."""
+    chosen = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith("VMFLOW_")]
+    return f"vmflow: {' '.join(chosen) or 'on the CPU'}"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What is about the host says nothing about another device."""
+    if TEST_DEVICE != "cpu":
+        for item in items:
+            if item.get_closest_marker("host") is not None or isinstance(item, pytest.DoctestItem):
+                item.add_marker(pytest.mark.skip(reason="about the host, whatever the device"))
+
+
+@pytest.fixture(autouse=True)
+def _on_the_device() -> Iterator[None]:
+    """New tensors go where the environment says."""
+    if TEST_DEVICE == "cpu":
+        yield
+        return
+    before = MODE.get().device
+    flow.set_default_device(TEST_DEVICE)
+    yield
+    MODE.set(MODE.get().replace(device=before))
 
 
 @pytest.fixture(autouse=True)

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING as _TYPE_CHECKING
 from . import autograd as autograd
 from . import linalg as linalg
 from . import random as random
+from .anomaly import detect_anomaly as detect_anomaly
+from .anomaly import is_anomaly_enabled as is_anomaly_enabled
+from .anomaly import set_detect_anomaly as set_detect_anomaly
 from .autograd import enable_grad as enable_grad
 from .autograd import inference_mode as inference_mode
 from .autograd import is_grad_enabled as is_grad_enabled
@@ -38,11 +41,25 @@ from .dtypes import int64 as int64
 from .dtypes import promote_types as promote_types
 from .dtypes import set_default_dtype as set_default_dtype
 from .dtypes import uint8 as uint8
+from .errors import AnomalyDetected as AnomalyDetected
+from .errors import BackPressureWarning as BackPressureWarning
 from .errors import BlockingCallWarning as BlockingCallWarning
+from .errors import Cancelled as Cancelled
+from .errors import DeadlineExceeded as DeadlineExceeded
+from .errors import DeviceLost as DeviceLost
 from .errors import DeviceUnavailable as DeviceUnavailable
 from .errors import InternalError as InternalError
+from .errors import OutOfMemory as OutOfMemory
+from .errors import RaceDetected as RaceDetected
 from .errors import VirtualMachineClosed as VirtualMachineClosed
 from .instructions.blob import Size as Size
+from .memory import empty_cache as empty_cache
+from .memory import max_memory_allocated as max_memory_allocated
+from .memory import memory_allocated as memory_allocated
+from .memory import memory_reserved as memory_reserved
+from .memory import memory_stats as memory_stats
+from .memory import reset_peak_memory_stats as reset_peak_memory_stats
+from .memory import set_memory_limit as set_memory_limit
 from .ops.activation import erf as erf
 from .ops.activation import log_softmax as log_softmax
 from .ops.activation import relu as relu
@@ -242,8 +259,11 @@ from .random import randn_like as randn_like
 from .random import randperm as randperm
 from .random import seed as seed
 from .random import set_rng_state as set_rng_state
+from .scopes import current_scope as current_scope
+from .scopes import scope as scope
 from .tensors import Tensor as Tensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine
+from .vm.virtual_machine import checkpoint as checkpoint
 from .vm.virtual_machine import synchronize as synchronize
 
 # Second names.  Assigned, because type checkers take a name that was imported as another for a private one.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .devices import device as Device
     from .dtypes import dtype as DType
+    from .instructions.scope import Scope
 
 
 class Mode:
@@ -23,10 +24,12 @@ class Mode:
         interpreter: what turns an op into its outputs, None for the eager one.
         device, dtype: of new tensors, None for the process-wide defaults.
         generator: of random numbers, None for the process-wide default.
-        scope: what the instructions issued here belong to (reserved).
+        scope: whose deadline and priority the instructions issued here have, None without any.
+        module: the path of modules whose forward is running here, None outside.
+        anomaly: whether results are checked for nan and inf.
     """
 
-    __slots__ = ("device", "dtype", "generator", "grad", "interpreter", "machine", "scope")
+    __slots__ = ("anomaly", "device", "dtype", "generator", "grad", "interpreter", "machine", "module", "scope")
 
     def __init__(
         self,
@@ -36,7 +39,9 @@ class Mode:
         device: Device | None = None,
         dtype: DType | None = None,
         generator: Any = None,
-        scope: Any = None,
+        scope: Scope | None = None,
+        module: Any = None,
+        anomaly: bool = False,
     ) -> None:
         self.grad = grad
         self.machine = machine
@@ -45,6 +50,22 @@ class Mode:
         self.dtype = dtype
         self.generator = generator
         self.scope = scope
+        self.module = module
+        self.anomaly = anomaly
+
+    def within(self, module: Any) -> Mode:
+        """As `replace` with a module: every call of a module passes here."""
+        return Mode(
+            self.grad,
+            self.machine,
+            self.interpreter,
+            self.device,
+            self.dtype,
+            self.generator,
+            self.scope,
+            module,
+            self.anomaly,
+        )
 
     def replace(self, **changes: Any) -> Mode:
         """A mode that differs in these."""

@@ -6,7 +6,7 @@ from typing import Final
 
 from .errors import DeviceUnavailable
 
-_KINDS: Final = ("cpu", "cuda", "meta")
+_KINDS: Final = ("cpu", "cuda", "sim", "meta")
 
 
 class device:
@@ -16,7 +16,8 @@ class device:
     `DeviceUnavailable`.
 
     Attributes:
-        type: "cpu", "cuda" or "meta" (shapes and dtypes only, no data).
+        type: "cpu", "cuda", "sim" (an accelerator that is simulated, to test programs against) or "meta" (shapes and
+            dtypes only, no data).
         index: which of several, 0 where there is one.
 
     Raises:

@@ -9,12 +9,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from . import tensors as _tensors
+from .anomaly import checked
 from .autograd import node as _node
 from .context import MODE, Mode
+from .devices import device as Device
 from .dtypes import dtype as DType
 from .instructions import origin
-from .instructions.blob import Blob, Storage, TensorMeta, meta
-from .instructions.builder import access, issue
+from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import OpCall
 from .instructions.release_tensor import Lease
@@ -59,8 +61,9 @@ class EagerLocalInterpreter:
         blobs = tuple([tensor._blob for tensor in inputs])
         inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
-        outputs = tuple([Blob(Storage(Dependence(machine)), output) for output in inferred.outputs])
-        _issue(machine, op, inferred, blobs, outputs, scalars)
+        stream = machine.stream(inferred.outputs[0].device)
+        outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
+        _issue(machine, op, inferred, blobs, outputs, scalars, mode)
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
     def call_into(
@@ -78,7 +81,7 @@ class EagerLocalInterpreter:
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
-        _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars)
+        _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars, mode)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
@@ -120,22 +123,27 @@ def _call_one(
     inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
+    stream = machine.stream(output.device)
     written = Dependence(machine)
-    storage = Storage(written)
+    storage = Storage(written, None, stream)
     blob = Blob(storage, output)
     reads: list[Dependence] = []
     for source in blobs:
+        # In this order: whoever takes the storage over changes the stream first.
         dependence = source.storage.dependence
-        reads.append(dependence if dependence.machine is machine else machine.take_over(source.storage))
+        reads.append(dependence if source.storage.stream is stream else machine.bring(source.storage, stream))
     code, last = origin.capture()
+    kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
-        machine.stream(output.device),
-        OpCall(op.name, inferred.kernel, blobs, (blob,), scalars),
+        stream,
+        OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates),
         tuple(reads),
         (written,),
         inferred.cost,
         code,
         last,
+        mode,
+        output.nbytes if output.nbytes >= _LEASED_FROM else 0,
     )
     machine.issue(instruction, storage)
     tensor: Tensor = _new(_tensors.Tensor)
@@ -199,6 +207,34 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     return result
 
 
+def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
+    """Copy between the host and another device, on the accelerator's own stream for that direction."""
+    mode = MODE.get()
+    machine: VirtualMachine = mode.machine or default_machine()
+    blob = source._blob
+    upwards = blob.meta.device.type == "cpu"
+    stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
+    home = machine.stream(device)
+    copy = Blob(Storage(Dependence(machine), None, home), meta(blob.meta.shape, blob.meta.dtype, device))
+    if upwards:
+        physical_run(machine, lambda builder: builder.allocate_tensor(copy))
+    physical_run(
+        machine,
+        lambda builder: builder.op_call(op.name, _copy, (blob,), (copy,), cost=copy.meta.nbytes, stream=stream),
+    )
+    result = new_tensor(copy, Lease(copy.storage) if _leased(copy.meta) else None)
+    if mode.grad and source.requires_grad:
+        _node.record(op, (source,), (), (), (result,))
+    return result
+
+
+def _copy(array: Array, out: Array | None) -> Array:
+    if out is None:
+        return array.copy(order="C")
+    out[...] = array
+    return out
+
+
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
     tensor: Tensor = _new(_tensors.Tensor)
@@ -239,16 +275,21 @@ def _issue(
     blobs: tuple[Blob, ...],
     outputs: tuple[Blob, ...],
     scalars: tuple[Any, ...],
+    mode: Mode,
 ) -> None:
     code, last = origin.capture()
+    stream = machine.stream(inferred.outputs[0].device)
+    kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
-        machine.stream(inferred.outputs[0].device),
-        OpCall(op.name, inferred.kernel, blobs, outputs, scalars, inferred.several),
-        tuple([access(blob.storage, machine) for blob in blobs]),
-        tuple([access(blob.storage, machine) for blob in outputs]),
+        stream,
+        OpCall(op.name, kernel, blobs, outputs, scalars, inferred.several, inferred.allocates),
+        tuple([machine.bring(blob.storage, stream) for blob in blobs]),
+        tuple([machine.bring(blob.storage, stream) for blob in outputs]),
         inferred.cost,
         code,
         last,
+        mode,
+        sum([blob.meta.nbytes for blob in outputs if _leased(blob.meta)]),
     )
     issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
 

@@ -212,7 +212,12 @@ class Tensor:
         return self
 
     def _array(self) -> Array:
-        """The values, sharing memory with the storage; blocks until they are there."""
+        """The values, sharing memory with the storage; blocks until they are there.
+
+        Of a tensor on an accelerator it is a copy.
+        """
+        if self.device.type != "cpu":
+            return copying.transfer(self.detach(), Device("cpu"))._array()
         storage = self._blob.storage
         if not storage.settled():
             if running_loop() is not None:
@@ -223,6 +228,9 @@ class Tensor:
                 machine.wait(writer)
         if storage.failure is not None:
             storage.failure.throw()
+        machine = storage.dependence.machine
+        if machine is not None and machine.races is not None:
+            machine.races.host_reads(storage.dependence)
         return self._blob.array()
 
     def numpy(self, *, force: _bool = False) -> Array:
@@ -450,10 +458,12 @@ class Tensor:
         result = self
         if device is not None and device is not self.device:
             device.require()
-            raise RuntimeError(f"to: cannot copy from {self.device} to {device}")
+            if self.device.type == "meta":
+                raise RuntimeError(f"to: a tensor on the meta device holds no data to copy to {device}")
+            result = copying.transfer(result, device)
         if dtype is not None and dtype is not self.dtype:
             return copying.cast(result, dtype)
-        return copying.clone(self) if copy else self
+        return copying.clone(self) if copy and result is self else result
 
     def cpu(self) -> Tensor:
         """On the CPU."""

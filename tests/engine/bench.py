@@ -7,8 +7,10 @@ from types import ModuleType
 from typing import Any
 
 import vmflow.vm
+from vmflow.context import Mode
 from vmflow.instructions import Dependence, Instruction, InstructionPolicy
 from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES
+from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream, StreamPolicy
 from vmflow.vm import VirtualMachineEngine
 
@@ -18,19 +20,23 @@ class InOrder(StreamPolicy):
 
     kind = "bench"
 
-    def __init__(self, sequential: bool = False) -> None:
+    def __init__(self, sequential: bool = False, depth: int = 1 << 62) -> None:
         self.sequential = sequential
+        self.depth = depth
 
 
 class Step(InstructionPolicy):
     """Orders as told and runs nothing."""
 
-    __slots__ = ("barrier", "name", "preschedulable")
+    __slots__ = ("barrier", "follows", "name", "preschedulable")
 
-    def __init__(self, name: str, barrier: bool = False, preschedulable: bool = True) -> None:
+    def __init__(
+        self, name: str, barrier: bool = False, preschedulable: bool = True, follows: Stream | None = None
+    ) -> None:
         self.name = name
         self.barrier = barrier
         self.preschedulable = preschedulable
+        self.follows = follows
 
 
 class Bench:
@@ -45,9 +51,9 @@ class Bench:
         self.storages: dict[str, Dependence] = {}
         self.streams: dict[str, Stream] = {}
 
-    def stream(self, name: str, sequential: bool = False) -> Stream:
+    def stream(self, name: str, sequential: bool = False, depth: int = 1 << 62) -> Stream:
         if name not in self.streams:
-            self.streams[name] = Stream(name, None, InOrder(sequential))
+            self.streams[name] = Stream(name, None, InOrder(sequential, depth))
         return self.streams[name]
 
     def storage(self, name: str) -> Dependence:
@@ -64,13 +70,18 @@ class Bench:
         writes: str = "",
         barrier: bool = False,
         preschedulable: bool = True,
+        follows: str | None = None,
+        priority: int = 0,
+        cost: int = 0,
     ) -> Instruction:
         assert name not in self.instructions
         instruction = self.instructions[name] = Instruction(
             self.stream(on),
-            Step(name, barrier, preschedulable),
+            Step(name, barrier, preschedulable, None if follows is None else self.stream(follows)),
             tuple([self.storage(it) for it in reads]),
             tuple([self.storage(it) for it in writes]),
+            cost,
+            mode=Mode(scope=Scope(priority=priority)) if priority else None,
         )
         self.engine.receive(instruction)
         return instruction

@@ -11,8 +11,10 @@ import random
 from collections import deque
 from typing import Any, Final, NamedTuple
 
+from vmflow.context import Mode
 from vmflow.instructions import Dependence, Instruction
 from vmflow.instructions.instruction import ERASED
+from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream
 
 from .bench import InOrder, Step
@@ -102,9 +104,12 @@ class Simulation:
         self.reading: dict[int, bool] = {}
         self.reportable: list[int] = []
         self.issued = 0
+        # Some take little at a time, and some programs have urgent operations.
         streams = [
-            Stream(f"stream {number}", None, InOrder(ordered)) for number, ordered in enumerate(program.sequential)
+            Stream(f"stream {number}", None, InOrder(ordered, choose.choice((1, 3_000, 1 << 62))))
+            for number, ordered in enumerate(program.sequential)
         ]
+        urgent = choose.random() < 0.5
         dependences: dict[int, Dependence] = {}
 
         def accesses(cells: tuple[Cell, ...]) -> tuple[Dependence, ...]:
@@ -116,6 +121,7 @@ class Simulation:
                 Step(f"{it.kind} {number}", it.kind == FENCE, it.kind not in (HOST, FENCE)),
                 accesses(it.reads),
                 accesses(it.writes),
+                mode=Mode(scope=Scope(priority=choose.choice((-1, 0, 1, 5)))) if urgent else None,
             )
             for number, it in enumerate(program.operations)
         ]

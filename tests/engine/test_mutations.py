@@ -12,7 +12,7 @@ import pytest
 
 from vmflow.errors import InternalError
 
-from . import test_barriers, test_edges, test_flatness, test_story, test_transitions
+from . import test_barriers, test_edges, test_flatness, test_ready, test_story, test_transitions
 from .bench import Bench, copied_engine
 from .simulation import simulate
 
@@ -41,7 +41,7 @@ MUTATIONS = [
         "a read waits for the write",
         """\
             if writer is not None:
-                self._edge(writer, instruction, preschedulable)
+                self._edge(writer, instruction, preschedulable, follows)
             readers = dependence.readers
             if readers is None:
 """,
@@ -54,16 +54,16 @@ MUTATIONS = [
     ),
     Mutation(
         "a write waits for the reads since the last write",
-        "                    self._edge(reader, instruction, preschedulable)\n",
+        "                    self._edge(reader, instruction, preschedulable, follows)\n",
         "                    pass\n",
         test_edges.test_a_write_waits_for_every_read_since_the_last_write,
         in_programs=True,
     ),
     Mutation(
         "a write waits for all of these reads, not for one",
-        "                    self._edge(reader, instruction, preschedulable)\n",
+        "                    self._edge(reader, instruction, preschedulable, follows)\n",
         "                    pass\n                for reader in list(readers)[-1:]:\n"
-        "                    self._edge(reader, instruction, preschedulable)\n",
+        "                    self._edge(reader, instruction, preschedulable, follows)\n",
         test_edges.test_a_write_waits_for_the_first_read_too,
         in_programs=True,
     ),
@@ -71,7 +71,7 @@ MUTATIONS = [
         "a write waits for the write",
         """\
             if writer is not None:
-                self._edge(writer, instruction, preschedulable)
+                self._edge(writer, instruction, preschedulable, follows)
             readers = dependence.readers
             if readers is not None:
 """,
@@ -87,7 +87,7 @@ MUTATIONS = [
         "                readers[instruction] = None\n",
         """\
                 for reader in readers:
-                    self._edge(reader, instruction, preschedulable)
+                    self._edge(reader, instruction, preschedulable, follows)
                 readers[instruction] = None
 """,
         test_edges.test_reads_run_together,
@@ -157,31 +157,31 @@ MUTATIONS = [
     ),
     Mutation(
         "across streams an edge needs its source finished",
-        "        if preschedulable and source.stream is target.stream:\n",
+        "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
         "        if preschedulable:\n",
         test_edges.test_across_streams_a_launch_is_not_enough,
         in_programs=True,
     ),
     Mutation(
         "what is not preschedulable needs its source finished on the same stream too",
-        "        if preschedulable and source.stream is target.stream:\n",
-        "        if source.stream is target.stream:\n",
+        "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
+        "        if source.stream is target.stream or source.stream is follows:\n",
         test_edges.test_an_instruction_that_is_not_preschedulable_needs_its_predecessor_finished,
         in_programs=True,
     ),
     Mutation(
         "on one stream a launch is enough",
-        "        if preschedulable and source.stream is target.stream:\n",
-        "        if False:\n",
+        "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
+        "        if source.stream is follows:\n",
         test_edges.test_a_chain_on_one_stream_is_launched_at_once,
         in_programs=False,
     ),
     Mutation(
         "being prescheduled is not being finished",
-        "            successors = instruction.on_launch\n",
+        "                successors = instruction.on_launch\n",
         """\
-            successors = (instruction.on_launch or []) + (instruction.on_finish or [])
-            instruction.on_finish = None
+                successors = (instruction.on_launch or []) + (instruction.on_finish or [])
+                instruction.on_finish = None
 """,
         test_edges.test_being_prescheduled_is_not_being_finished,
         in_programs=True,
@@ -195,8 +195,8 @@ MUTATIONS = [
     ),
     Mutation(
         "ready instructions are launched in the order in which they became so",
-        "            instruction = ready.popleft()\n",
-        "            instruction = ready.pop()\n",
+        "instruction: Instruction = ready.popleft() if",
+        "instruction: Instruction = ready.pop() if",
         test_transitions.test_independent_instructions_are_launched_in_the_order_of_issue,
         in_programs=False,
     ),
@@ -230,7 +230,7 @@ MUTATIONS = [
     ),
     Mutation(
         "an instruction reported finished is work to do",
-        "        return self._reported or bool(self.pending)",
+        "        return bool(self._finished or self.pending)",
         "        return bool(self.pending)",
         test_transitions.test_has_work_after_each_event,
         in_programs=True,
@@ -279,10 +279,52 @@ MUTATIONS = [
     ),
     Mutation(
         "an instruction drops its policy when it has run",
-        "        instruction.policy = None\n        self._reported = True\n",
-        "        self._reported = True\n",
+        "        instruction.policy = None\n        self._finished.append(instruction)\n",
+        "        self._finished.append(instruction)\n",
         test_transitions.test_what_the_engine_holds_of_an_instruction_that_has_run,
         in_programs=False,
+    ),
+    Mutation(
+        "a stream that follows another needs no more than a launch there",
+        "        if preschedulable and (source.stream is target.stream or source.stream is follows):\n",
+        "        if preschedulable and source.stream is target.stream:\n",
+        test_ready.test_a_stream_that_follows_another_needs_a_launch_there,
+        in_programs=False,
+    ),
+    Mutation(
+        "the most urgent goes first",
+        "        if _urgency(rank) > _urgency(chosen):\n",
+        "        if _urgency(rank) < _urgency(chosen):\n",
+        test_ready.test_the_most_urgent_goes_first,
+        in_programs=False,
+    ),
+    Mutation(
+        "what is passed over becomes more urgent",
+        "        rank.passed_over += 1\n",
+        "        pass\n",
+        test_ready.test_nothing_waits_for_ever,
+        in_programs=False,
+    ),
+    Mutation(
+        "a turn taken makes up for having been passed over",
+        "    chosen.passed_over = 0\n",
+        "",
+        test_ready.test_nothing_waits_for_ever,
+        in_programs=False,
+    ),
+    Mutation(
+        "a full stream gets no more",
+        "                if stream.outstanding >= depth:\n",
+        "                if False:\n",
+        test_ready.test_a_full_stream_gets_no_more,
+        in_programs=False,
+    ),
+    Mutation(
+        "what has finished makes room",
+        "        if stream.full and stream.outstanding < stream.policy.depth:\n",
+        "        if False:\n",
+        test_ready.test_what_has_finished_makes_room,
+        in_programs=True,
     ),
     Mutation(
         "only what is running can be reported finished",

@@ -554,8 +554,12 @@ class Recorder:
     def streams(self) -> Iterable[Stream]:
         return []
 
-    def take_over(self, storage: Storage) -> Dependence:
+    def bring(self, storage: Storage, stream: Stream) -> Dependence:
         return storage.dependence
+
+    @property
+    def transport(self) -> Dependence:
+        return Dependence()
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
         self.issued.append(instruction)

@@ -36,7 +36,7 @@ def test_ready_is_the_state_between_the_last_edge_and_the_launch(bench: Bench) -
             seen.append((instruction.name, STATE_NAMES[instruction.state]))
             super().append(instruction)
 
-    bench.engine.ready = Watched()
+    bench.stream("a").ready = Watched()
     bench.stream("a").running = Watched()
     bench.issue("it", "a")
     assert bench.turn() == ["it"]

@@ -82,6 +82,7 @@ ELSEWHERE = {
     "vmflow.ops.normalization": "tests/ops/test_normalization.py",
     "vmflow.ops.padding": "tests/ops/test_padding.py",
     "vmflow.ops.pooling": "tests/ops/test_pooling.py",
+    "to_device": "tests/ops/test_transfer.py",
     "trunc_normal_": "tests/nn/test_init.py",
     "orthogonal_": "tests/nn/test_init.py",
 }

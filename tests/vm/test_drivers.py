@@ -281,15 +281,23 @@ def test_a_tensor_bounces_between_loops_in_threads() -> None:
 def test_an_arrival_ends_exactly_once() -> None:
     """At its launch if the departure has run by then, else by the departure's report; never both."""
     reports: list[str] = []
-    early, late = Arrival(), Arrival()
-    for arrival in (early, late):
-        arrival.reported_by(lambda: reports.append("report"))
-    early.departed()
+    early, between, late = Arrival(), Arrival(), Arrival()
+
+    def report(error: Exception | None) -> None:
+        reports.append("report")
+
+    early.end()
     early.compute()
-    assert (early.ends_later, reports) == (False, [])
+    assert not early.ends_later(report)
+    between.compute()
+    between.end()  # on another thread, before whoever launched it has looked
+    assert not between.ends_later(report)
     late.compute()
-    late.departed()  # on another thread, before whoever launched it has looked
-    assert (late.ends_later, reports) == (True, ["report"])
+    assert late.ends_later(report)
+    assert reports == []
+    late.end()
+    late.end()
+    assert reports == ["report"]
 
 
 def test_waiting_inside_an_instruction_is_refused() -> None:

@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
+from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.multi_tensor import zero_gradients
@@ -18,6 +19,7 @@ from vmflow.tensors import Handle, Tensor, parse_to
 
 from . import state
 from .backward_hooks import BackwardWatch
+from .module_path import ModulePath
 from .parameter import Buffer, Parameter
 
 Member = TypeVar("Member")
@@ -70,9 +72,17 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-            return self._call_with_hooks(args, kwargs)
-        return self.forward(*args, **kwargs)
+        outside = MODE.get()
+        inside = outside.within(ModulePath(self, outside.module))
+        MODE.set(inside)
+        try:
+            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
+                return self._call_with_hooks(args, kwargs)
+            return self.forward(*args, **kwargs)
+        finally:
+            mode = MODE.get()
+            # What `forward` has changed of the mode beyond its own end, stays changed.
+            MODE.set(outside if mode is inside else mode.within(outside.module))
 
     def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for hook in list(self._forward_pre_hooks.values()):

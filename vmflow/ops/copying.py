@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
@@ -58,6 +59,24 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
     Floating point to integer rounds towards zero; complex to real drops the imaginary part; to bool is "not zero".
     """
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
+
+
+_TRANSFER = OpExpr("to_device", _infer_cast)
+
+
+@_TRANSFER.gradient()
+def _transfer_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (transfer(gradient, node.meta(0).device),)
+
+
+def transfer(input: Tensor, device: Device) -> Tensor:
+    """A copy on another device; gradients flow back to the first.
+
+    Between two accelerators it goes by way of the host.
+    """
+    if "cpu" not in (input.device.type, device.type):
+        input = transfer(input, Device("cpu"))
+    return _interpreter.dispatch_transfer(_TRANSFER, input, device)
 
 
 def clone(input: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.release_tensor import Lease
 
-from .copying import full_of, ones_of, zeros_of
+from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import sizes
@@ -73,8 +73,9 @@ def _track(tensor: Tensor, requires_grad: bool) -> Tensor:
 def from_array(array: Array, device: Device) -> Tensor:
     """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
     storage = Storage(Dependence(), array)
-    blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), device))
-    return _interpreter.new_tensor(blob, Lease(storage))
+    blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), Device("cpu")))
+    made = _interpreter.new_tensor(blob, Lease(storage))
+    return made if device.type == "cpu" else transfer(made, device)
 
 
 def tensor(

@@ -17,7 +17,7 @@ import numpy as np
 
 from vmflow.devices import device as Device
 from vmflow.instructions.blob import TensorMeta
-from vmflow.instructions.op_call import Kernel
+from vmflow.instructions.op_call import Kernel, places_memory
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -35,15 +35,17 @@ class Inferred:
         kernel: see `vmflow.instructions.op_call.Kernel`.
         cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
         several: whether the kernel returns a tuple.
+        allocates: see `OpCall`.
     """
 
-    __slots__ = ("cost", "kernel", "outputs", "several")
+    __slots__ = ("allocates", "cost", "kernel", "outputs", "several")
 
     def __init__(self, outputs: Metas | TensorMeta, kernel: Kernel, cost: float) -> None:
         self.several = isinstance(outputs, tuple)
         self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
         self.kernel = kernel
         self.cost = int(cost)
+        self.allocates = any([places_memory(it) for it in self.outputs])
 
 
 # infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError on what does not fit

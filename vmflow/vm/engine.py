@@ -8,7 +8,7 @@ The lists, by the field's names:
 
     pending        received, not yet seen.  The only one that other threads touch, by appending.
     local pending  the window taken from pending in this turn, before edges are drawn.
-    ready          every edge satisfied, not yet handed to its stream.
+    ready          every edge satisfied, not yet handed to its stream; kept per stream, most urgent first.
     lively         everything seen and not yet erased, in arrival order.
     barrier        barriers waiting for their turn.
 
@@ -18,7 +18,7 @@ Cost is constant per access and per edge: no list is ever searched.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from vmflow.errors import InternalError
@@ -35,11 +35,33 @@ from vmflow.instructions.instruction import (
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams import Stream
 
-from .story import Story
+from .story import Fence, Story
 
 # How many instructions one turn takes from pending.  Larger turns spread the turn's own cost over more instructions;
 # smaller ones let the driver look at the clock, and at what others issued, more often.
 WINDOW: Final = 64
+
+# A stream is handed so many instructions of higher priority, for each step between the two, before one of lower
+# priority gets its turn.
+AGEING: Final = 16
+
+# Nanoseconds that launching costs, whatever the instruction does.
+LAUNCH_COST: Final = 1_000
+
+
+class Rank:
+    """What is ready on one stream at one priority.
+
+    Attributes:
+        passed_over: how often something of another priority was handed over while this was waiting.
+    """
+
+    __slots__ = ("instructions", "passed_over", "priority")
+
+    def __init__(self, priority: int) -> None:
+        self.priority = priority
+        self.instructions: deque[Instruction] = deque()
+        self.passed_over = 0
 
 
 @final
@@ -57,21 +79,25 @@ class VirtualMachineEngine:
         self.window = window
         self.pending: deque[Instruction] = deque()
         self.local_pending: list[Instruction] = []
-        self.ready: deque[Instruction] = deque()
+        # Streams that have something ready and are not full, in the order they became so.
+        self.ready: dict[Stream, None] = {}
         self.lively: OrderedDict[Instruction, None] = OrderedDict()
         self.barriers: deque[Instruction] = deque()
         # Streams with something running, in the order they became so.
         self.active_streams: dict[Stream, None] = {}
         self.total_inserted = 0
         self.total_erased = 0
+        # Of the results of all that was ever erased, as far as they are large.
+        self.erased_bytes = 0
         # Erased in the last turn; the driver wakes whoever waits for them.
         self.erased: list[Instruction] = []
         self.story = Story(story)
-        self._reported = False
+        # Reported and not yet looked at.
+        self._finished: list[Instruction] = []
         self._barrier_due = False
         # For the story: failures reported, and instructions absorbed with other than the usual order.
         self._failures: list[tuple[int, str]] = []
-        self._fences: list[tuple[int, bool]] = []
+        self._fences: list[Fence] = []
         self._probes: list[Callable[[], bool]] = []
 
     # Events
@@ -86,7 +112,12 @@ class VirtualMachineEngine:
             raise InternalError(f"{instruction!r} was reported finished but is not running\n{self.story}")
         instruction.state = DONE
         instruction.policy = None
-        self._reported = True
+        self._finished.append(instruction)
+        stream = instruction.stream
+        stream.outstanding -= instruction.cost + LAUNCH_COST
+        if stream.full and stream.outstanding < stream.policy.depth:
+            stream.full = False
+            self.ready[stream] = None
 
     def failed(self, instruction: Instruction, error: BaseException) -> None:
         """A launched instruction has finished by raising.  It unlocks its successors like any other."""
@@ -108,8 +139,8 @@ class VirtualMachineEngine:
         launches: list[Instruction] = []
         erased: list[Instruction] = []
         self.erased = erased
-        if self._reported:
-            self._reported = False
+        finished = self._finished
+        if finished:
             self._release_finished(erased)
         if self.barriers:
             self._try_barrier(launches)
@@ -117,10 +148,11 @@ class VirtualMachineEngine:
             self._absorb()
         if self.ready:
             self._dispatch(launches)
-        if erased or launches or self.local_pending:
-            self.story.remember(erased, self.local_pending, launches, self._failures, self._fences)
+        if finished or launches or self.local_pending:
+            self.story.remember(finished, erased, self.local_pending, launches, self._failures, self._fences)
             # The story keeps these lists, also the empty ones: filling them later would rewrite what it tells.
             self.local_pending = []
+            self._finished = []
             self._failures = []
             self._fences = []
         if self._probes:
@@ -130,7 +162,7 @@ class VirtualMachineEngine:
 
     def has_work(self) -> bool:
         """Whether another turn would change anything, with no further event.  May be asked from any thread."""
-        return self._reported or bool(self.pending) or bool(self.ready) or self._barrier_due
+        return bool(self._finished or self.pending) or bool(self.ready) or self._barrier_due
 
     def idle(self) -> bool:
         """Whether nothing is known that has not been erased.  May be asked from any thread."""
@@ -147,10 +179,15 @@ class VirtualMachineEngine:
         # What was launched came before whatever waits for it.
         doomed = unrun + [it for it in self.lively if it.state < LAUNCHED] + list(self.pending)
         self.pending.clear()
-        self.ready.clear()
         self.barriers.clear()
         for instruction in unrun:
             instruction.stream.running.remove(instruction)
+            instruction.stream.outstanding -= instruction.cost + LAUNCH_COST
+        self.ready.clear()
+        for stream in {it.stream for it in doomed}:
+            stream.ready.clear()
+            stream.ranked = None
+            stream.full = False
         for instruction in doomed:
             policy = instruction.policy
             if policy is None:
@@ -161,6 +198,7 @@ class VirtualMachineEngine:
             instruction.waits = 0
             if instruction.state == NEW:
                 instruction.state = ERASED
+                self.erased_bytes += instruction.nbytes
             else:
                 self._erase(instruction)
         for instruction in self.lively:
@@ -204,6 +242,7 @@ class VirtualMachineEngine:
                 self._satisfy(successor)
         del self.lively[instruction]
         self.total_erased += 1
+        self.erased_bytes += instruction.nbytes
 
     def _try_barrier(self, launches: list[Instruction]) -> None:
         """Launch the first barrier if it is the oldest lively instruction."""
@@ -230,17 +269,17 @@ class VirtualMachineEngine:
             self.lively[instruction] = None
             preschedulable = policy.preschedulable
             if policy.barrier:
-                self._fences.append((instruction.serial, True))
+                self._fences.append((instruction.serial, True, None))
                 self.barriers.append(instruction)
                 continue
-            if not preschedulable:
-                self._fences.append((instruction.serial, False))
-            self._connect(instruction, preschedulable)
+            follows = policy.follows
+            if not preschedulable or follows is not None:
+                self._fences.append((instruction.serial, False, follows))
+            self._connect(instruction, preschedulable, follows)
             if instruction.waits == 0:
-                instruction.state = READY
-                self.ready.append(instruction)
+                self._make_ready(instruction)
 
-    def _connect(self, instruction: Instruction, preschedulable: bool) -> None:
+    def _connect(self, instruction: Instruction, preschedulable: bool, follows: Stream | None) -> None:
         """Draw the edges into `instruction` and enter it into its dependences.
 
         Writes come first, so that an instruction that reads and writes one storage meets itself, not its predecessor.
@@ -253,11 +292,11 @@ class VirtualMachineEngine:
         for dependence in instruction.writes:
             writer = dependence.writer
             if writer is not None:
-                self._edge(writer, instruction, preschedulable)
+                self._edge(writer, instruction, preschedulable, follows)
             readers = dependence.readers
             if readers is not None:
                 for reader in readers:
-                    self._edge(reader, instruction, preschedulable)
+                    self._edge(reader, instruction, preschedulable, follows)
                 # Also if there is none: the table keeps the room of all that it ever held at once.
                 readers.clear()
             dependence.writer = instruction
@@ -266,22 +305,22 @@ class VirtualMachineEngine:
             if writer is instruction:
                 continue
             if writer is not None:
-                self._edge(writer, instruction, preschedulable)
+                self._edge(writer, instruction, preschedulable, follows)
             readers = dependence.readers
             if readers is None:
                 dependence.readers = {instruction: None}
             else:
                 readers[instruction] = None
 
-    def _edge(self, source: Instruction, target: Instruction, preschedulable: bool) -> None:
-        """Make `target` wait for `source`: for its launch on the same stream, else for its end.
+    def _edge(self, source: Instruction, target: Instruction, preschedulable: bool, follows: Stream | None) -> None:
+        """Make `target` wait for `source`: for its launch on its own stream or the one it follows, else for its end.
 
         An edge already satisfied is not drawn.  That the older access is dropped from its dependence all the same is
         sound only because completion is in order per stream: whoever waits for `target` waits for `source` too.
         """
         if source is target:
             return
-        if preschedulable and source.stream is target.stream:
+        if preschedulable and (source.stream is target.stream or source.stream is follows):
             if source.state >= LAUNCHED:
                 return
             successors = source.on_launch
@@ -302,26 +341,59 @@ class VirtualMachineEngine:
     def _satisfy(self, instruction: Instruction) -> None:
         instruction.waits -= 1
         if instruction.waits == 0:
-            instruction.state = READY
-            self.ready.append(instruction)
+            self._make_ready(instruction)
+
+    def _make_ready(self, instruction: Instruction) -> None:
+        instruction.state = READY
+        stream = instruction.stream
+        mode = instruction.mode
+        if mode is not None and mode.scope is not None and mode.scope.priority:
+            self._rank(stream, mode.scope.priority).append(instruction)
+        else:
+            stream.ready.append(instruction)
+        if not stream.full:
+            self.ready[stream] = None
+
+    def _rank(self, stream: Stream, priority: int) -> deque[Instruction]:
+        ranked: dict[int, Rank] | None = stream.ranked
+        if ranked is None:
+            # What has no priority is the rank of 0; it stays in the same list, which is all there is for most programs.
+            ordinary = Rank(0)
+            ordinary.instructions = stream.ready
+            ranked = stream.ranked = {0: ordinary}
+        rank = ranked.get(priority)
+        if rank is None:
+            rank = ranked[priority] = Rank(priority)
+        return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Hand everything ready to its stream, and prescheduled successors right behind."""
-        ready = self.ready
-        while ready:
-            instruction = ready.popleft()
-            self._launch(instruction, launches)
-            successors = instruction.on_launch
-            if successors is not None:
-                instruction.on_launch = None
-                for successor in successors:
-                    self._satisfy(successor)
+        """Hand what is ready to its stream, and prescheduled successors right behind, until the stream is full."""
+        streams = self.ready
+        while streams:
+            stream = next(iter(streams))
+            del streams[stream]
+            depth = stream.policy.depth
+            ready = stream.ready
+            while ready or stream.ranked is not None:
+                if stream.outstanding >= depth:
+                    stream.full = True
+                    streams.pop(stream, None)
+                    break
+                instruction: Instruction = ready.popleft() if stream.ranked is None else _most_urgent(stream)
+                self._launch(instruction, launches)
+                successors = instruction.on_launch
+                if successors is not None:
+                    instruction.on_launch = None
+                    for successor in successors:
+                        self._satisfy(successor)
 
     def _launch(self, instruction: Instruction, launches: list[Instruction]) -> None:
         instruction.state = LAUNCHED
-        running = instruction.stream.running
+        stream = instruction.stream
+        stream.outstanding += instruction.cost + LAUNCH_COST
+        running = stream.running
         if not running:
-            self.active_streams[instruction.stream] = None
+            self.active_streams[stream] = None
         running.append(instruction)
         launches.append(instruction)
 
@@ -337,7 +409,7 @@ class VirtualMachineEngine:
         for instruction in self.lively:
             for successor in (instruction.on_launch or []) + (instruction.on_finish or []):
                 edges[successor] = edges.get(successor, 0) + 1
-        ready = set(self.ready)
+        ready = {it for instruction in self.lively for it in _ready_on(instruction.stream)}
         running = {it for stream in self.active_streams for it in stream.running}
         barriers = set(self.barriers)
         if self.total_inserted - self.total_erased != len(self.lively):
@@ -379,3 +451,36 @@ class VirtualMachineEngine:
                 if access is not None and access.state == ERASED:
                     problems.append(f"{access!r} is remembered by a dependence of {instruction!r} after its end")
         return problems
+
+
+def _most_urgent(stream: Stream) -> Instruction:
+    """Take out what is to be handed over next, where there are several priorities.
+
+    Being passed over `AGEING` times counts as much as one step of priority, so that nothing waits for ever.
+    """
+    ranked: dict[int, Rank] = stream.ranked
+    waiting = [rank for rank in ranked.values() if rank.instructions]
+    chosen = waiting[0]
+    for rank in waiting:
+        rank.passed_over += 1
+        if _urgency(rank) > _urgency(chosen):
+            chosen = rank
+    chosen.passed_over = 0
+    instruction = chosen.instructions.popleft()
+    if not chosen.instructions and chosen.priority != 0:
+        del ranked[chosen.priority]
+        if len(ranked) == 1:
+            stream.ranked = None
+    return instruction
+
+
+def _urgency(rank: Rank) -> int:
+    return rank.priority * AGEING + rank.passed_over
+
+
+def _ready_on(stream: Stream) -> list[Instruction]:
+    """What is ready on a stream, of all priorities."""
+    if stream.ranked is None:
+        return list(stream.ready)
+    ranks: Iterable[Rank] = stream.ranked.values()
+    return [instruction for rank in ranks for instruction in rank.instructions]

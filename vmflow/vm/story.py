@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from vmflow.context import Mode
 from vmflow.errors import InternalError
-from vmflow.instructions.instruction import DONE, LAUNCHED, Dependence, Instruction
+from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
+from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream, StreamPolicy
 
 if TYPE_CHECKING:
@@ -17,27 +19,32 @@ if TYPE_CHECKING:
 # Plain data, one entry per turn: what `json` can write and read back.
 Script: TypeAlias = list[dict[str, Any]]
 
+# An instruction that does not order itself in the usual way: its serial, whether it is a barrier, which stream it
+# follows.  One that is no barrier and follows none is not preschedulable.
+Fence: TypeAlias = tuple[int, bool, Stream | None]
+
 
 class Turn:
-    """One turn: what was erased, absorbed and launched, and which failures were reported.
+    """One turn: what was reported, erased, absorbed and launched, and which failures were among the reports.
 
     Attributes:
-        fences: the absorbed ones that do not order themselves in the usual way, as (serial, whether a barrier); the
-            others of them are not preschedulable.  Their policies, which say so, are dropped when they have run.
+        fences: of the absorbed ones.  Their policies, which say it too, are dropped when they have run.
         abandoned: what was forgotten instead, if this is no turn but a call of `abandon`.
     """
 
-    __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "launched")
+    __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "launched")
 
     def __init__(
         self,
+        finished: list[Instruction],
         erased: list[Instruction],
         absorbed: list[Instruction],
         launched: list[Instruction],
         failures: list[tuple[int, str]],
-        fences: list[tuple[int, bool]],
+        fences: list[Fence],
         abandoned: list[Instruction],
     ) -> None:
+        self.finished = finished
         self.erased = erased
         self.absorbed = absorbed
         self.launched = launched
@@ -57,18 +64,19 @@ class Story:
 
     def remember(
         self,
+        finished: list[Instruction],
         erased: list[Instruction],
         absorbed: list[Instruction],
         launched: list[Instruction],
         failures: list[tuple[int, str]],
-        fences: list[tuple[int, bool]],
+        fences: list[Fence],
     ) -> None:
         """Add a turn; the lists are kept, not copied."""
-        self.turns.append(Turn(erased, absorbed, launched, failures, fences, []))
+        self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, []))
 
     def remember_abandoned(self, abandoned: list[Instruction]) -> None:
         """Add what was forgotten between two turns."""
-        self.turns.append(Turn([], [], [], [], [], abandoned))
+        self.turns.append(Turn([], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
         """The story as ``(event, serial, detail)``, oldest first.
@@ -105,10 +113,11 @@ class Story:
 
         script: Script = []
         for turn in self.turns:
-            fences = dict(turn.fences)
+            fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
             script.append(
                 {
                     "failed": [serial for serial, _ in turn.failures],
+                    "finished": [it.serial for it in turn.finished],
                     "erased": [it.serial for it in turn.erased],
                     "absorbed": [
                         {
@@ -117,8 +126,10 @@ class Story:
                             "stream": name(it.stream),
                             "reads": numbers(it.reads),
                             "writes": numbers(it.writes),
-                            "barrier": fences.get(it.serial, False),
-                            "preschedulable": it.serial not in fences,
+                            "cost": it.cost,
+                            "depth": it.stream.policy.depth,
+                            "priority": _priority(it),
+                            **_order(fences.get(it.serial), name),
                         }
                         for it in turn.absorbed
                     ],
@@ -130,6 +141,20 @@ class Story:
 
     def __str__(self) -> str:
         return "\n".join(f"{event:9} #{serial} {detail}".rstrip() for event, serial, detail in self.events())
+
+
+def _priority(instruction: Instruction) -> int:
+    mode = instruction.mode
+    return mode.scope.priority if mode is not None and mode.scope is not None else 0
+
+
+def _order(fence: tuple[bool, Stream | None] | None, name: Callable[[Stream], str]) -> dict[str, Any]:
+    barrier, follows = fence or (False, None)
+    return {
+        "barrier": barrier,
+        "preschedulable": fence is None or follows is not None,
+        "follows": None if follows is None else name(follows),
+    }
 
 
 def _instructions(turn: Turn) -> list[Instruction]:
@@ -152,12 +177,20 @@ def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
 class Replayed(InstructionPolicy):
     """Stands for the policy of an instruction that is replayed; it orders like that one and runs nothing."""
 
-    __slots__ = ("barrier", "name", "preschedulable")
+    __slots__ = ("barrier", "follows", "name", "preschedulable")
 
-    def __init__(self, name: str, barrier: bool, preschedulable: bool) -> None:
+    def __init__(self, name: str, barrier: bool, preschedulable: bool, follows: Stream | None) -> None:
         self.name = name
         self.barrier = barrier
         self.preschedulable = preschedulable
+        self.follows = follows
+
+
+class ReplayedStream(StreamPolicy):
+    """Stands for the policy of a stream; one that keeps program order needs no mark: its order is among the writes."""
+
+    def __init__(self, depth: int) -> None:
+        self.depth = depth
 
 
 def replay(script: Script) -> VirtualMachineEngine:
@@ -172,8 +205,6 @@ def replay(script: Script) -> VirtualMachineEngine:
     engine = VirtualMachineEngine(
         window=max([len(turn["absorbed"]) for turn in script], default=0) or 1, story=len(script)
     )
-    # A stream that keeps program order needs no mark here: its order is among the writes.
-    policy = StreamPolicy()
     streams: dict[str, Stream] = {}
     dependences: dict[int, Dependence] = {}
     played: dict[int, Instruction] = {}
@@ -194,10 +225,10 @@ def replay(script: Script) -> VirtualMachineEngine:
             unrun = [it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED]
             engine.abandon(unrun, lambda policy: None)
             continue
-        for serial in entry["failed"]:
-            engine.failed(told(serial), RuntimeError("as in the script"))
-        for serial in entry["erased"]:
-            if told(serial).state != DONE:
+        for serial in entry["finished"]:
+            if serial in entry["failed"]:
+                engine.failed(told(serial), RuntimeError("as in the script"))
+            else:
                 engine.completed(told(serial))
         for it in entry["absorbed"]:
             if it["serial"] != len(played):
@@ -205,11 +236,15 @@ def replay(script: Script) -> VirtualMachineEngine:
                     f"the script introduces #{it['serial']} where #{len(played)} is due: its first turns were "
                     "forgotten; record it with a longer story"
                 )
+            # Following a stream of which nothing is told is following nothing.
+            follows = streams.get(it["follows"])
             played[it["serial"]] = Instruction(
-                streams.setdefault(it["stream"], Stream(it["stream"], None, policy)),
-                Replayed(it["name"], it["barrier"], it["preschedulable"]),
+                streams.setdefault(it["stream"], Stream(it["stream"], None, ReplayedStream(it["depth"]))),
+                Replayed(it["name"], it["barrier"], it["preschedulable"], follows),
                 accessed(it["reads"]),
                 accessed(it["writes"]),
+                it["cost"],
+                mode=Mode(scope=Scope(priority=it["priority"])) if it["priority"] else None,
             )
             engine.receive(played[it["serial"]])
         launched = [it.serial for it in engine.schedule()]

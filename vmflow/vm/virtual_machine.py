@@ -18,47 +18,72 @@ import contextvars
 import os
 import threading
 import time
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import numpy as np
 
 from vmflow.context import MODE
 from vmflow.devices import device as Device
-from vmflow.errors import VirtualMachineClosed
+from vmflow.errors import BackPressureWarning, OutOfMemory, VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
+from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
+from vmflow.instructions.instruction import DONE, ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
-from vmflow.streams import ControlStreamPolicy, CpuStreamPolicy, Stream, Worker
+from vmflow.instructions.scope import Scope
+from vmflow.instructions.stream_events import StreamWait
+from vmflow.streams import ControlStreamPolicy, Stream, Worker
 
-from . import interrupts
+from . import interrupts, memory, stream_table
 from .engine import WINDOW, VirtualMachineEngine
+from .flights import Airport
 from .handover import Arrival, Departure
 from .interrupts import Shield
+from .outcome import LATER, Later, Outcome
+from .race_watch import RaceWatch
+from .stall_watch import STALL_SECONDS, StallWatch
 from .wakers import FutureWaker, LoopWaker, ThreadWaker, call_soon, running_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from types import TracebackType
 
+    from .snapshot import Snapshot
+
 # A script that only issues gets a turn each time this many instructions have gathered, or one this heavy (nanoseconds)
 # comes: often enough to keep memory low, rarely enough to spread the cost of a turn.
 _GATHER: Final = 32
 _HEAVY: Final = 20_000
 
-# Above this many lively instructions the issuer waits.  One costs about a kilobyte with its operands.
+# Above this many lively instructions, or bytes of their large results, the issuer waits until there are half as many.
+# An instruction costs about a kilobyte with its operands.
 _HIGH_WATER: Final = 40_000
+_HIGH_WATER_BYTES: Final = 4 << 30
 
 # How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
 _GRACE_SECONDS: Final = 2.0
+
+
+class Tracer(Protocol):
+    """What is told of every step of every instruction, while somebody listens."""
+
+    def issued(self, instruction: Instruction) -> None: ...
+
+    def began(self, instruction: Instruction) -> None: ...
+
+    def ended(self, instruction: Instruction) -> None: ...
+
+    def awaited(self, instruction: Instruction) -> None: ...
+
 
 _handover_lock = threading.Lock()
 _machines: weakref.WeakSet[VirtualMachine] = weakref.WeakSet()
@@ -80,7 +105,17 @@ class VirtualMachine:
         turn_budget: seconds a loop callback may drive before it lets the loop go on.
         gather: a script that only issues gets a turn each time this many instructions are pending.
         high_water: lively instructions above which the issuer drives or waits.
+        high_water_bytes: the same for the bytes of their results, as far as they are large.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
+        race_check: watch for accesses to one memory that nothing orders; raises `RaceDetected`.  Slow.
+        drain_timeout: seconds that leaving the `async with` block may take before what is left is dropped; None for
+            as long as it takes.
+        stall_after: seconds without any progress after which a waiting thread or coroutine logs what everything is
+            waiting for.
+
+    Attributes:
+        state: "running"; "draining" while it finishes and takes nothing new; "closed"; or "aborted", if something was
+            still running when the time to close was up.
     """
 
     # Set as the interpreter exits, when nobody will look at anything any more.
@@ -94,21 +129,43 @@ class VirtualMachine:
         turn_budget: float = 1e-3,
         gather: int = _GATHER,
         high_water: int = _HIGH_WATER,
+        high_water_bytes: int = _HIGH_WATER_BYTES,
         cpu_worker: str = "auto",
+        race_check: bool | None = None,
+        drain_timeout: float | None = None,
+        stall_after: float | None = None,
     ) -> None:
         if turn_budget <= 0:
             raise ValueError(f"turn_budget must be positive, not {turn_budget}")
+        for mark, name_of_mark in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes")):
+            if mark < 1:
+                raise ValueError(f"{name_of_mark} must be at least 1, not {mark}")
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
         self.gather = gather
         self.high_water = high_water
-        self.closed = False
+        self.high_water_bytes = high_water_bytes
+        self.drain_timeout = drain_timeout
+        self.stall_after = _stall_seconds() if stall_after is None else stall_after
+        self.state = "running"
+        # Whether new work is turned away: in every state but the first.
+        self._refusing = False
+        # Of the large results of all that was ever issued; the engine counts what is erased.
+        self._issued_bytes = 0
+        self._bytes_lock = threading.Lock()
         # Storages whose last tensor is gone, to be released behind what still uses them.
         self._released: deque[Storage] = deque()
         self._cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
         self._streams_lock = threading.Lock()
+        # In a forked child nothing may be left to threads.
+        self._inline_only = False
+        # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
+        self.transport = Dependence(self)
+        self.races = RaceWatch() if _race_check(race_check) else None
+        self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
+        self.tracer: Tracer | None = None
         self._forget_threads()
         # numpy keeps its error state in a context variable: kernels run in a context in which inf and nan are silent.
         self._context = _quiet_context()
@@ -125,7 +182,7 @@ class VirtualMachine:
         self._driver: int | None = None
         # Launched and not yet run, because the time budget ran out in between.
         self._launched: deque[Instruction] = deque()
-        self._reports: deque[tuple[Instruction, Failure | None]] = deque()
+        self._reports: deque[tuple[Instruction, Outcome, bool]] = deque()
         self._woken = False
         # Those who would drive if there were something to do.
         self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
@@ -135,6 +192,15 @@ class VirtualMachine:
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
+        self._airport = Airport(self._run, self._poison_instruction, _quiet_context)
+        # Those who wait for the number of lively instructions to come down.
+        self._thirsty: list[ThreadWaker | FutureWaker] = []
+        self._stall_watch = StallWatch(self)
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has ended."""
+        return self.state in ("closed", "aborted")
 
     # Streams
 
@@ -152,17 +218,21 @@ class VirtualMachine:
         """All streams opened so far."""
         return list(self._streams.values())
 
+    def _home_of(self, stream: Stream) -> Stream:
+        """This machine's compute stream on the device of `stream`, which may be another machine's."""
+        return self.stream(cast(Device, stream.device))
+
     def _open_stream(self, device: Device | None, kind: str) -> Stream:
-        policy: Any
-        if device is None:
-            policy = ControlStreamPolicy()
-        else:
-            device.require()
-            if kind != "compute":
-                raise ValueError(f"{device} has no stream of kind {kind!r}")
-            policy = CpuStreamPolicy(worker=self._cpu_worker)
+        policy = stream_table.make_policy(self.name, device, kind, self._cpu_worker)
+        if self.races is not None:
+            policy = self.races.watched(policy)
+        stream = Stream(f"{device or 'host'}:{kind}", device, policy)
+        if device is not None and (policy.asynchronous or kind == "compute"):
+            stream.allocator = self.memory.allocator(device)
+        if kind in ("comm", "lazy_job"):
+            stream.order = self.transport
         with self._streams_lock:
-            return self._streams.setdefault((device, kind), Stream(f"{device or 'host'}:{kind}", device, policy))
+            return self._streams.setdefault((device, kind), stream)
 
     # Issuing
 
@@ -181,13 +251,38 @@ class VirtualMachine:
         pending.append(instruction)
         self._accepted(instruction)
 
+    def bring(self, storage: Storage, stream: Stream) -> Dependence:
+        """Make `storage` safe to use on `stream` by the next instruction issued; returns what orders its accesses.
+
+        On another stream of the same asynchronous device, that stream is made to wait for the one that used the storage
+        last.  Otherwise the engine waits until that one has finished.
+        """
+        dependence = storage.dependence
+        if dependence.machine is not self:
+            dependence = self.take_over(storage)
+        last = storage.stream
+        if last is None:
+            storage.stream = stream
+        elif last is not stream and last.device is stream.device:
+            if last.policy.asynchronous and stream.policy.asynchronous and dependence.machine is self:
+                code, offset = origin.capture()
+                self.issue(Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset))
+            storage.stream = stream
+        return dependence
+
     def _accepted(self, instruction: Instruction) -> None:
         """See to it that somebody drives, now that `instruction` is pending."""
         engine = self.engine
         pending = engine.pending
+        nbytes = instruction.nbytes
+        if nbytes:
+            with self._bytes_lock:
+                self._issued_bytes += nbytes
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
-        if self.closed:
+        if self._refusing:
             self._refuse(instruction)
+        if self.tracer is not None:
+            self.tracer.issued(instruction)
         if self._enlisted:
             self._pass_on()
         loop = running_loop()
@@ -199,35 +294,80 @@ class VirtualMachine:
                 self._arm_from_elsewhere(self._home)
         elif len(pending) >= self.gather or instruction.cost >= _HEAVY:
             self._drive()
-        if len(engine.lively) + len(pending) > self.high_water:
-            self._relieve(instruction, loop)
+        if len(engine.lively) + len(pending) > self.high_water or (
+            nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
+        ):
+            self._relieve(loop)
 
     def _refuse(self, instruction: Instruction) -> None:
         """Raise, having dropped what came after the end."""
         if self._driver == threading.get_ident():
             # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
-            self.engine.pending.remove(instruction)
-            if instruction.policy is not None:
-                instruction.policy.fail(self._closed_failure())
-            instruction.state = ERASED
+            self._turn_away(instruction)
         else:
             with self._turn_lock:
-                self._drop([])
+                if self.closed:
+                    self._drop([])
+                else:
+                    self._turn_away(instruction)
         raise VirtualMachineClosed(
-            f"{instruction.name} was issued to the virtual machine {self.name!r}, which is closed; "
+            f"{instruction.name} was issued to the virtual machine {self.name!r}, which is {self.state}; "
             "issue work inside its `async with` block"
         )
 
-    def _relieve(self, instruction: Instruction, loop: AbstractEventLoop | None) -> None:
+    def _turn_away(self, instruction: Instruction) -> None:
+        try:
+            self.engine.pending.remove(instruction)
+        except ValueError:
+            return  # somebody drove in between, and it is accepted after all
+        if instruction.policy is not None:
+            instruction.policy.fail(self._closed_failure())
+        instruction.state = ERASED
+        self.engine.erased_bytes += instruction.nbytes
+
+    def _above(self, share: float) -> bool:
+        """Whether more is lively than this share of the high-water marks."""
+        engine = self.engine
+        return (
+            len(engine.lively) + len(engine.pending) > share * self.high_water
+            or self._issued_bytes - engine.erased_bytes > share * self.high_water_bytes
+        )
+
+    def _relieve(self, loop: AbstractEventLoop | None) -> None:
         """Bring the number of lively instructions down.
 
         On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
         running anyway, so that driving right here costs the loop nothing.
         """
-        if loop is not None:
-            self._drive()
-        elif self._driver != threading.get_ident():
-            self.wait(instruction)
+        if self._driver == threading.get_ident():
+            return
+        if loop is None:
+            self._sleep_until_low()
+            return
+        self._drive()
+        if self._above(1.0):
+            warnings.warn(
+                f"the virtual machine {self.name!r} has more work than it can take (high_water={self.high_water}, "
+                f"high_water_bytes={self.high_water_bytes}); call `await vmflow.checkpoint()` in loops that issue a "
+                "lot without awaiting any result",
+                BackPressureWarning,
+                stacklevel=_stacklevel_of_user(),
+            )
+
+    def _sleep_until_low(self) -> None:
+        waker = ThreadWaker()
+        self._thirsty.append(waker)
+        try:
+            while self._above(0.5):
+                self._advance(None, waker, self.control_stream(), lambda: not self._above(0.5))
+        finally:
+            with suppress(ValueError):
+                self._thirsty.remove(waker)
+            self._pass_on()
+
+    def checkpoint(self) -> Checkpoint:
+        """Let the event loop go on; above the high-water mark, until half of it: ``await machine.checkpoint()``."""
+        return Checkpoint(self)
 
     # Driving
 
@@ -258,9 +398,16 @@ class VirtualMachine:
         if self._can_go_on():
             if self._armed is None:
                 self._arm(loop)
-        elif not self.engine.idle():
-            self._enlist(waker)
-            self._pass_on()
+            return
+        if self.engine.idle():
+            return
+        self._enlist(waker)
+        self._pass_on()
+        if self._waiters or self._thirsty:
+            self._stall_watch.arm(loop)
+            busy = self._airport.busy()
+            if busy is not None:
+                busy.policy.await_progress(waker.wake)
 
     def _forget_closed_loops(self) -> None:
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
@@ -308,9 +455,8 @@ class VirtualMachine:
             if self._released:
                 self._issue_releases()
             if not launched:
-                launched.extend(engine.schedule())
-                if engine.erased and self._waiters:
-                    self._settle(engine.erased)
+                spent += 3000 * min(len(engine.pending), engine.window)
+                self._turn()
                 if until is not None and until.state == ERASED:
                     return
             while launched:
@@ -322,59 +468,181 @@ class VirtualMachine:
                     spent = 0
                     if time.perf_counter() > deadline:
                         return
-            if not (engine.has_work() or self._reports) or shield.interrupted or self._escaping is not None:
+            if shield.interrupted or self._escaping is not None:
+                return
+            if not (engine.has_work() or self._reports or self._collect_flights()):
                 return
 
-    def _launch(self, instruction: Instruction) -> None:
-        """Run the instruction here, or hand it to the stream's worker."""
-        stream = instruction.stream
-        if stream.posted == 0 and stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops)):
-            failure = self._run(instruction)
-            if failure is None:
-                policy = instruction.policy
-                if not (isinstance(policy, Arrival) and policy.ends_later):
-                    self.engine.completed(instruction)
-            else:
-                self.engine.failed(instruction, failure.error)
-            return
-        worker = stream.worker
-        if worker is None:
-            context = _quiet_context()
-            run: Callable[[Instruction], None] = partial(context.run, cast(Any, self._run_on_worker))
-            worker = stream.worker = Worker(f"{self.name}:{stream.name}", run)
-        stream.posted += 1
-        worker.post(instruction)
+    def _turn(self) -> None:
+        """One turn of the engine; what it launches is put behind what was launched before."""
+        engine = self.engine
+        if self._airport.busy() is not None:
+            self._collect_flights()
+        self._launched.extend(engine.schedule())
+        if engine.erased:
+            if self._waiters:
+                self._settle(engine.erased)
+            if self._thirsty and not self._above(0.5):
+                self._quench()
+            if self.races is not None and engine.idle():
+                self.races.quiet()
 
-    def _run(self, instruction: Instruction) -> Failure | None:
-        """Prepare and compute; a failure poisons the outputs and is returned."""
+    def _launch(self, instruction: Instruction) -> None:
+        """Run the instruction here, or hand it to the stream's worker or device."""
+        stream = instruction.stream
         policy = instruction.policy
         assert policy is not None
+        failure = self._prepare(instruction, policy) if policy.prepares else None
+        if self.races is not None:
+            self.races.launched(instruction)
+        if stream.policy.asynchronous:
+            self._airport.depart(instruction, failure)
+        elif stream.posted == 0 and (
+            self._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops))
+        ):
+            self._conclude(instruction, self._run(instruction, failure))
+        else:
+            worker = stream.worker
+            if worker is None:
+                worker = stream.worker = self._hire(stream)
+            stream.posted += 1
+            worker.post((instruction, failure))
+
+    def _hire(self, stream: Stream) -> Worker:
+        context = _quiet_context()
+        run: Callable[[Any], None] = partial(context.run, cast(Any, self._run_on_worker))
+        return Worker(f"{self.name}:{stream.name}", run, polite=lambda: bool(self._loops))
+
+    def _conclude(self, instruction: Instruction, outcome: Outcome) -> None:
+        """It was run, or its end was reported."""
+        if isinstance(outcome, Later):
+            return
+        if self.races is not None:
+            self.races.finished(instruction)
+        if outcome is None:
+            self.engine.completed(instruction)
+        else:
+            self.engine.failed(instruction, outcome.error)
+
+    def _prepare(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
+        """Prepare; what went wrong is returned, and takes effect when the instruction's turn comes on its stream."""
         try:
-            if policy.prepares:
-                policy.prepare()
+            policy.prepare(instruction)
+        except OutOfMemory as error:
+            return self._rescue(instruction, policy, error)
+        except Exception as error:
+            return self._make_failure(instruction, policy, error)
+        return None
+
+    def _rescue(self, instruction: Instruction, policy: InstructionPolicy, error: OutOfMemory) -> Failure | None:
+        """The device has no memory left: get back all that nobody will use any more, and try once more."""
+        allocator = instruction.stream.allocator
+        allocator.retries += 1
+        memory.collect_garbage()
+        self._finish_what_runs()
+        self._issue_releases()
+        while self.engine.has_work():
+            self._turn()
+        memory.release_early(self.engine.lively, [instruction, *self._launched])
+        allocator.shrink()
+        for machine in live_machines():
+            if machine is not self:
+                machine.shrink(cast(Device, instruction.stream.device))
+        try:
+            policy.prepare(instruction)
+        except OutOfMemory as still:
+            allocator.ooms += 1
+            return self._make_failure(instruction, policy, memory.explain(still, allocator, instruction))
+        return None
+
+    def shrink(self, device: Device) -> bool:
+        """Give the memory that is kept for reuse back to the device; not if something is still going on."""
+        allocator = self.memory.allocators.get(device)
+        if allocator is None or not self._turn_lock.acquire(blocking=False):
+            return False
+        try:
+            if not self.engine.idle():
+                return False
+            allocator.shrink()
+        finally:
+            self._turn_lock.release()
+            self._pass_on()
+        return True
+
+    def _finish_what_runs(self) -> None:
+        """Block until everything that was handed to workers and devices has ended, and hear of it."""
+        for stream in self.streams():
+            if stream.worker is not None and stream.posted:
+                stream.worker.wait_until_idle(_GRACE_SECONDS)
+        self._airport.synchronize()
+        self._collect_reports()
+        self._collect_flights()
+
+    def _run(self, instruction: Instruction, failure: Failure | None = None) -> Outcome:
+        """Compute; a failure, also one there was before, poisons the outputs and is returned."""
+        policy = instruction.policy
+        assert policy is not None
+        mode = instruction.mode
+        if mode is not None and mode.scope is not None:
+            dropped = mode.scope.dropped()
+            if dropped is not None:
+                policy.drop(dropped)
+                return None
+        if failure is not None:
+            policy.fail(failure)
+            return failure
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.began(instruction)
+        try:
             policy.compute()
+            if policy.deferred and cast(Deferred, policy).ends_later(partial(self._ended, instruction)):
+                return LATER
         except Exception as error:
             return self._poison(instruction, policy, error)
         except BaseException as error:
             # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
             self._escaping = error
             return self._poison(instruction, policy, error)
+        finally:
+            if tracer is not None:
+                tracer.ended(instruction)
         return None
 
-    def _poison(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
+    def _make_failure(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
         error.add_note(f"while running {policy.describe()}")
         error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
+        mode = instruction.mode
+        if mode is not None and mode.module is not None:
+            error.add_note(f"in module {mode.module}")
         failure = Failure(error)
         self._failures.add(failure)
+        return failure
+
+    def _poison(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
+        failure = self._make_failure(instruction, policy, error)
         policy.fail(failure)
         return failure
 
-    def _run_on_worker(self, instruction: Instruction) -> None:
-        self._report(instruction, self._run(instruction))
+    def _poison_instruction(self, instruction: Instruction, error: BaseException) -> Failure:
+        """As told by a device that cannot run it."""
+        policy = instruction.policy
+        assert policy is not None
+        return self._poison(instruction, policy, error)
 
-    def _report(self, instruction: Instruction, failure: Failure | None) -> None:
-        """An instruction has finished elsewhere than on the driving thread."""
-        self._reports.append((instruction, failure))
+    def _run_on_worker(self, item: tuple[Instruction, Failure | None]) -> None:
+        instruction, failure = item
+        self._report(instruction, self._run(instruction, failure), True)
+
+    def _ended(self, instruction: Instruction, error: Exception | None) -> None:
+        """A deferred instruction has ended, later than it returned."""
+        policy = instruction.policy
+        failure = None if error is None or policy is None else self._poison(instruction, policy, error)
+        self._report(instruction, failure, False)
+
+    def _report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
+        """An instruction has finished elsewhere than on the driving thread, or a worker has done its part of it."""
+        self._reports.append((instruction, outcome, from_worker))
         if not self._woken:
             self._woken = True
             self._wake()
@@ -384,13 +652,18 @@ class VirtualMachine:
         self._woken = False
         reports = self._reports
         while reports:
-            instruction, failure = reports.popleft()
-            if instruction.policy.__class__ is not Arrival:
+            instruction, outcome, from_worker = reports.popleft()
+            if from_worker:
                 instruction.stream.posted -= 1
-            if failure is None:
-                self.engine.completed(instruction)
-            else:
-                self.engine.failed(instruction, failure.error)
+            if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
+                self._conclude(instruction, outcome)
+
+    def _collect_flights(self) -> bool:
+        """Hear of what devices have finished; whether there was anything."""
+        flights = self._airport.arrived()
+        for flight in flights:
+            self._conclude(flight.instruction, flight.outcome)
+        return bool(flights)
 
     def release(self, storage: Storage) -> None:
         """Give the memory of `storage` back behind everything issued so far.
@@ -411,14 +684,29 @@ class VirtualMachine:
             if dependence.machine is not self:
                 dependence.machine.release(storage)
                 continue
-            stream = self.stream(Device("cpu"))
-            self.engine.receive(Instruction(stream, ReleaseTensor(storage), (), (dependence,)))
+            # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
+            last = storage.stream
+            if last is not None:
+                home = self._home_of(last)
+                if last is not home and home.policy.asynchronous:
+                    self.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
+                self.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def _settle(self, erased: list[Instruction]) -> None:
         waiters = self._waiters
         for instruction in erased:
             for waiter in waiters.pop(instruction, ()):
                 waiter.wake()
+
+    def _quench(self) -> None:
+        """There is room again: wake those who wait for it."""
+        thirsty, self._thirsty = self._thirsty, []
+        for waker in thirsty:
+            waker.wake()
+
+    def has_waiters(self) -> int:
+        """How many instructions somebody waits for, and how many wait for room."""
+        return len(self._waiters) + len(self._thirsty)
 
     def _can_go_on(self) -> bool:
         return bool(self._launched or self._reports) or self.engine.has_work()
@@ -449,7 +737,10 @@ class VirtualMachine:
 
         Raises:
             RuntimeError: if called by an instruction that this machine is running on the same thread.
+            Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
         """
+        if self.tracer is not None:
+            self.tracer.awaited(instruction)
         if instruction.state == ERASED or (self._drive(instruction) and instruction.state == ERASED):
             return
         if self._driver == threading.get_ident():
@@ -457,24 +748,68 @@ class VirtualMachine:
                 f"{instruction!r} cannot be waited for by an instruction of the machine that runs it; "
                 "return from the callback first"
             )
+        scope = _scope_of(instruction)
         waker = ThreadWaker()
         self._waiters.setdefault(instruction, []).append(waker)
+        if scope is not None:
+            scope.enlist(waker)
         try:
             while instruction.state != ERASED:
-                if not self._drive(instruction):
-                    self._enlist(waker)
-                    # Unless whoever drove has just stopped, he or a successor will wake this thread.
-                    if self._turn_lock.locked() and instruction.state != ERASED:
-                        waker.sleep()
-                elif instruction.state != ERASED and self._departures:
-                    # Nobody else may be driving the machine that this one waits for.
-                    self._await_departure()
-                elif instruction.state != ERASED:
-                    self._enlist(waker)
-                    if not self._can_go_on() and instruction.state != ERASED:
-                        waker.sleep()
+                if scope is not None and instruction.state < DONE:
+                    dropped = scope.dropped()
+                    if dropped is not None:
+                        dropped.throw()
+                patience = scope.remaining() if scope is not None else None
+                self._advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
+            if scope is not None:
+                scope.dismiss(waker)
+            self._forget_waiter(instruction, waker)
             self._pass_on()
+
+    def _advance(
+        self,
+        until: Instruction | None,
+        waker: ThreadWaker,
+        stream: Stream,
+        done: Callable[[], bool],
+        patience: float | None = None,
+    ) -> None:
+        """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
+
+        Args:
+            until: no need to drive further than this.
+            stream: what is waited for happens here, if anywhere.
+            done: whether it is over; looked at before sleeping.
+            patience: seconds to sleep at most.
+        """
+        if not self._drive(until):
+            self._enlist(waker)
+            # Unless whoever drove has just stopped, he or a successor will wake this thread.
+            if self._turn_lock.locked() and not done():
+                self._stall_watch.sleep(waker, patience)
+            return
+        if done():
+            return
+        if self._departures:
+            # Nobody else may be driving the machine that this one waits for.
+            self._await_departure()
+            return
+        flight = self._airport.first(stream)
+        if flight is not None and flight.event is not None:
+            flight.event.synchronize()
+            return
+        self._enlist(waker)
+        if not self._can_go_on() and not done():
+            self._stall_watch.sleep(waker, patience)
+
+    def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
+        """It does not wait any more, whether or not it was woken."""
+        waiting = self._waiters.get(instruction)
+        if waiting is not None and waker in waiting:
+            waiting.remove(waker)
+            if not waiting:
+                self._waiters.pop(instruction, None)
 
     def _await_departure(self) -> None:
         try:
@@ -488,25 +823,75 @@ class VirtualMachine:
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
 
-        Cancelling the coroutine stops the waiting, not the instruction.
+        Cancelling the coroutine stops the waiting, not the instruction; what stops instructions is a scope.  If more is
+        lively than the high-water mark allows, the coroutine is suspended until there is room again.
 
         Raises:
             RuntimeError: without a running asyncio loop.
+            Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, at once.
         """
         loop = running_loop()
         if loop is None:
             raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-        if instruction.state == ERASED:
-            return
-        future = loop.create_future()
-        self._waiters.setdefault(instruction, []).append(FutureWaker(loop, future))
+        if self.tracer is not None:
+            self.tracer.awaited(instruction)
+        scope = _scope_of(instruction)
+        while instruction.state != ERASED:
+            if scope is not None and instruction.state < DONE:
+                dropped = scope.dropped()
+                if dropped is not None:
+                    dropped.throw()
+            yield from self._suspend(loop, instruction, scope)
+        if self._above(1.0):
+            yield from self.checkpoint().__await__()
+
+    def _suspend(
+        self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
+    ) -> Generator[Any, None, None]:
+        """Suspend until `instruction` is erased, or its scope is."""
+        waker = FutureWaker(loop, loop.create_future())
+        self._waiters.setdefault(instruction, []).append(waker)
         if instruction.state == ERASED:
             # It ended while the waiter was being entered; nobody will look at this list again.
             self._waiters.pop(instruction, None)
             return
+        timer = None
+        if scope is not None:
+            scope.enlist(waker)
+            remaining = scope.remaining()
+            if remaining is not None:
+                timer = loop.call_later(remaining, waker.wake)
+            if scope.cancelled():
+                waker.wake()  # perhaps it was cancelled before the waker was enlisted
         if self._armed is not loop:
             self._arm(loop)
-        yield from future
+        try:
+            yield from waker.future
+        finally:
+            if scope is not None:
+                scope.dismiss(waker)
+            if timer is not None:
+                timer.cancel()
+            if instruction.state != ERASED:
+                self._forget_waiter(instruction, waker)
+
+    def _await_low_water(self) -> Generator[Any, None, None]:
+        """Suspend the coroutine while there is too much, until there is half of that."""
+        loop = running_loop()
+        if loop is None:
+            raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
+        if not self._above(1.0):
+            return
+        while self._above(0.5) and not self.closed:
+            waker = FutureWaker(loop, loop.create_future())
+            self._thirsty.append(waker)
+            if self._armed is not loop:
+                self._arm(loop)
+            try:
+                yield from waker.future
+            finally:
+                with suppress(ValueError):
+                    self._thirsty.remove(waker)
 
     def synchronize(self) -> Synchronization:
         """A global sync behind everything issued so far: await it, or in plain code let it block right here."""
@@ -527,6 +912,8 @@ class VirtualMachine:
                 return dependence
             if previous is None or previous.engine.idle():
                 dependence.machine = self
+                if storage.stream is not None:
+                    storage.stream = self._home_of(storage.stream)
                 return dependence
             stream = self._streams.get((None, "handover"))
             if stream is None:
@@ -535,7 +922,8 @@ class VirtualMachine:
             arrives = Arrival()
             arrived = Dependence(self)
             arrival = Instruction(stream, arrives, (), (arrived,))
-            arrives.reported_by(partial(self._report, arrival, None))
+            # Its last stream there says nothing here; the arrival stands for all that was done on it.
+            storage.stream = self._home_of(storage.stream) if storage.stream is not None else None
             departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
             pending = self.engine.pending
             previous.engine.pending.append(departure)
@@ -554,8 +942,8 @@ class VirtualMachine:
     # Life and end
 
     async def __aenter__(self) -> VirtualMachine:
-        if self.closed:
-            raise VirtualMachineClosed(f"the virtual machine {self.name!r} is closed; make a new one")
+        if self.state != "running":
+            raise VirtualMachineClosed(f"the virtual machine {self.name!r} is {self.state}; make a new one")
         if self._home is not None:
             raise RuntimeError(f"the virtual machine {self.name!r} is already entered")
         self._home = running_loop()
@@ -570,51 +958,89 @@ class VirtualMachine:
         mode = MODE.get()
         if mode.machine is self:
             MODE.set(mode.replace(machine=self._mode_before))
+        if kind is None:
+            await self.shutdown(self.drain_timeout)
+            return
         try:
-            if self.closed:
-                return
-            if kind is None:
-                await self.synchronize()
-            elif self._last_arrival is not None:
+            if self._last_arrival is not None and not self.closed:
                 await Synchronization(self, self._last_arrival)
         finally:
             self.close()
 
+    async def shutdown(self, grace: float | None = None) -> None:
+        """Take nothing new, finish what was issued, then close.
+
+        Args:
+            grace: seconds to finish in; what has not started by then is dropped.  None for as long as it takes.
+
+        Cancelling the coroutine drops what has not started, too.
+        """
+        if self.state != "running":
+            self.close()
+            return
+        finished = self._issue_sync()
+        self.state = "draining"
+        self._refusing = True
+        loop = running_loop()
+        assert loop is not None
+        deadline = None if grace is None else loop.call_later(grace, self.close)
+        try:
+            await Synchronization(self, finished)
+        finally:
+            if deadline is not None:
+                deadline.cancel()
+            self.close()
+
+    def abort(self) -> None:
+        """Drop what has not started and wait for nothing: what is running ends unheard of."""
+        self.close(0.0)
+
     def close(self, timeout: float = _GRACE_SECONDS) -> None:
         """Drop what has not started, wait up to `timeout` seconds for what is running, and stop the workers.
 
-        What is dropped is poisoned with `VirtualMachineClosed`.  Use `synchronize` first to finish instead.
+        What is dropped is poisoned with `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
+        The state is "aborted" afterwards if something was still running, else "closed".
         """
         if self.closed:
             return
-        if self._last_arrival is not None and not self._exiting:
+        if self._last_arrival is not None and not self._exiting and timeout > 0:
             # Dropping an arrival would lose the order between another machine, which may still be writing the
             # storage, and whoever uses it next.
             self.wait(self._last_arrival)
+        self._refusing = True
         deadline = time.monotonic() + timeout
         if not self._turn_lock.acquire(timeout=timeout):
-            self.closed = True  # a kernel runs inline on another thread, and longer than we are ready to wait
+            self.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
             return
         try:
-            self.closed = True
+            if self.closed:
+                return
+            self.state = "closed"
             unrun = list(self._launched)
             self._launched.clear()
             for stream in self.streams():
                 if stream.worker is not None:
-                    left = stream.worker.stop(max(0.0, deadline - time.monotonic()))
+                    left = [instruction for instruction, _ in stream.worker.stop(max(0.0, deadline - time.monotonic()))]
                     stream.posted -= len(left)
                     unrun += left
                     stream.worker = None
             self._drop(unrun)
+            # A device cannot be told to forget what it was handed.
+            self._airport.synchronize()
             self._collect_reports()
+            self._collect_flights()
             # Others may have appended in the meantime; what this turn would launch is dropped too.
             late = self.engine.schedule()
             self._settle(self.engine.erased)
             self._drop(late)
             for instruction in self.engine.lively:
                 # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
+                self.state = "aborted"
                 if instruction.policy is not None:
                     instruction.policy.fail(self._closed_failure())
+                for waiter in self._waiters.pop(instruction, ()):
+                    waiter.wake()
+            self._quench()
         finally:
             self._turn_lock.release()
         for unseen in list(self._failures):
@@ -636,16 +1062,46 @@ class VirtualMachine:
         failure.observed = True  # closing is the owner's decision, not an error to report
         return failure
 
+    def _issue_sync(self) -> Instruction:
+        """A global sync behind everything issued so far, also on a machine that takes nothing else."""
+        barrier = Instruction(self.control_stream(), GlobalSync(self.streams))
+        self.engine.receive(barrier)
+        return barrier
+
     def drain(self) -> None:
         """Block until everything issued so far has finished."""
         if not self.engine.idle() and not self.closed:
-            barrier = Instruction(self.control_stream(), GlobalSync(self.streams))
-            self.engine.receive(barrier)
-            self.wait(barrier)
+            self.wait(self._issue_sync())
+
+    # Looking inside
+
+    def story(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
+        """What happened in the last turns, as ``(event, serial, detail)``; see `Story.events`."""
+        return self.engine.story.events(about)
+
+    def snapshot(self) -> Snapshot:
+        """What is where at this moment; its repr is for people."""
+        from .snapshot import take_snapshot  # here, because importing attrs takes milliseconds
+
+        return take_snapshot(self)
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else f"lively={len(self.engine.lively)} pending={len(self.engine.pending)}"
-        return f"<VirtualMachine {self.name!r} {state}>"
+        if self.state != "running":
+            return f"<VirtualMachine {self.name!r} {self.state}>"
+        return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
+
+
+class Checkpoint:
+    """Awaitable that lets the loop go on, and lasts while its machine has too much to do."""
+
+    __slots__ = ("_machine",)
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+
+    def __await__(self) -> Generator[Any, None, None]:
+        yield  # as asyncio.sleep(0) does: the task is put behind all that are ready to run
+        yield from self._machine._await_low_water()
 
 
 class Synchronization:
@@ -665,6 +1121,24 @@ def _quiet_context() -> contextvars.Context:
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context
+
+
+def _scope_of(instruction: Instruction) -> Scope | None:
+    mode = instruction.mode
+    return mode.scope if mode is not None else None
+
+
+def _race_check(wanted: bool | None) -> bool:
+    return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
+
+
+def _stall_seconds() -> float:
+    return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))
+
+
+def _stacklevel_of_user() -> int:
+    """For `warnings.warn` in the caller: the level of the innermost frame that is not the framework's."""
+    return origin.depth()
 
 
 _default: VirtualMachine | None = None
@@ -699,6 +1173,15 @@ def current_machine() -> VirtualMachine:
 def synchronize() -> Synchronization:
     """Wait for everything issued so far: ``await vmflow.synchronize()``, or just call it in plain code."""
     return current_machine().synchronize()
+
+
+def checkpoint() -> Checkpoint:
+    """``await vmflow.checkpoint()`` in a coroutine that issues a lot without awaiting any of it.
+
+    Lets the event loop go on, and returns at the next occasion; if more is outstanding than the machine's high-water
+    marks allow, when there is half as much.
+    """
+    return current_machine().checkpoint()
 
 
 def live_machines() -> list[VirtualMachine]:
@@ -756,11 +1239,9 @@ def _after_fork_in_child() -> None:
         else:
             # There are any only if the grace was not enough.  Nobody here would ever finish them.
             machine._drop(launched)
-        machine._cpu_worker = "never"
+        machine._inline_only = True
         for stream in machine.streams():
             stream.worker = None
-            if isinstance(stream.policy, CpuStreamPolicy):
-                stream.policy.worker = "never"
 
 
 atexit.register(_at_exit)

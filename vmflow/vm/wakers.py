@@ -43,9 +43,12 @@ class ThreadWaker:
         self.enlisted = False
         self._bell = threading.Semaphore(0)
 
-    def sleep(self) -> None:
-        """Return when woken; at once if that has happened since the last time."""
-        self._bell.acquire()
+    def sleep(self, seconds: float | None = None) -> bool:
+        """Return when woken, at once if that has happened since the last time, or after so many seconds.
+
+        Returns whether it was woken.
+        """
+        return self._bell.acquire(timeout=seconds)
 
     def wake(self) -> None:
         self._bell.release()

@@ -1,0 +1,41 @@
+"""`AllocateTensor`: get memory for a blob, on the stream whose allocator owns the device's memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .blob import Blob
+from .failure import Failure
+from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
+
+
+class AllocateTensor(InstructionPolicy):
+    """Give `blob` its memory, uninitialised.
+
+    A stream that copies to the device writes into memory that the compute stream may have used a moment ago.  So the
+    compute stream allocates, and the copying one waits for it, as for any other write.
+    """
+
+    __slots__ = ("blob",)
+
+    name = "allocate_tensor"
+    prepares = True
+
+    def __init__(self, blob: Blob) -> None:
+        self.blob = blob
+
+    def prepare(self, instruction: Instruction) -> None:
+        if self.blob.storage.array is None:
+            self.blob.storage.allocate(self.blob.meta, instruction)
+
+    def compute(self) -> None:
+        """The memory was found when this was launched."""
+
+    def fail(self, failure: Failure) -> None:
+        self.blob.storage.failure = failure
+
+    def describe(self) -> str:
+        return f"{self.name}({self.blob.meta!r}) on {self.blob.meta.device}"

@@ -1,0 +1,55 @@
+"""`Deferred`: instructions that end when somebody says so, not when they return."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from .policy import InstructionPolicy
+
+# Told how it ended: None, or what went wrong.
+Ended = Callable[[Exception | None], None]
+
+
+class Deferred(InstructionPolicy):
+    """Begins when it is run, ends when `end` is called, be it before, during or after that, by any thread."""
+
+    __slots__ = ("_ended", "_error", "_lock", "_report")
+
+    deferred = True
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ended = False
+        self._error: Exception | None = None
+        self._report: Ended | None = None
+
+    def begin(self) -> None:
+        """What is done when its turn comes."""
+
+    def compute(self) -> None:
+        self.begin()
+
+    def end(self, error: Exception | None = None) -> None:
+        """It has ended; later calls change nothing."""
+        with self._lock:
+            if self._ended:
+                return
+            self._ended = True
+            self._error = error
+            report = self._report
+        if report is not None:
+            report(error)
+
+    def ends_later(self, report: Ended) -> bool:
+        """After it was run: whether its end is still to come, and will be reported.
+
+        If not, an error that it ended with is raised.
+        """
+        with self._lock:
+            if not self._ended:
+                self._report = report
+                return True
+        if self._error is not None:
+            raise self._error
+        return False

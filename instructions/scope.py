@@ -1,0 +1,107 @@
+"""`Scope`: what the instructions issued within it share, above all whether they are still wanted."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from vmflow.errors import Cancelled, DeadlineExceeded
+
+from .failure import Failure
+
+
+class Scope:
+    """A deadline, a priority and a name for everything issued within.
+
+    Scopes nest: what is wanted no more by an outer scope is wanted no more by an inner one either.
+
+    Attributes:
+        outer: the scope around this one.
+        name: for messages and traces.
+        priority: higher goes first among what is ready on a stream; 0 is ordinary.
+        deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
+        begun: when it was made, on the same clock.
+    """
+
+    __slots__ = ("__weakref__", "_failure", "_wakers", "begun", "deadline", "name", "outer", "priority")
+
+    def __init__(
+        self,
+        outer: Scope | None = None,
+        name: str | None = None,
+        priority: int | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.outer: Scope | None = outer
+        self.name = name
+        self.priority: int = 0
+        self.deadline: float | None = deadline
+        if outer is not None:
+            self.priority = outer.priority
+            if outer.deadline is not None:
+                self.deadline = outer.deadline if deadline is None else min(deadline, outer.deadline)
+        if priority is not None:
+            self.priority = priority
+        self.begun = time.monotonic()
+        self._failure: Failure | None = None
+        # Whoever waits for an instruction of this scope.  A dict, because a set of them would lose their order.
+        self._wakers: dict[Any, None] = {}
+
+    def cancel(self, error: Exception | None = None) -> None:
+        """Drop everything issued within that has not begun; may be called from any thread, more than once.
+
+        What would have been computed raises `error` (by default `Cancelled`) when looked at; who is waiting for it is
+        woken now.
+        """
+        if self._failure is None:
+            self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
+
+    def cancelled(self) -> bool:
+        """Whether what is issued here is dropped, by `cancel` or by the deadline."""
+        return self.dropped() is not None
+
+    def dropped(self) -> Failure | None:
+        """Why its instructions are not wanted any more; None while they are."""
+        scope: Scope | None = self
+        while scope is not None:
+            if scope._failure is not None:
+                return scope._failure
+            scope = scope.outer
+        if self.deadline is not None and time.monotonic() >= self.deadline:
+            return self._drop(DeadlineExceeded(f"dropped, because the deadline of {self} has passed"))
+        return None
+
+    def _drop(self, error: Exception) -> Failure:
+        failure = Failure(error)
+        failure.observed = True  # it was decided here, and is no error to report
+        self._failure = failure
+        for waker in list(self._wakers):
+            waker.wake()
+        return failure
+
+    def enlist(self, waker: Any) -> None:
+        """Wake `waker` when this scope, or one around it, is cancelled."""
+        scope: Scope | None = self
+        while scope is not None:
+            scope._wakers[waker] = None
+            scope = scope.outer
+
+    def dismiss(self, waker: Any) -> None:
+        """Undo `enlist`."""
+        scope: Scope | None = self
+        while scope is not None:
+            scope._wakers.pop(waker, None)
+            scope = scope.outer
+
+    def remaining(self) -> float | None:
+        """Seconds to the deadline, not below zero; None without one."""
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def __repr__(self) -> str:
+        about = [repr(self.name)] if self.name is not None else []
+        about += [f"priority={self.priority}"] if self.priority else []
+        about += ["cancelled"] if self._failure is not None else []
+        return f"<scope {' '.join(about)}>" if about else "<scope>"
+
+    def __str__(self) -> str:
+        return f"scope {self.name!r}" if self.name is not None else "its scope"

@@ -1,0 +1,97 @@
+"""Order between two streams of one device, kept by the device itself: `StreamWait`, and its two halves.
+
+An instruction that needs the result of another stream has to wait until that has *finished*, and the host has to hear
+of it.  A device with events can do better: its stream is told to wait, and the host goes on at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow.errors import InternalError
+
+from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from vmflow.streams import Stream
+    from vmflow.streams.stream import Event
+
+    from .instruction import Instruction
+
+
+class StreamWait(InstructionPolicy):
+    """Make the stream it runs on wait for everything that `source`, of the same device, has been handed so far.
+
+    It may be launched as soon as its predecessors on `source` have been, and then stands for their end.
+    """
+
+    __slots__ = ("follows",)
+
+    name = "stream_wait"
+    prepares = True
+
+    def __init__(self, source: Stream) -> None:
+        self.follows = source
+
+    def prepare(self, instruction: Instruction) -> None:
+        assert self.follows is not None
+        instruction.stream.policy.wait(self.follows.policy.record())
+
+    def compute(self) -> None:
+        """The waiting is the device's."""
+
+    def describe(self) -> str:
+        return f"{self.name} for {self.follows}"
+
+
+class SharedEvent:
+    """An event that one instruction records and others wait for.
+
+    Attributes:
+        event: the device's, from the moment the recording instruction is launched.
+    """
+
+    __slots__ = ("event", "source")
+
+    def __init__(self, source: Stream) -> None:
+        self.source = source
+        self.event: Event | None = None
+
+
+class StreamRecordEvent(InstructionPolicy):
+    """Record `shared` on its own stream, behind everything that stream has been handed so far."""
+
+    __slots__ = ("shared",)
+
+    name = "stream_record_event"
+    prepares = True
+
+    def __init__(self, shared: SharedEvent) -> None:
+        self.shared = shared
+
+    def prepare(self, instruction: Instruction) -> None:
+        self.shared.event = instruction.stream.policy.record()
+
+    def compute(self) -> None:
+        """Recording is done when it is launched."""
+
+
+class StreamWaitEvent(InstructionPolicy):
+    """Make its stream wait for `shared`, which has to be recorded by an instruction that orders itself before this."""
+
+    __slots__ = ("follows", "shared")
+
+    name = "stream_wait_event"
+    prepares = True
+
+    def __init__(self, shared: SharedEvent) -> None:
+        self.shared = shared
+        self.follows = shared.source
+
+    def prepare(self, instruction: Instruction) -> None:
+        if self.shared.event is None:
+            raise InternalError(f"{instruction!r} waits for an event that nobody recorded: they share no dependence")
+        instruction.stream.policy.wait(self.shared.event)
+
+    def compute(self) -> None:
+        """The waiting is the device's."""

@@ -1,0 +1,81 @@
+"""`detect_anomaly`: find the op that makes nan or inf out of finite numbers."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .context import MODE
+from .errors import AnomalyDetected
+from .instructions.blob import Array
+from .instructions.op_call import Kernel
+
+
+class detect_anomaly:
+    """Within, an op whose result has nan or inf although its operands have none fails with `AnomalyDetected`.
+
+    The exception names the op, its shapes and the line that issued it, as that of every failing op does.  Backward
+    passes are checked where they are issued.  Each result is looked through once more, so that everything takes longer.
+
+    Args:
+        enabled: False makes this block one that is not checked, also within one that is.
+    """
+
+    def __init__(self, enabled: bool = True) -> None:
+        self.enabled = enabled
+        self._before: list[bool] = []
+
+    def __enter__(self) -> None:
+        self._before.append(_set(self.enabled))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set(self._before.pop())
+
+
+def set_detect_anomaly(enabled: bool) -> None:
+    """Switch checking on or off, for this thread or task and the tasks it starts from now on."""
+    _set(enabled)
+
+
+def is_anomaly_enabled() -> bool:
+    """Whether results of ops issued here are checked."""
+    return MODE.get().anomaly
+
+
+def _set(enabled: bool) -> bool:
+    mode = MODE.get()
+    if mode.anomaly != enabled:
+        MODE.set(mode.replace(anomaly=enabled))
+    return mode.anomaly
+
+
+def checked(name: str, kernel: Kernel) -> Kernel:
+    """`kernel`, followed by a look at what it returned."""
+
+    def check(*arguments: Any) -> Any:
+        # Before the kernel runs: it may write its result over an operand.
+        were_finite = all([_finite(it) for it in arguments[:-1]])
+        result = kernel(*arguments)
+        results = result if isinstance(result, tuple) else (result,)
+        if were_finite and not all([_finite(it) for it in results]):
+            kinds = "nan" if any([bool(np.isnan(it).any()) for it in results if _is_inexact(it)]) else "inf"
+            raise AnomalyDetected(f"{name} made {kinds} out of finite numbers")
+        return result
+
+    return check
+
+
+def _finite(value: Any) -> bool:
+    return not _is_inexact(value) or bool(np.isfinite(value).all())
+
+
+def _is_inexact(value: Any) -> bool:
+    if isinstance(value, (float, complex)):
+        return True
+    # ml_dtypes' bfloat16 is of kind "V", and numpy's functions know it all the same.
+    array: Array = value
+    return isinstance(array, (np.ndarray, np.generic)) and (array.dtype.kind in "fc" or array.dtype.name == "bfloat16")

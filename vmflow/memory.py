@@ -1,0 +1,84 @@
+"""How much memory a device has, and who has it: PyTorch's functions for that, for every device.
+
+On the CPU only results above 64 KiB come from vmflow's allocator; smaller ones are numpy's, and are not counted.
+"""
+
+from __future__ import annotations
+
+from .context import MODE
+from .devices import device as Device
+from .vm.stream_table import device_memory
+from .vm.virtual_machine import current_machine, live_machines
+from .vm.wakers import running_loop
+
+
+def memory_stats(device: Device | str | None = None) -> dict[str, int]:
+    """Counters of the device's allocators, summed over all virtual machines, under PyTorch's names.
+
+    Among them ``allocated_bytes.all.current`` (in tensors), ``allocated_bytes.all.peak``,
+    ``reserved_bytes.all.current`` (taken from the device, in tensors or kept for reuse), ``num_alloc_retries`` (memory
+    was short, and enough came back) and ``num_ooms`` (it was short for good).  Peaks of several machines are added up
+    too, although they need not have happened together.
+    """
+    chosen = _chosen(device)
+    total: dict[str, int] = {}
+    for machine in live_machines():
+        allocator = machine.memory.allocators.get(chosen)
+        for name, count in allocator.statistics().items() if allocator is not None else ():
+            total[name] = total.get(name, 0) + count
+    # A device that was never used has a full set of zeros.
+    return total or dict.fromkeys(current_machine().memory.allocator(chosen).statistics(), 0)
+
+
+def memory_allocated(device: Device | str | None = None) -> int:
+    """Bytes in tensors."""
+    return memory_stats(device)["allocated_bytes.all.current"]
+
+
+def max_memory_allocated(device: Device | str | None = None) -> int:
+    """The most bytes in tensors since the program began, or since `reset_peak_memory_stats`."""
+    return memory_stats(device)["allocated_bytes.all.peak"]
+
+
+def memory_reserved(device: Device | str | None = None) -> int:
+    """Bytes taken from the device, in tensors or kept for reuse."""
+    return memory_stats(device)["reserved_bytes.all.current"]
+
+
+def reset_peak_memory_stats(device: Device | str | None = None) -> None:
+    """Let the peaks begin anew at the current values."""
+    chosen = _chosen(device)
+    for machine in live_machines():
+        allocator = machine.memory.allocators.get(chosen)
+        if allocator is not None:
+            allocator.reset_peak()
+
+
+def set_memory_limit(limit: int | None, device: Device | str | None = None) -> None:
+    """Let nothing be allocated that would bring what is reserved above `limit` bytes; None for no limit.
+
+    What does not fit fails with `OutOfMemory`, after everything else was tried.
+
+    Raises:
+        ValueError: for a negative limit.
+    """
+    device_memory(_chosen(device)).set_limit(limit)
+
+
+def empty_cache(device: Device | str | None = None) -> None:
+    """Give memory kept for reuse back to the device, as far as it can be.
+
+    In plain code it waits for the current machine's work first.  On an event loop it cannot, and takes what can be had
+    at once from machines that are idle: ``await vmflow.synchronize()`` first.
+    """
+    chosen = _chosen(device)
+    if running_loop() is None:
+        current_machine().drain()
+    for machine in live_machines():
+        machine.shrink(chosen)
+
+
+def _chosen(device: Device | str | None) -> Device:
+    chosen = Device(device) if device is not None else MODE.get().device or Device("cpu")
+    chosen.require()
+    return chosen

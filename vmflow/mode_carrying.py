@@ -1,0 +1,117 @@
+"""Let a function carry a part of the mode with it: through awaits and yields, and not into its caller."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Callable, Generator
+from typing import Any, ParamSpec, TypeAlias, TypeVar, cast
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+# Sets a part of the mode and returns what it was before.
+Switch: TypeAlias = Callable[[Any], Any]
+
+
+def carried(
+    function: Callable[Parameters, Result], switch: Switch, make_value: Callable[[], Any]
+) -> Callable[Parameters, Result]:
+    """`function` (plain, coroutine, generator or async generator) with a part of the mode set while it runs.
+
+    Args:
+        switch: see `Switch`.
+        make_value: what to set, made anew at each call.
+    """
+    import inspect  # numpy has imported it already
+
+    wrapped: Any
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return await _Stepwise(cast(Any, function)(*args, **kwargs), switch, make_value())
+
+    elif inspect.isasyncgenfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return _step_async(cast(Any, function)(*args, **kwargs), switch, make_value())
+
+    elif inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            return (yield from _step(cast(Any, function)(*args, **kwargs), switch, make_value()))
+
+    else:
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            before = switch(make_value())
+            try:
+                return function(*args, **kwargs)
+            finally:
+                switch(before)
+
+    return cast("Callable[Parameters, Result]", wrapped)
+
+
+class _Stepwise:
+    """Awaits a coroutine in a mode."""
+
+    def __init__(self, coroutine: Any, switch: Switch, value: Any) -> None:
+        self._coroutine = coroutine
+        self._switch = switch
+        self._value = value
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        return _step(self._coroutine.__await__(), self._switch, self._value)
+
+
+def _step(inner: Generator[Any, Any, Any], switch: Switch, value: Any) -> Generator[Any, Any, Any]:
+    """Run a generator with the mode set while it runs, and the consumer's whenever it is suspended."""
+    advance: Callable[[], Any] = functools.partial(next, inner)
+    try:
+        while True:
+            before = switch(value)
+            try:
+                item = advance()
+            except StopIteration as stop:
+                return stop.value
+            finally:
+                switch(before)
+            try:
+                sent = yield item
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                advance = functools.partial(inner.throw, error)
+            else:
+                advance = functools.partial(next, inner) if sent is None else functools.partial(inner.send, sent)
+    finally:
+        before = switch(value)
+        try:
+            inner.close()
+        finally:
+            switch(before)
+
+
+async def _step_async(inner: AsyncGenerator[Any, Any], switch: Switch, value: Any) -> AsyncGenerator[Any, Any]:
+    """The same for an async generator."""
+    step: Any = inner.__anext__()
+    try:
+        while True:
+            try:
+                item = await _Stepwise(step, switch, value)
+            except StopAsyncIteration:
+                return
+            try:
+                sent = yield item
+            except GeneratorExit:
+                raise
+            except BaseException as error:
+                step = inner.athrow(error)
+            else:
+                step = inner.asend(sent)
+    finally:
+        await _Stepwise(inner.aclose(), switch, value)

@@ -1,0 +1,118 @@
+"""`scope`: give what is issued within a deadline, a priority and a name, and be able to cancel it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar
+
+from .context import MODE
+from .instructions.scope import Scope
+from .mode_carrying import carried
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+
+class scope:
+    """A block, or a decorated function, whose instructions share a deadline and a priority and can be cancelled.
+
+        async with flow.scope(timeout=0.05, priority=1, name="request 7") as request:
+            y = await model(x)
+
+    What has not begun when the deadline passes, or when the scope is cancelled, is dropped: its results raise
+    `DeadlineExceeded` or `Cancelled` when looked at, its memory is freed, and whoever awaits one of them is told at
+    once.  What has begun runs to its end.  An optimizer's step is one instruction and therefore happens whole or not at
+    all; if it was dropped, or its gradients were, parameters and state keep their values.  Other in-place ops that are
+    dropped leave their target without a value.
+
+    A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
+    cancels its scope; left otherwise, what was issued in it goes on, and the deadline holds for it.
+
+    ``with`` and ``async with`` do the same.  Scopes belong to the task or thread that enters them and are inherited by
+    the tasks it starts.  Inside a generator use the decorator: a block open across a ``yield`` lasts for the consumer
+    too.
+
+    Args:
+        deadline: on the clock of `time.monotonic`, in seconds.
+        timeout: seconds from the moment the block is entered; the earlier of the two holds.
+        priority: among what is ready on a stream, higher goes first; lower is not starved, but gets a smaller share.
+            By default that of the scope around, 0 for none.
+        name: for error messages, snapshots and traces.
+
+    Raises:
+        TypeError: if `priority` is no integer, or `deadline` or `timeout` no number.
+        ValueError: if `deadline` or `timeout` is nan.
+    """
+
+    def __init__(
+        self,
+        *,
+        deadline: float | None = None,
+        timeout: float | None = None,
+        priority: int | None = None,
+        name: str | None = None,
+    ) -> None:
+        for about, seconds in (("deadline", deadline), ("timeout", timeout)):
+            if seconds is None:
+                continue
+            if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
+                raise TypeError(f"scope: {about} must be a number of seconds, not {seconds!r}")
+            if math.isnan(seconds):
+                raise ValueError(f"scope: {about} must not be nan")
+        if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
+            raise TypeError(f"scope: priority must be an integer, not {priority!r}")
+        self._deadline = deadline
+        self._timeout = timeout
+        self._priority = priority
+        self._name = name
+        self._entered: list[tuple[Scope, Scope | None]] = []
+
+    def __enter__(self) -> Scope:
+        made = self._make()
+        self._entered.append((made, _switch(made)))
+        return made
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        made, before = self._entered.pop()
+        _switch(before)
+        if kind is not None and not issubclass(kind, Exception):
+            made.cancel()
+
+    async def __aenter__(self) -> Scope:
+        return self.__enter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        return carried(function, _switch, self._make)
+
+    def _make(self) -> Scope:
+        deadline = self._deadline
+        if self._timeout is not None:
+            until = time.monotonic() + self._timeout
+            deadline = until if deadline is None else min(deadline, until)
+        return Scope(MODE.get().scope, self._name, self._priority, deadline)
+
+
+def current_scope() -> Scope | None:
+    """The innermost scope of this task or thread."""
+    return MODE.get().scope
+
+
+def _switch(scope: Any) -> Any:
+    """Set and return what it was before.
+
+    Never by a context variable's token: leaving may happen in another task than entering, where a token is not valid.
+    """
+    mode = MODE.get()
+    if mode.scope is not scope:
+        MODE.set(mode.replace(scope=scope))
+    return mode.scope

@@ -1,0 +1,102 @@
+"""Work that an asynchronous device has been handed and has not been seen to finish."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from typing import Any
+
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Instruction
+from vmflow.streams import Stream
+from vmflow.streams.stream import Event
+
+from .outcome import Outcome
+
+
+class Flight:
+    """One instruction in the hands of a device.
+
+    Attributes:
+        outcome: how it came out, once the event is reached.
+        event: reached when it has ended.
+    """
+
+    __slots__ = ("event", "instruction", "outcome")
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.instruction = instruction
+        self.outcome: Outcome = None
+        self.event: Event | None = None
+
+
+# run(instruction, what went wrong already) -> how it came out
+Run = Callable[[Instruction, "Failure | None"], Outcome]
+# poison(instruction, error) -> the failure
+Poison = Callable[[Instruction, BaseException], Failure]
+
+
+class Airport:
+    """Hands instructions to the asynchronous streams of one machine, and collects them when they have ended.
+
+    Args:
+        run: called by the device, on whatever thread, when an instruction's turn has come.
+        poison: called by the device instead, if it cannot run any more.
+        make_context: of a context for `run`; a device runs one thing at a time per stream.
+    """
+
+    def __init__(self, run: Run, poison: Poison, make_context: Callable[[], contextvars.Context]) -> None:
+        self._run = run
+        self._poison = poison
+        self._make_context = make_context
+        self._contexts: dict[Stream, contextvars.Context] = {}
+
+    def depart(self, instruction: Instruction, failure: Failure | None) -> None:
+        """Hand it over; with a failure it only poisons what it would have written, in its turn."""
+        stream = instruction.stream
+        context = self._contexts.get(stream)
+        if context is None:
+            context = self._contexts[stream] = self._make_context()
+        flight = Flight(instruction)
+        inside: Callable[..., Any] = context.run
+
+        def work() -> None:
+            flight.outcome = inside(self._run, instruction, failure)
+
+        def fail(error: BaseException) -> None:
+            flight.outcome = self._poison(instruction, error)
+
+        stream.policy.enqueue(work, fail)
+        flight.event = stream.policy.record()
+        stream.flights.append(flight)
+
+    def arrived(self) -> list[Flight]:
+        """Those that have ended since the last time, in order per stream."""
+        found: list[Flight] = []
+        for stream in list(self._contexts):
+            flights = stream.flights
+            while flights and flights[0].event.query():
+                found.append(flights.popleft())
+        return found
+
+    def first(self, preferred: Stream) -> Flight | None:
+        """One that is worth waiting for, if there is any: the oldest on `preferred`, else on any stream."""
+        for stream in (preferred, *self._contexts):
+            try:
+                flight: Flight = stream.flights[0]
+            except IndexError:  # also if another thread has just collected it
+                continue
+            return flight
+        return None
+
+    def busy(self) -> Stream | None:
+        """A stream that has something in flight."""
+        for stream in self._contexts:
+            if stream.flights:
+                return stream
+        return None
+
+    def synchronize(self) -> None:
+        """Block until everything has ended."""
+        for stream in list(self._contexts):
+            stream.policy.synchronize()

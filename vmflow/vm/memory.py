@@ -1,0 +1,102 @@
+"""The memory of one machine on each device, and what is done when a device has no more."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from vmflow.errors import OutOfMemory
+from vmflow.instructions import origin
+from vmflow.instructions.instruction import LAUNCHED, READY, Dependence, Instruction
+from vmflow.instructions.release_tensor import ReleaseTensor
+from vmflow.streams import Allocation, BinAllocator
+
+from .stream_table import device_memory
+
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+
+# How many of the largest live pieces an error names.
+_NAMED: Final = 5
+
+
+class MachineMemory:
+    """One allocator per device; made at the first use.
+
+    Args:
+        on_handout, on_free: see `BinAllocator`.
+    """
+
+    def __init__(
+        self,
+        on_handout: Callable[[Allocation], None] | None = None,
+        on_free: Callable[[Allocation], None] | None = None,
+    ) -> None:
+        self._on_handout = on_handout
+        self._on_free = on_free
+        self.allocators: dict[Device, BinAllocator] = {}
+
+    def allocator(self, device: Device) -> BinAllocator:
+        """The one of `device`."""
+        found = self.allocators.get(device)
+        if found is None:
+            made = BinAllocator(device_memory(device), on_handout=self._on_handout, on_free=self._on_free)
+            found = self.allocators.setdefault(device, made)
+        return found
+
+
+def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
+    """Take the memory of what is about to be released, as far as nobody is going to use it any more.
+
+    Only for when everything launched has ended, except for `unrun`, which has not begun.
+    """
+    wanted: set[Dependence] = set()
+    for instruction in unrun:
+        if not isinstance(instruction.policy, ReleaseTensor):
+            wanted.update(instruction.reads, instruction.writes)
+    for instruction in lively:
+        # One that still waits has a predecessor that was not even launched.
+        policy = instruction.policy
+        if not isinstance(policy, ReleaseTensor) or instruction.state not in (READY, LAUNCHED):
+            continue
+        if wanted.isdisjoint(instruction.writes):
+            policy.prepare(instruction)
+            # As nobody is going to look at the array either: it would keep its block from going back to the device.
+            policy.compute()
+
+
+def collect_garbage() -> None:
+    """Tensors in reference cycles, tracebacks above all, hold memory that nobody can use."""
+    gc.collect()
+
+
+def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
+    """The same error, saying also what holds the memory."""
+    policy = instruction.policy
+    doing = policy.describe() if policy is not None else instruction.name
+    lines = [f"{error}, for {doing}; releasing and shrinking was tried."]
+    largest = allocator.largest(_NAMED)
+    if largest:
+        lines.append("The largest tensors alive:")
+        lines += [f"  {format_bytes(it.requested)} by {created_by(it.owner)}" for it in largest]
+    lines.append("Make the work smaller, drop tensors that are not needed, or raise the limit with set_memory_limit().")
+    return OutOfMemory("\n".join(lines), error.requested, error.limit, error.used)
+
+
+def created_by(owner: Any) -> str:
+    """What an allocation's owner, as `Storage.allocate` gives it, says about where it was created."""
+    if not isinstance(owner, tuple):
+        return "an unknown instruction"
+    name, code, last = owner[:3]
+    return f"{name}, issued at {origin.describe(code, last)}"
+
+
+def format_bytes(count: int) -> str:
+    """A number of bytes for people."""
+    amount = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if amount < 1024 or unit == "GiB":
+            break
+        amount /= 1024
+    return f"{count} bytes" if unit == "bytes" else f"{amount:.1f} {unit}"

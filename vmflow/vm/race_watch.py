@@ -1,0 +1,163 @@
+"""`RaceWatch`: tells a race detector what a machine hands to its streams and what it hears of them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from vmflow.instructions import origin
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.streams import Allocation, RaceDetector, StreamPolicy
+from vmflow.streams.races import Clock, Ticket
+from vmflow.streams.stream import Event
+
+
+class RaceWatch:
+    """Between one machine and one detector."""
+
+    def __init__(self) -> None:
+        self.detector = RaceDetector()
+        self._tickets: dict[Instruction, Ticket] = {}
+        self._freed: list[tuple[int, int, int, Dependence]] = []
+        # Threads may read while another drives.
+        self._lock = threading.RLock()
+
+    def callbacks(self) -> tuple[Callable[[Allocation], None], Callable[[Allocation], None]]:
+        """For allocators: on handing out, on freeing."""
+        return self._handed_out, self._was_freed
+
+    def watched(self, policy: StreamPolicy) -> StreamPolicy:
+        """The same policy, watched."""
+        return WatchedStreamPolicy(policy, self)
+
+    def launched(self, instruction: Instruction) -> None:
+        """It is about to be handed to its stream, and has been prepared.
+
+        Raises:
+            RaceDetected: if it touches what something else may still be using.
+        """
+        with self._lock:
+            self._tickets[instruction] = self.detector.launched(
+                instruction.stream.policy, instruction.reads, instruction.writes, _What(instruction)
+            )
+            # Only now: a release frees when it is prepared, and is itself the last access.
+            self._tell_freed()
+
+    def finished(self, instruction: Instruction) -> None:
+        """The machine has heard that it has ended."""
+        with self._lock:
+            ticket = self._tickets.pop(instruction, None)
+            if ticket is not None:
+                self.detector.finished(ticket)
+
+    def host_reads(self, dependence: Dependence) -> None:
+        """Code outside any instruction looks at the memory.
+
+        Raises:
+            RaceDetected: if something that writes it is not known to have ended.
+        """
+        with self._lock:
+            self.detector.host_access(dependence, False, "a read by the program")
+
+    def quiet(self) -> None:
+        """Nothing is going on."""
+        with self._lock:
+            self._tickets.clear()
+            self._freed.clear()
+            self.detector.quiet()
+
+    def recorded(self, stream: WatchedStreamPolicy) -> Clock:
+        """An event was recorded there."""
+        with self._lock:
+            return self.detector.recorded(stream)
+
+    def waits(self, stream: WatchedStreamPolicy, clock: Clock) -> None:
+        """That stream waits for an event of this clock."""
+        with self._lock:
+            self.detector.waits(stream, clock)
+
+    def _handed_out(self, allocation: Allocation) -> None:
+        with self._lock:
+            self._tell_freed()
+            self.detector.handed_out(*_range(allocation))
+
+    def _was_freed(self, allocation: Allocation) -> None:
+        with self._lock:
+            self._freed.append(_range(allocation))
+
+    def _tell_freed(self) -> None:
+        for block, start, stop, dependence in self._freed:
+            self.detector.freed(block, start, stop, dependence)
+        self._freed.clear()
+
+
+def _range(allocation: Allocation) -> tuple[int, int, int, Dependence]:
+    start = allocation.offset
+    return id(allocation.block), start, start + allocation.nbytes, allocation.owner[3]
+
+
+class _What:
+    """An instruction, for messages; it may be read long after it has ended."""
+
+    __slots__ = ("code", "last", "name", "serial", "stream")
+
+    def __init__(self, instruction: Instruction) -> None:
+        self.name = instruction.name
+        self.serial = instruction.serial
+        self.stream = instruction.stream.name
+        self.code = instruction.code
+        self.last = instruction.last
+
+    def __str__(self) -> str:
+        return f"{self.name} #{self.serial} on {self.stream}, issued at {origin.describe(self.code, self.last)}"
+
+
+class WatchedEvent:
+    """An event that remembers what it stands behind."""
+
+    __slots__ = ("clock", "event")
+
+    def __init__(self, event: Event, clock: Clock) -> None:
+        self.event = event
+        self.clock = clock
+
+    def query(self) -> bool:
+        return self.event.query()
+
+    def synchronize(self) -> None:
+        self.event.synchronize()
+
+
+class WatchedStreamPolicy(StreamPolicy):
+    """Does as another policy does, and tells the detector of its events."""
+
+    def __init__(self, policy: StreamPolicy, watch: RaceWatch) -> None:
+        self.policy = policy
+        self.watch = watch
+        self.kind = policy.kind
+        self.sequential = policy.sequential
+        self.asynchronous = policy.asynchronous
+        self.depth = policy.depth
+
+    def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
+        return self.policy.on_scheduler_thread(cost, loop_attached)
+
+    def synchronize(self) -> None:
+        self.policy.synchronize()
+
+    def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
+        self.policy.enqueue(work, fail)
+
+    def record(self) -> Event:
+        return WatchedEvent(self.policy.record(), self.watch.recorded(self))
+
+    def wait(self, event: Event) -> None:
+        assert isinstance(event, WatchedEvent)
+        self.policy.wait(event.event)
+        self.watch.waits(self, event.clock)
+
+    def await_progress(self, wake: Callable[[], None]) -> None:
+        self.policy.await_progress(wake)
+
+    def __repr__(self) -> str:
+        return f"WatchedStreamPolicy({self.policy!r})"

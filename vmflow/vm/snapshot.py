@@ -1,0 +1,173 @@
+"""`Snapshot`: a machine's lists, streams and memory at one moment, as plain data with a telling repr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from vmflow.instructions import origin
+from vmflow.instructions.instruction import STATE_NAMES, Instruction
+
+from .memory import format_bytes
+
+if TYPE_CHECKING:
+    from vmflow.streams import BinAllocator
+
+    from .virtual_machine import VirtualMachine
+
+
+@attrs.frozen
+class InstructionInfo:
+    """One instruction.
+
+    Attributes:
+        waits: how many edges into it are not satisfied.
+        line: the user's line that issued it.
+    """
+
+    serial: int
+    name: str
+    state: str
+    stream: str
+    waits: int
+    scope: str | None
+    line: str
+
+    def __str__(self) -> str:
+        scope = f" in {self.scope}" if self.scope is not None else ""
+        waits = f" waits={self.waits}" if self.waits else ""
+        return f"#{self.serial} {self.name} {self.state}{waits} on {self.stream}{scope}, issued at {self.line}"
+
+
+@attrs.frozen
+class StreamInfo:
+    """One stream: how many instructions it has, by where they are, and its thread's state, if it has a thread."""
+
+    name: str
+    policy: str
+    ready: int
+    running: int
+    posted: int
+    in_flight: int
+    full: bool
+    worker: str | None
+
+    def __str__(self) -> str:
+        parts = [self.name, self.policy, f"ready={self.ready}", f"running={self.running}", f"posted={self.posted}"]
+        parts += [f"in_flight={self.in_flight}"]
+        parts += ["full"] if self.full else []
+        parts += [self.worker] if self.worker is not None else []
+        return " ".join(parts)
+
+
+@attrs.frozen
+class MemoryInfo:
+    """One device's memory as this machine uses it, in bytes; `limit` and `used` are the whole process's."""
+
+    device: str
+    allocated: int
+    reserved: int
+    peak: int
+    used: int
+    limit: int | None
+
+    def __str__(self) -> str:
+        limit = "no limit" if self.limit is None else f"limit {format_bytes(self.limit)}"
+        return (
+            f"{self.device}: {format_bytes(self.allocated)} in tensors, {format_bytes(self.reserved)} reserved, "
+            f"peak {format_bytes(self.peak)}; {limit}"
+        )
+
+
+@attrs.frozen(repr=False)
+class Snapshot:
+    """See the module.
+
+    Attributes:
+        lively: instructions seen by the engine and not erased, oldest first.
+        pending: instructions not yet seen.
+        waiters: how many wait for an instruction.
+    """
+
+    machine: str
+    state: str
+    inserted: int
+    erased: int
+    pending: int
+    waiters: int
+    lively: tuple[InstructionInfo, ...]
+    streams: tuple[StreamInfo, ...]
+    memory: tuple[MemoryInfo, ...]
+
+    def __repr__(self) -> str:
+        lines = [
+            f"<Snapshot of {self.machine!r}, {self.state}: {len(self.lively)} lively, {self.pending} pending, "
+            f"{self.inserted} inserted, {self.erased} erased, {self.waiters} waiting"
+        ]
+        lines += ["  streams:"] + [f"    {stream}" for stream in self.streams]
+        if self.memory:
+            lines += ["  memory:"] + [f"    {memory}" for memory in self.memory]
+        if self.lively:
+            lines += ["  lively:"] + [f"    {instruction}" for instruction in self.lively[:_SHOWN]]
+        if len(self.lively) > _SHOWN:
+            lines.append(f"    and {len(self.lively) - _SHOWN} more")
+        return "\n".join(lines) + ">"
+
+
+_SHOWN = 20
+
+
+def take_snapshot(machine: VirtualMachine) -> Snapshot:
+    """A snapshot; from another thread than the driving one it may catch the machine between two steps."""
+    engine = machine.engine
+    return Snapshot(
+        machine.name,
+        machine.state,
+        engine.total_inserted,
+        engine.total_erased,
+        len(engine.pending),
+        machine.has_waiters(),
+        tuple([_instruction(it) for it in list(engine.lively)]),
+        tuple(
+            [
+                StreamInfo(
+                    it.name,
+                    repr(it.policy),
+                    len(it.ready),
+                    len(it.running),
+                    it.posted,
+                    len(it.flights),
+                    it.full,
+                    None if it.worker is None else repr(it.worker),
+                )
+                for it in machine.streams()
+            ]
+        ),
+        tuple([_memory(str(device), allocator) for device, allocator in list(machine.memory.allocators.items())]),
+    )
+
+
+def _instruction(instruction: Instruction) -> InstructionInfo:
+    scope = instruction.mode.scope if instruction.mode is not None else None
+    return InstructionInfo(
+        instruction.serial,
+        instruction.name,
+        STATE_NAMES[instruction.state],
+        instruction.stream.name,
+        instruction.waits,
+        None if scope is None else str(scope),
+        origin.describe(instruction.code, instruction.last),
+    )
+
+
+def _memory(device: str, allocator: BinAllocator) -> MemoryInfo:
+    statistics = allocator.statistics()
+    return MemoryInfo(
+        device,
+        statistics["allocated_bytes.all.current"],
+        statistics["reserved_bytes.all.current"],
+        statistics["allocated_bytes.all.peak"],
+        allocator.memory.used,
+        allocator.memory.limit,
+    )

@@ -1,0 +1,67 @@
+"""`StallWatch`: says what everything is waiting for when nothing has ended for a long time."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from .virtual_machine import VirtualMachine
+    from .wakers import ThreadWaker
+
+# Longer than any sensible kernel on the host takes.
+STALL_SECONDS: Final = 60.0
+
+
+class StallWatch:
+    """Watches one machine on behalf of those who wait for it.
+
+    A stall is reported once, on the logger ``vmflow``, and does not raise: a kernel may just take long.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self._erased = -1
+        self._since = 0.0
+        self._reported = False
+        self._armed: AbstractEventLoop | None = None
+
+    def sleep(self, waker: ThreadWaker, patience: float | None) -> None:
+        """Sleep until woken, or for `patience` seconds; look for a stall now and then."""
+        stall_after = self._machine.stall_after
+        if not waker.sleep(stall_after if patience is None else min(stall_after, patience)):
+            self.look()
+
+    def arm(self, loop: AbstractEventLoop) -> None:
+        """A coroutine waits on `loop`: look for a stall when it has waited long."""
+        if self._armed is None or self._armed.is_closed():
+            self._armed = loop
+            self.look()
+            loop.call_later(self._machine.stall_after, self._look_on_loop, loop)
+
+    def look(self) -> None:
+        """Report if nothing has ended since long ago."""
+        machine = self._machine
+        now = time.monotonic()
+        if machine.engine.total_erased != self._erased:
+            self._erased = machine.engine.total_erased
+            self._since = now
+            self._reported = False
+        elif now - self._since >= machine.stall_after and not self._reported and not machine.engine.idle():
+            self._reported = True
+            import logging  # here, because few programs stall and importing it takes milliseconds
+
+            logging.getLogger("vmflow").warning(
+                "nothing has ended for %.0f seconds; what is waited for may be in here:\n%r",
+                now - self._since,
+                machine.snapshot(),
+            )
+
+    def _look_on_loop(self, loop: AbstractEventLoop) -> None:
+        self._armed = None
+        if self._machine.has_waiters():
+            self.look()
+            self._armed = loop
+            loop.call_later(self._machine.stall_after, self._look_on_loop, loop)

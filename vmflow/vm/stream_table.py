@@ -1,0 +1,96 @@
+"""Which kinds of stream a device has, and how each executes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import Any, Final
+
+from vmflow.devices import device as Device
+from vmflow.streams import (
+    ControlStreamPolicy,
+    CpuStreamPolicy,
+    DeviceMemory,
+    IndependentStreamPolicy,
+    SimulatedDevice,
+    SimulatedStreamPolicy,
+    StreamPolicy,
+)
+from vmflow.streams.simulated import parse_mode
+
+# Kinds that every device has; they are host threads.  Those that carry what other ranks see keep program order.
+_INDEPENDENT: Final = {"critical_section": False, "lazy_job": True, "comm": True}
+_QUEUED: Final = ("compute", "host_to_device", "device_to_host")
+
+SIMULATED_BYTES: Final = 1 << 30
+# All bits set: nan in every floating dtype, -1 in every integer one.
+GARBAGE: Final = 0xFF
+
+_lock = threading.Lock()
+_memories: dict[Device, DeviceMemory] = {}
+_simulated: dict[Device, SimulatedDevice] = {}
+
+
+def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str) -> StreamPolicy:
+    """The policy of a new stream.
+
+    Args:
+        machine: the name of the machine it is for.
+        device: None for streams that belong to no device.
+        kind: see `StreamPolicy.kind`.
+        cpu_worker: see `CpuStreamPolicy`.
+
+    Raises:
+        DeviceUnavailable: if the device cannot be used here.
+        ValueError: if it has no such stream.
+    """
+    if device is None:
+        return ControlStreamPolicy()
+    device.require()
+    if kind in _INDEPENDENT:
+        return IndependentStreamPolicy(kind, _INDEPENDENT[kind])
+    if device.type == "cpu" and kind == "compute":
+        return CpuStreamPolicy(worker=cpu_worker)
+    if device.type == "sim" and kind in _QUEUED:
+        return SimulatedStreamPolicy(kind, simulated_device(device).queue(f"{machine}:{kind}"))
+    raise ValueError(f"{device} has no stream of kind {kind!r}")
+
+
+def device_memory(device: Device) -> DeviceMemory:
+    """The memory of a device, which all machines share."""
+    with _lock:
+        found = _memories.get(device)
+        if found is None:
+            found = DeviceMemory(str(device))
+            if device.type == "sim":
+                limit = int(os.environ.get("VMFLOW_SIM_MEMORY", SIMULATED_BYTES))
+                found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
+            _memories[device] = found
+        return found
+
+
+def simulated_device(device: Device) -> SimulatedDevice:
+    """The simulated accelerator behind a "sim" device.
+
+    It is made at the first use, in the mode that the environment variable ``VMFLOW_SIM`` tells ("lazy", "eager" or
+    "random:SEED"; by default lazy).
+    """
+    if device.type != "sim":
+        raise ValueError(f"{device} is not simulated")
+    with _lock:
+        found = _simulated.get(device)
+        if found is None:
+            mode, seed = parse_mode(os.environ.get("VMFLOW_SIM", "lazy"))
+            found = _simulated[device] = SimulatedDevice(str(device), mode, seed=seed)
+        return found
+
+
+def after_fork_in_child() -> None:
+    """The lock may have been held by a thread that is not here; devices other than the host stay with the parent."""
+    global _lock
+    _lock = threading.Lock()
+
+
+def known_devices() -> list[Any]:
+    """Devices whose memory has been asked for."""
+    return list(_memories)
