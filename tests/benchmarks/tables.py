@@ -61,7 +61,7 @@ class Table:
         path.write_text(json.dumps({"conditions": conditions, "rows": self.rows, "remarks": list(remarks)}, indent=2))
 
     def _print(self, name: str, cells: Sequence[str]) -> None:
-        widths = [max(9, len(column) + 2) for column in self.columns]
+        widths = [max(11, len(column) + 2) for column in self.columns]
         print(
             f"{name:{self.width}}" + "".join([f"{cell:>{width}}" for cell, width in zip(cells, widths, strict=True)]),
             flush=True,
