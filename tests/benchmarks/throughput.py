@@ -6,8 +6,8 @@ Every contender is given the same graph, as a list that says for each node which
 whatever it works with; both the making and the running count, since both are paid for every op of a program.  The body
 of every node is an empty Python call.
 
-Nodes live as long as the graph, as tensors do that somebody holds.  Python's garbage collector stays on, as in programs,
-and looks at all that lives again and again; large graphs pay for that as well.
+Nodes live as long as the graph, as tensors do that somebody holds.  Python's garbage collector stays on, as it is in
+programs, and looks at all that lives again and again; large graphs pay for that as well.
 
 - *machine*: a virtual machine, issued to from a script and then drained.  It runs while it is issued to, as it does for
   users, and so holds few instructions at any time.
