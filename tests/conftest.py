@@ -56,6 +56,8 @@ def _engines_are_sound() -> Iterator[None]:
     yield
     for machine in live_machines():
         machine.engine.check_invariants()
+        if machine.races is not None:
+            assert machine.races.detector.races == []
     machine = current_machine()
     machine.drain()
     machine.engine.check_invariants()

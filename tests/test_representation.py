@@ -50,6 +50,7 @@ def test_as_pytorch_shows_it(tensor: flow.Tensor, text: str) -> None:
     assert repr(tensor) == text
 
 
+@pytest.mark.host
 def test_only_the_borders_of_large_tensors_are_shown() -> None:
     assert repr(flow.arange(2000)) == "tensor([   0,    1,    2, ..., 1997, 1998, 1999])"
     lines = repr(flow.zeros(500, 500)).splitlines()
@@ -62,6 +63,7 @@ def test_only_the_borders_of_large_tensors_are_shown() -> None:
     assert repr(flow.arange(1000)).count("\n") > 20
 
 
+@pytest.mark.host
 def test_long_rows_are_broken_and_aligned() -> None:
     lines = repr(flow.arange(40.0)).splitlines()
     assert len(lines) > 1
@@ -69,6 +71,7 @@ def test_long_rows_are_broken_and_aligned() -> None:
     assert lines[1].startswith("        ")
 
 
+@pytest.mark.host
 async def test_a_value_that_is_not_there_is_not_waited_for() -> None:
     tensor = flow.randn(300_000).exp().sort().values
     assert repr(tensor) == "tensor(..., size=(300000,), pending)"
@@ -82,6 +85,7 @@ def test_a_failure_is_shown_and_not_raised() -> None:
         tensor.numpy()
 
 
+@pytest.mark.host
 def test_formatting_single_elements() -> None:
     assert f"{flow.tensor(1.23456):.2f}" == "1.23"
     assert f"{flow.tensor(7):03d}" == "007"

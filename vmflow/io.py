@@ -36,11 +36,16 @@ _KEY: Final = "vmflow"
 _FORMAT: Final = 1
 
 
-def rebuild_tensor(kind: type, array: Any, requires_grad: bool) -> Any:
-    """Undo `Tensor.__reduce__`."""
+def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) -> Any:
+    """Undo `Tensor.__reduce__`.
+
+    Raises:
+        DeviceUnavailable: if it was on a device that is not here.
+    """
     from .ops.creation import from_array
 
-    tensor: Any = from_array(array, Device("cpu"))
+    device.require()
+    tensor: Any = from_array(array, device)
     if kind is not type(tensor):
         tensor = kind(tensor, requires_grad)
     return tensor.requires_grad_(requires_grad)

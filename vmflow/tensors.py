@@ -216,12 +216,14 @@ class Tensor:
 
         Of a tensor on an accelerator it is a copy.
         """
+        if not self._blob.storage.settled() and running_loop() is not None:
+            _warn_of_blocking()
+        tensor = self
         if self.device.type != "cpu":
-            return copying.transfer(self.detach(), Device("cpu"))._array()
-        storage = self._blob.storage
+            # Once the value is there, this takes no longer than reading it would.
+            tensor = copying.transfer(self.detach(), Device("cpu"))
+        storage = tensor._blob.storage
         if not storage.settled():
-            if running_loop() is not None:
-                _warn_of_blocking()
             pending = writer_of(storage)
             if pending is not None:
                 machine, writer = pending
@@ -231,7 +233,7 @@ class Tensor:
         machine = storage.dependence.machine
         if machine is not None and machine.races is not None:
             machine.races.host_reads(storage.dependence)
-        return self._blob.array()
+        return tensor._blob.array()
 
     def numpy(self, *, force: _bool = False) -> Array:
         """A copy as a numpy array.
@@ -542,7 +544,7 @@ class Tensor:
     def __reduce__(self) -> tuple[Any, ...]:
         from .io import rebuild_tensor
 
-        return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad)
+        return rebuild_tensor, (type(self), self.detach().numpy(), self.requires_grad, self.device)
 
     # Ops
 

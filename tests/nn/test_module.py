@@ -175,6 +175,7 @@ def test_dir_shows_members() -> None:
 # Parameters
 
 
+@pytest.mark.host
 def test_parameter_shares_memory_and_not_history() -> None:
     base = flow.ones(3, requires_grad=True)
     made = nn.Parameter(base * 2)

@@ -40,16 +40,14 @@ def _written(x: flow.Tensor, place: Any, value: Any) -> flow.Tensor:
     return copy
 
 
-PLACES = flow.tensor([[2, 0, 1, 2], [0, 0, 2, 1]])
-ALONG = PLACES.numpy()
-PICKED = flow.tensor(PICK)
+ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 PAIRED = ((3, 4), (2, 4))
 NUMERIC = (*REAL, *INTEGERS, "complex64")
 
 ROWS: list[Row] = [
     Row(
         "index",
-        lambda x: x[PICKED],
+        lambda x: x[flow.tensor(PICK)],
         lambda x: x[PICK],
         ALL,
         shapes=(*MATRIX, ((3,),), ((3, 2, 4),)),
@@ -67,7 +65,13 @@ ROWS: list[Row] = [
         graded=((2, 2),),
         label="-select",
     ),
-    Row("index_put", lambda x: flow.index_put(x, (PICKED,), x[:1]), lambda x: _put(x, PICK, x[:1]), ALL, shapes=MATRIX),
+    Row(
+        "index_put",
+        lambda x: flow.index_put(x, (flow.tensor(PICK),), x[:1]),
+        lambda x: _put(x, PICK, x[:1]),
+        ALL,
+        shapes=MATRIX,
+    ),
     Row(
         "index_put",
         lambda x, y: flow.index_put(x, (flow.tensor([2, 0]),), y),
@@ -90,7 +94,7 @@ ROWS: list[Row] = [
     ),
     Row(
         "gather",
-        lambda x: x.gather(0, PLACES),
+        lambda x: x.gather(0, flow.tensor(ALONG)),
         lambda x: np.take_along_axis(x, ALONG, 0),
         ALL,
         shapes=MATRIX,
@@ -108,7 +112,7 @@ ROWS: list[Row] = [
     ),
     Row(
         "scatter",
-        lambda x, y: x.scatter_add(0, PLACES, y),
+        lambda x, y: x.scatter_add(0, flow.tensor(ALONG), y),
         lambda x, y: _added(x, (ALONG, np.arange(4)), y),
         NUMERIC,
         shapes=(PAIRED,),
@@ -154,7 +158,7 @@ ROWS: list[Row] = [
 
 def _gradient_of_index(x: flow.Tensor) -> flow.Tensor:
     source = flow.zeros(4, 4, dtype=x.dtype, requires_grad=True)
-    (found,) = flow.autograd.grad(source[PICKED[:3]], source, x)
+    (found,) = flow.autograd.grad(source[flow.tensor(PICK)[:3]], source, x)
     assert found is not None
     return found
 

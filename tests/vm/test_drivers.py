@@ -335,6 +335,7 @@ def test_back_pressure(worker: str) -> None:
     machine.close()
 
 
+@pytest.mark.host
 async def test_back_pressure_on_a_loop() -> None:
     """A coroutine that never awaits drives the machine itself once enough has gathered."""
     async with VirtualMachine(cpu_worker="never", high_water=100) as machine:
@@ -364,6 +365,7 @@ def test_synchronize_blocks_in_plain_code() -> None:
     assert seen == [1]
 
 
+@pytest.mark.host
 async def test_leaving_by_an_exception_drops_what_has_not_started() -> None:
     release = threading.Event()
     started = threading.Event()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
+from vmflow.devices import device as Device
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
@@ -57,11 +58,11 @@ class Buffer(Tensor):
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild_buffer, (type(self), self.detach().numpy()), self.__dict__
+        return _rebuild_buffer, (type(self), self.detach().numpy(), self.device), self.__dict__
 
 
-def _rebuild_buffer(kind: type[Buffer], array: Any) -> Buffer:
-    return kind(creation.from_numpy(array))
+def _rebuild_buffer(kind: type[Buffer], array: Any, device: Device) -> Buffer:
+    return kind(creation.from_numpy(array).to(device))
 
 
 def _share(name: str, made: Tensor, data: Tensor | None) -> None:

@@ -121,9 +121,14 @@ def _copy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 
 def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Tensor:
-    """Copy the elements of `src`, which broadcasts, into `input`, in `input`'s dtype.  Nothing here ever blocks."""
+    """Copy the elements of `src`, which broadcasts and may be on another device, into `input`, in `input`'s dtype.
+
+    Nothing here ever blocks.
+    """
     if not isinstance(src, _tensors.Tensor):
         return fill_(input, src)
+    if src.device is not input.device and "meta" not in (src.device.type, input.device.type):
+        src = transfer(src, input.device)
     return _interpreter.dispatch_into(_COPY, input, (src,), (input._blob.meta,))
 
 

@@ -126,7 +126,7 @@ def _update(optimizer: Optimizer, group: dict[str, Any], decoupled: bool) -> Non
     states = [optimizer.state[it] for it in parameters]
     for parameter, state in zip(parameters, states, strict=True):
         if "step" not in state:
-            state["step"] = zeros(())
+            state["step"] = zeros((), device=parameter.device)
         for name in names:
             if name not in state:
                 state[name] = zeros_like(parameter)

@@ -166,7 +166,8 @@ class Optimizer:
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
         """A copy of something remembered about a parameter, in its dtype; the count of steps keeps its own."""
         if key == "step":
-            return _copied(value) if isinstance(value, Tensor) else creation.tensor(float(value))
+            counted = value.detach() if isinstance(value, Tensor) else creation.tensor(float(value))
+            return counted.to(parameter.device, copy=True)
         if key in self.shaped and (not isinstance(value, Tensor) or value.shape != parameter.shape):
             found = f"has shape {list(value.shape)}" if isinstance(value, Tensor) else f"is {type(value).__name__}"
             raise ValueError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -28,6 +29,15 @@ class Flight:
         self.instruction = instruction
         self.outcome: Outcome = None
         self.event: Event | None = None
+
+
+# Threads that a device is using at this moment.  What runs there must not hand more to a device.
+_busy_threads: set[int] = set()
+
+
+def on_a_device() -> bool:
+    """Whether this thread is running something for a device."""
+    return bool(_busy_threads) and threading.get_ident() in _busy_threads
 
 
 # run(instruction, what went wrong already) -> how it came out
@@ -61,7 +71,12 @@ class Airport:
         inside: Callable[..., Any] = context.run
 
         def work() -> None:
-            flight.outcome = inside(self._run, instruction, failure)
+            me = threading.get_ident()
+            _busy_threads.add(me)
+            try:
+                flight.outcome = inside(self._run, instruction, failure)
+            finally:
+                _busy_threads.discard(me)
 
         def fail(error: BaseException) -> None:
             flight.outcome = self._poison(instruction, error)

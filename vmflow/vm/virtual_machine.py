@@ -30,7 +30,7 @@ import numpy as np
 
 from vmflow.context import MODE
 from vmflow.devices import device as Device
-from vmflow.errors import BackPressureWarning, OutOfMemory, VirtualMachineClosed
+from vmflow.errors import BackPressureWarning, OutOfMemory, RaceDetected, VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
@@ -45,7 +45,7 @@ from vmflow.streams import ControlStreamPolicy, Stream, Worker
 
 from . import interrupts, memory, stream_table
 from .engine import WINDOW, VirtualMachineEngine
-from .flights import Airport
+from .flights import Airport, on_a_device
 from .handover import Arrival, Departure
 from .interrupts import Shield
 from .outcome import LATER, Later, Outcome
@@ -257,18 +257,25 @@ class VirtualMachine:
         On another stream of the same asynchronous device, that stream is made to wait for the one that used the storage
         last.  Otherwise the engine waits until that one has finished.
         """
-        dependence = storage.dependence
-        if dependence.machine is not self:
-            dependence = self.take_over(storage)
-        last = storage.stream
-        if last is None:
-            storage.stream = stream
-        elif last is not stream and last.device is stream.device:
-            if last.policy.asynchronous and stream.policy.asynchronous and dependence.machine is self:
-                code, offset = origin.capture()
-                self.issue(Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset))
-            storage.stream = stream
-        return dependence
+        while True:
+            if storage.dependence.machine is not self:
+                self.take_over(storage)
+            with _handover_lock:
+                dependence = storage.dependence
+                if dependence.machine is not self:
+                    continue  # another machine was quick
+                last = storage.stream
+                if last is None:
+                    storage.stream = stream
+                elif last is not stream and last.device is stream.device:
+                    if last.policy.asynchronous and stream.policy.asynchronous:
+                        code, offset = origin.capture()
+                        # That somebody drives is seen to with the instruction for which this is done.
+                        self.engine.pending.append(
+                            Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
+                        )
+                    storage.stream = stream
+                return dependence
 
     def _accepted(self, instruction: Instruction) -> None:
         """See to it that somebody drives, now that `instruction` is pending."""
@@ -339,7 +346,7 @@ class VirtualMachine:
         On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
         running anyway, so that driving right here costs the loop nothing.
         """
-        if self._driver == threading.get_ident():
+        if self._driver == threading.get_ident() or on_a_device():
             return
         if loop is None:
             self._sleep_until_low()
@@ -403,11 +410,12 @@ class VirtualMachine:
             return
         self._enlist(waker)
         self._pass_on()
-        if self._waiters or self._thirsty:
+        if self.has_waiters():
             self._stall_watch.arm(loop)
-            busy = self._airport.busy()
-            if busy is not None:
-                busy.policy.await_progress(waker.wake)
+        # Also if nobody waits here: another machine may.
+        busy = self._airport.busy()
+        if busy is not None:
+            busy.policy.await_progress(waker.wake)
 
     def _forget_closed_loops(self) -> None:
         for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
@@ -420,6 +428,8 @@ class VirtualMachine:
 
         Returns whether it did: not if somebody else is at it.
         """
+        if on_a_device():
+            return False
         if self._loops and not deadline:
             self._forget_closed_loops()
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
@@ -494,7 +504,10 @@ class VirtualMachine:
         assert policy is not None
         failure = self._prepare(instruction, policy) if policy.prepares else None
         if self.races is not None:
-            self.races.launched(instruction)
+            try:
+                self.races.launched(instruction)
+            except RaceDetected as race:
+                failure = self._make_failure(instruction, policy, race)
         if stream.policy.asynchronous:
             self._airport.depart(instruction, failure)
         elif stream.posted == 0 and (
@@ -712,8 +725,7 @@ class VirtualMachine:
         return bool(self._launched or self._reports) or self.engine.has_work()
 
     def _enlist(self, waker: ThreadWaker | LoopWaker) -> None:
-        if not waker.enlisted:
-            waker.enlisted = True
+        if waker not in self._enlisted:
             self._enlisted.append(waker)
 
     def _wake(self) -> None:
@@ -722,7 +734,6 @@ class VirtualMachine:
                 waker = self._enlisted.popleft()
             except IndexError:  # another thread was faster
                 return
-            waker.enlisted = False
             waker.wake()
 
     def _pass_on(self) -> None:
@@ -743,7 +754,7 @@ class VirtualMachine:
             self.tracer.awaited(instruction)
         if instruction.state == ERASED or (self._drive(instruction) and instruction.state == ERASED):
             return
-        if self._driver == threading.get_ident():
+        if self._driver == threading.get_ident() or on_a_device():
             raise RuntimeError(
                 f"{instruction!r} cannot be waited for by an instruction of the machine that runs it; "
                 "return from the callback first"
@@ -783,6 +794,9 @@ class VirtualMachine:
             done: whether it is over; looked at before sleeping.
             patience: seconds to sleep at most.
         """
+        if self._departures:
+            self._advance_together(waker, done, patience)
+            return
         if not self._drive(until):
             self._enlist(waker)
             # Unless whoever drove has just stopped, he or a successor will wake this thread.
@@ -790,10 +804,6 @@ class VirtualMachine:
                 self._stall_watch.sleep(waker, patience)
             return
         if done():
-            return
-        if self._departures:
-            # Nobody else may be driving the machine that this one waits for.
-            self._await_departure()
             return
         flight = self._airport.first(stream)
         if flight is not None and flight.event is not None:
@@ -803,6 +813,43 @@ class VirtualMachine:
         if not self._can_go_on() and not done():
             self._stall_watch.sleep(waker, patience)
 
+    def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
+        """The same for this machine and all those that it waits for: nobody else may be driving them."""
+        machines = self._linked()
+        for machine in machines:
+            machine._drive()
+        if done():
+            return
+        for machine in machines:
+            flight = machine._airport.first(machine.control_stream())
+            if flight is not None and flight.event is not None:
+                flight.event.synchronize()
+                return
+        for machine in machines:
+            machine._enlist(waker)
+        # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
+        if not done() and not any([it._can_go_on() and not it._turn_lock.locked() for it in machines]):
+            self._stall_watch.sleep(waker, patience)
+
+    def _linked(self) -> list[VirtualMachine]:
+        """This machine, and those with a departure that has not run, for this one or for another of them."""
+        found: list[VirtualMachine] = []
+        left = [self]
+        while left:
+            machine = left.pop()
+            if machine in found:
+                continue
+            found.append(machine)
+            while machine._departures:
+                try:
+                    if machine._departures[0][1].state != ERASED:
+                        break
+                    machine._departures.popleft()
+                except IndexError:  # another thread was faster
+                    break
+            left += [previous for previous, _ in list(machine._departures)]
+        return found
+
     def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
         """It does not wait any more, whether or not it was woken."""
         waiting = self._waiters.get(instruction)
@@ -810,15 +857,6 @@ class VirtualMachine:
             waiting.remove(waker)
             if not waiting:
                 self._waiters.pop(instruction, None)
-
-    def _await_departure(self) -> None:
-        try:
-            machine, departure = self._departures[0]
-            if departure.state != ERASED:
-                machine.wait(departure)
-            self._departures.remove((machine, departure))
-        except (IndexError, ValueError):
-            return  # another thread has done so
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
@@ -910,11 +948,14 @@ class VirtualMachine:
             previous: VirtualMachine | None = dependence.machine
             if previous is self:
                 return dependence
+            # Whoever looks the two up without the lock looks at the stream second.
+            home = self._home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle():
-                dependence.machine = self
-                if storage.stream is not None:
-                    storage.stream = self._home_of(storage.stream)
-                return dependence
+                # A new one, for a thread may be about to issue something there that has looked up the old.
+                arrived = Dependence(self)
+                storage.stream = home
+                storage.dependence = arrived
+                return arrived
             stream = self._streams.get((None, "handover"))
             if stream is None:
                 stream = Stream("host:handover", None, ControlStreamPolicy())
@@ -922,12 +963,12 @@ class VirtualMachine:
             arrives = Arrival()
             arrived = Dependence(self)
             arrival = Instruction(stream, arrives, (), (arrived,))
-            # Its last stream there says nothing here; the arrival stands for all that was done on it.
-            storage.stream = self._home_of(storage.stream) if storage.stream is not None else None
             departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
             pending = self.engine.pending
             previous.engine.pending.append(departure)
             # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
+            # The arrival stands for all that was done on the streams there.
+            storage.stream = home
             storage.dependence = arrived
             storage.writer = arrival
             pending.append(arrival)

@@ -31,16 +31,11 @@ def running_loop() -> AbstractEventLoop | None:
 
 
 class ThreadWaker:
-    """Wakes one sleeping thread.
+    """Wakes one sleeping thread."""
 
-    Attributes:
-        enlisted: whether it stands in the machine's list of those who would drive.
-    """
-
-    __slots__ = ("_bell", "enlisted")
+    __slots__ = ("_bell",)
 
     def __init__(self) -> None:
-        self.enlisted = False
         self._bell = threading.Semaphore(0)
 
     def sleep(self, seconds: float | None = None) -> bool:
@@ -55,18 +50,13 @@ class ThreadWaker:
 
 
 class LoopWaker:
-    """Wakes a loop by calling `turn` on it.
+    """Wakes a loop by calling `turn` on it."""
 
-    Attributes:
-        enlisted: as `ThreadWaker`'s.
-    """
-
-    __slots__ = ("enlisted", "loop", "turn")
+    __slots__ = ("loop", "turn")
 
     def __init__(self, loop: AbstractEventLoop, turn: Callable[[AbstractEventLoop], None]) -> None:
         self.loop = loop
         self.turn = turn
-        self.enlisted = False
 
     def wake(self) -> None:
         call_soon(self.loop, self.turn, self.loop)
