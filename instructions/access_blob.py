@@ -47,5 +47,9 @@ class AccessBlobByCallback(InstructionPolicy):
         if self.modifier == "mut":
             self.blob.storage.failure = failure
 
+    def drop(self, failure: Failure) -> None:
+        if self.modifier == "mut":
+            self.blob.storage.drop(failure)
+
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}, {self.modifier})"

@@ -37,5 +37,8 @@ class AllocateTensor(InstructionPolicy):
     def fail(self, failure: Failure) -> None:
         self.blob.storage.failure = failure
 
+    def drop(self, failure: Failure) -> None:
+        self.blob.storage.drop(failure)
+
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}) on {self.blob.meta.device}"

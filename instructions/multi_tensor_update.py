@@ -71,8 +71,7 @@ class MultiTensorUpdate(InstructionPolicy):
 
     def drop(self, failure: Failure) -> None:
         for blob in self.outputs:
-            if blob.storage.array is None:
-                blob.storage.failure = failure
+            blob.storage.drop(failure)
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

@@ -72,9 +72,17 @@ class OpCall(InstructionPolicy):
         self.prepares = allocates
 
     def prepare(self, instruction: Instruction) -> None:
+        for source in self.inputs:
+            if source.storage.failure is not None and source.storage.array is None:
+                return  # nothing will be computed; do not ask for more of what was too little already
         for output in self.outputs:
             if output.strides is None and output.storage.array is None:
                 output.storage.allocate(output.meta, instruction)
+
+    def doom(self, failure: Failure) -> None:
+        for output in self.outputs:
+            if output.storage.array is None:
+                output.storage.failure = failure
 
     def compute(self) -> None:
         arrays: list[Array] = []
@@ -132,6 +140,10 @@ class OpCall(InstructionPolicy):
     def fail(self, failure: Failure) -> None:
         for output in self.outputs:
             output.storage.failure = failure
+
+    def drop(self, failure: Failure) -> None:
+        for output in self.outputs:
+            output.storage.drop(failure)
 
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])

@@ -27,6 +27,8 @@ class InstructionPolicy:
         follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
             stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
+        touches_memory: whether it reads or writes what its dependences stand for, or merely takes its place in the
+            order.
     """
 
     __slots__ = ()
@@ -37,9 +39,13 @@ class InstructionPolicy:
     preschedulable: bool = True
     follows: Stream | None = None
     deferred: bool = False
+    touches_memory: bool = True
 
     def prepare(self, instruction: Instruction) -> None:
         """Get what the instruction needs before it can run, memory above all."""
+
+    def doom(self, failure: Failure) -> None:
+        """Preparing has failed, and its turn is yet to come: say so where that cannot disturb what is still running."""
 
     def compute(self) -> None:
         """Run."""

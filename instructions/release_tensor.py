@@ -27,6 +27,7 @@ class ReleaseTensor(InstructionPolicy):
 
     name = "release_tensor"
     prepares = True
+    touches_memory = False
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage

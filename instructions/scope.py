@@ -13,17 +13,19 @@ from .failure import Failure
 class Scope:
     """A deadline, a priority and a name for everything issued within.
 
-    Scopes nest: what is wanted no more by an outer scope is wanted no more by an inner one either.
+    Scopes nest: what is wanted no more by an outer scope is wanted no more by an inner one either, unless the inner one
+    is a shield.
 
     Attributes:
         outer: the scope around this one.
+        shield: whether the end of the outer scopes does not matter here; their priority is inherited all the same.
         name: for messages and traces.
         priority: higher goes first among what is ready on a stream; 0 is ordinary.
         deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
         begun: when it was made, on the same clock.
     """
 
-    __slots__ = ("__weakref__", "_failure", "_wakers", "begun", "deadline", "name", "outer", "priority")
+    __slots__ = ("__weakref__", "_failure", "_wakers", "begun", "deadline", "name", "outer", "priority", "shield")
 
     def __init__(
         self,
@@ -31,14 +33,16 @@ class Scope:
         name: str | None = None,
         priority: int | None = None,
         deadline: float | None = None,
+        shield: bool = False,
     ) -> None:
         self.outer: Scope | None = outer
+        self.shield = shield
         self.name = name
         self.priority: int = 0
         self.deadline: float | None = deadline
         if outer is not None:
             self.priority = outer.priority
-            if outer.deadline is not None:
+            if outer.deadline is not None and not shield:
                 self.deadline = outer.deadline if deadline is None else min(deadline, outer.deadline)
         if priority is not None:
             self.priority = priority
@@ -66,7 +70,7 @@ class Scope:
         while scope is not None:
             if scope._failure is not None:
                 return scope._failure
-            scope = scope.outer
+            scope = scope._around()
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return self._drop(DeadlineExceeded(f"dropped, because the deadline of {self} has passed"))
         return None
@@ -84,14 +88,18 @@ class Scope:
         scope: Scope | None = self
         while scope is not None:
             scope._wakers[waker] = None
-            scope = scope.outer
+            scope = scope._around()
 
     def dismiss(self, waker: Any) -> None:
         """Undo `enlist`."""
         scope: Scope | None = self
         while scope is not None:
             scope._wakers.pop(waker, None)
-            scope = scope.outer
+            scope = scope._around()
+
+    def _around(self) -> Scope | None:
+        """The next scope whose end ends this one."""
+        return None if self.shield else self.outer
 
     def remaining(self) -> float | None:
         """Seconds to the deadline, not below zero; None without one."""

@@ -29,6 +29,7 @@ class StreamWait(InstructionPolicy):
 
     name = "stream_wait"
     prepares = True
+    touches_memory = False
 
     def __init__(self, source: Stream) -> None:
         self.follows = source
@@ -65,6 +66,7 @@ class StreamRecordEvent(InstructionPolicy):
 
     name = "stream_record_event"
     prepares = True
+    touches_memory = False
 
     def __init__(self, shared: SharedEvent) -> None:
         self.shared = shared
@@ -83,6 +85,7 @@ class StreamWaitEvent(InstructionPolicy):
 
     name = "stream_wait_event"
     prepares = True
+    touches_memory = False
 
     def __init__(self, shared: SharedEvent) -> None:
         self.shared = shared

@@ -15,6 +15,7 @@ class TouchTensors(InstructionPolicy):
     __slots__ = ("blobs",)
 
     name = "touch_tensors"
+    touches_memory = False
 
     def __init__(self, blobs: tuple[Blob, ...]) -> None:
         self.blobs = blobs

@@ -83,7 +83,7 @@ class Stream:
         name: for reprs, for instance ``"cpu:compute"``.
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
-        ready: what may be handed over next, oldest first.  Owned by the engine, like the next four.
+        ready: what may be handed over next, a heap.  Owned by the engine, like the next four.
         ranked: the same, by priority, for what has one; None until something has.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
@@ -117,7 +117,7 @@ class Stream:
         self.device = device
         self.policy = policy
         # Loosely typed on purpose: the queue is the stream's, what stands in it belongs to the layers above.
-        self.ready: deque[Any] = deque()
+        self.ready: list[Any] = []
         self.ranked: Any = None
         self.running: deque[Any] = deque()
         self.outstanding = 0

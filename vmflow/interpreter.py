@@ -62,7 +62,9 @@ class EagerLocalInterpreter:
         inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         stream = machine.stream(inferred.outputs[0].device)
-        outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
+        outputs = tuple(
+            [Blob(Storage(Dependence(machine), None, stream, mode.scope), output) for output in inferred.outputs]
+        )
         _issue(machine, op, inferred, blobs, outputs, scalars, mode)
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
@@ -125,7 +127,7 @@ def _call_one(
     machine: VirtualMachine = mode.machine or default_machine()
     stream = machine.stream(output.device)
     written = Dependence(machine)
-    storage = Storage(written, None, stream)
+    storage = Storage(written, None, stream, mode.scope)
     blob = Blob(storage, output)
     reads: list[Dependence] = []
     for source in blobs:
@@ -215,7 +217,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     upwards = blob.meta.device.type == "cpu"
     stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
     home = machine.stream(device)
-    copy = Blob(Storage(Dependence(machine), None, home), meta(blob.meta.shape, blob.meta.dtype, device))
+    copy = Blob(Storage(Dependence(machine), None, home, mode.scope), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
         physical_run(machine, lambda builder: builder.allocate_tensor(copy))
     physical_run(

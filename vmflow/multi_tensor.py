@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,20 +21,54 @@ if TYPE_CHECKING:
 PIECE: Final = 1 << 15
 
 
-def issue_update(
-    name: str, kernel: UpdateKernel, inputs: Sequence[Tensor], outputs: Sequence[Tensor], cost: int
-) -> None:
-    """Let `kernel` change `outputs` in place; see `MultiTensorUpdate`.  Autograd records nothing of it.
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A change of many tensors in place; see `MultiTensorUpdate`.
 
-    Args:
+    Attributes:
         name: shown in errors.
         kernel: called with the arrays of both.
         inputs: read only.
         outputs: read and written, at least one.
         cost: estimated nanoseconds.
     """
-    read = tuple([tensor._blob for tensor in inputs])
-    written = tuple([tensor._blob for tensor in outputs])
+
+    name: str
+    kernel: UpdateKernel
+    inputs: Sequence[Tensor]
+    outputs: Sequence[Tensor]
+    cost: int
+
+
+def issue_together(updates: Sequence[Update]) -> None:
+    """Make all of them by one instruction, in order, so that they happen together or not at all.
+
+    Tensors on several devices take one for each device.
+    """
+    devices = dict.fromkeys([update.outputs[0].device for update in updates])
+    for device in devices:
+        chosen = [update for update in updates if update.outputs[0].device is device]
+        issue_update(chosen[0] if len(chosen) == 1 else _joined(chosen))
+
+
+def _joined(updates: list[Update]) -> Update:
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        read, written = 0, 0
+        for update in updates:
+            update.kernel(inputs[read : read + len(update.inputs)], outputs[written : written + len(update.outputs)])
+            read += len(update.inputs)
+            written += len(update.outputs)
+
+    inputs = [tensor for update in updates for tensor in update.inputs]
+    outputs = [tensor for update in updates for tensor in update.outputs]
+    return Update(updates[0].name, kernel, inputs, outputs, sum([update.cost for update in updates]))
+
+
+def issue_update(update: Update) -> None:
+    """Issue it.  Autograd records nothing of it."""
+    name, kernel, cost = update.name, update.kernel, update.cost
+    read = tuple([tensor._blob for tensor in update.inputs])
+    written = tuple([tensor._blob for tensor in update.outputs])
     machine = current_machine()
     try:
         physical_run(machine, lambda builder: builder.multi_tensor_update(name, kernel, read, written, cost=cost))
@@ -92,7 +127,7 @@ def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
         else:
             gradients.append(tensor.grad.detach_())
     if gradients:
-        issue_update("zero_grad", _zero, (), gradients, sum([it.numel() for it in gradients]) // 4)
+        issue_update(Update("zero_grad", _zero, (), gradients, sum([it.numel() for it in gradients]) // 4))
 
 
 def _zero(inputs: list[Array], outputs: list[Array]) -> None:

@@ -24,9 +24,11 @@ class scope:
 
     What has not begun when the deadline passes, or when the scope is cancelled, is dropped: its results raise
     `DeadlineExceeded` or `Cancelled` when looked at, its memory is freed, and whoever awaits one of them is told at
-    once.  What has begun runs to its end.  An optimizer's step is one instruction and therefore happens whole or not at
-    all; if it was dropped, or its gradients were, parameters and state keep their values.  Other in-place ops that are
-    dropped leave their target without a value.
+    once.  What has begun runs to its end.
+
+    A tensor made before the scope and changed in place within keeps the value that it has when the rest is dropped.  An
+    optimizer's step is one instruction behind a shield: it happens, whole, if all gradients were computed, else not at
+    all, and parameters and state keep their values.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
     cancels its scope; left otherwise, what was issued in it goes on, and the deadline holds for it.
@@ -41,6 +43,7 @@ class scope:
         priority: among what is ready on a stream, higher goes first; lower is not starved, but gets a smaller share.
             By default that of the scope around, 0 for none.
         name: for error messages, snapshots and traces.
+        shield: what is issued within is not dropped when a scope around is; its own deadline holds.
 
     Raises:
         TypeError: if `priority` is no integer, or `deadline` or `timeout` no number.
@@ -54,6 +57,7 @@ class scope:
         timeout: float | None = None,
         priority: int | None = None,
         name: str | None = None,
+        shield: bool = False,
     ) -> None:
         for about, seconds in (("deadline", deadline), ("timeout", timeout)):
             if seconds is None:
@@ -68,6 +72,7 @@ class scope:
         self._timeout = timeout
         self._priority = priority
         self._name = name
+        self._shield = shield
         self._entered: list[tuple[Scope, Scope | None]] = []
 
     def __enter__(self) -> Scope:
@@ -99,7 +104,7 @@ class scope:
         if self._timeout is not None:
             until = time.monotonic() + self._timeout
             deadline = until if deadline is None else min(deadline, until)
-        return Scope(MODE.get().scope, self._name, self._priority, deadline)
+        return Scope(MODE.get().scope, self._name, self._priority, deadline, self._shield)
 
 
 def current_scope() -> Scope | None:

@@ -194,9 +194,9 @@ MUTATIONS = [
         in_programs=True,
     ),
     Mutation(
-        "ready instructions are launched in the order in which they became so",
-        "instruction: Instruction = ready.popleft() if",
-        "instruction: Instruction = ready.pop() if",
+        "what is ready is launched in program order",
+        "heappop(ready)[1] if",
+        "ready.pop()[1] if",
         test_transitions.test_independent_instructions_are_launched_in_the_order_of_issue,
         in_programs=False,
     ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import issue_update, widened
+from vmflow.multi_tensor import Update, issue_update, widened
 from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
@@ -59,7 +59,7 @@ def clip_grad_norm_(
                 for array in outputs:
                     np.multiply(array, np.asarray(factor, array.dtype), out=array)
 
-        issue_update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients))
+        issue_update(Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
     return norm
 
 
@@ -77,7 +77,7 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
             np.minimum(array, np.asarray(limit, array.dtype), out=array)
 
     if gradients:
-        issue_update("clip_grad_value_", clip, [], gradients, _elements(gradients))
+        issue_update(Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
 
 
 def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
@@ -96,7 +96,7 @@ def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
         outputs[0][...] = norm_of(np.array(each, np.float64))
 
     if gradients:
-        issue_update("total_norm", measure, gradients, [norm], _elements(gradients))
+        issue_update(Update("total_norm", measure, gradients, [norm], _elements(gradients)))
     return norm
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import issue_update, updated
+from vmflow.multi_tensor import Update, updated
 from vmflow.ops.creation import zeros, zeros_like
 from vmflow.tensors import Tensor
 
@@ -52,9 +52,8 @@ class Adam(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         _check("Adam", group)
 
-    def update(self, group: dict[str, Any]) -> None:
-        """One step of the group's parameters that have gradients."""
-        _update(self, group, decoupled=False)
+    def update(self, group: dict[str, Any]) -> Update | None:
+        return _update(self, group, decoupled=False)
 
 
 class AdamW(Optimizer):
@@ -93,9 +92,8 @@ class AdamW(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         _check("AdamW", group)
 
-    def update(self, group: dict[str, Any]) -> None:
-        """One step of the group's parameters that have gradients."""
-        _update(self, group, decoupled=True)
+    def update(self, group: dict[str, Any]) -> Update | None:
+        return _update(self, group, decoupled=True)
 
 
 def _defaults(
@@ -118,10 +116,10 @@ def _check(name: str, group: dict[str, Any]) -> None:
         raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
 
 
-def _update(optimizer: Optimizer, group: dict[str, Any], decoupled: bool) -> None:
+def _update(optimizer: Optimizer, group: dict[str, Any], decoupled: bool) -> Update | None:
     parameters = [it for it in group["params"] if it.grad is not None]
     if not parameters:
-        return
+        return None
     names = _AVERAGES if group["amsgrad"] else _AVERAGES[:2]
     states = [optimizer.state[it] for it in parameters]
     for parameter, state in zip(parameters, states, strict=True):
@@ -144,7 +142,7 @@ def _update(optimizer: Optimizer, group: dict[str, Any], decoupled: bool) -> Non
     outputs = [*parameters]
     for name in (*names, "step"):
         outputs += [state[name] for state in states]
-    issue_update(
+    return Update(
         f"{type(optimizer).__name__}.step", kernel, inputs, outputs, 4 * sum([it.numel() for it in parameters])
     )
 

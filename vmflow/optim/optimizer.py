@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from vmflow.autograd import enable_grad
-from vmflow.multi_tensor import zero_gradients
+from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.ops import creation
+from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
@@ -80,14 +81,15 @@ class Optimizer:
     def check_group(self, group: dict[str, Any]) -> None:
         """Raise ValueError for settings that make no sense."""
 
-    def update(self, group: dict[str, Any]) -> None:
-        """Take one step with the parameters of a group."""
+    def update(self, group: dict[str, Any]) -> Update | None:
+        """One step of the parameters of a group that have gradients; None if none has."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
 
-        The parameters of a group change by one instruction, all of them or, if it is dropped, none.
+        All parameters change by one instruction, or none does: if a gradient was dropped by a scope, everything stays
+        as it was.
 
         Args:
             closure: computes the gradients anew and returns the loss, which is returned.
@@ -96,8 +98,10 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            self.update(group)
+        # State that is made here outlives the scope around; and half a step, because of a deadline, helps nobody.
+        with scope(shield=True):
+            updates = [self.update(group) for group in self.param_groups]
+            issue_together([update for update in updates if update is not None])
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

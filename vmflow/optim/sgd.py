@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import issue_update, updated
+from vmflow.multi_tensor import Update, updated
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 
@@ -62,11 +62,10 @@ class SGD(Optimizer):
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ValueError("SGD: Nesterov's momentum needs a momentum and no dampening")
 
-    def update(self, group: dict[str, Any]) -> None:
-        """One step of the group's parameters that have gradients."""
+    def update(self, group: dict[str, Any]) -> Update | None:
         parameters = [it for it in group["params"] if it.grad is not None]
         if not parameters:
-            return
+            return None
         states = [self.state[it] for it in parameters] if group["momentum"] else []
         lr = group["lr"]
         kernel = _Step(
@@ -83,7 +82,7 @@ class SGD(Optimizer):
                 state["momentum_buffer"] = zeros_like(parameter)
         inputs = [it.grad for it in parameters] + ([lr] if kernel.lr is None else [])
         outputs = parameters + [state["momentum_buffer"] for state in states]
-        issue_update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
+        return Update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
 
 
 @dataclass(frozen=True, slots=True)

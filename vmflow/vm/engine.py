@@ -8,7 +8,7 @@ The lists, by the field's names:
 
     pending        received, not yet seen.  The only one that other threads touch, by appending.
     local pending  the window taken from pending in this turn, before edges are drawn.
-    ready          every edge satisfied, not yet handed to its stream; kept per stream, most urgent first.
+    ready          every edge satisfied, not yet handed to its stream; kept per stream, by priority and program order.
     lively         everything seen and not yet erased, in arrival order.
     barrier        barriers waiting for their turn.
 
@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
-from typing import Final, final
+from heapq import heappop, heappush
+from typing import Final, TypeAlias, final
 
 from vmflow.errors import InternalError
 from vmflow.instructions.instruction import (
@@ -49,10 +50,16 @@ AGEING: Final = 16
 LAUNCH_COST: Final = 1_000
 
 
+# Heaps of these give the earliest in program order first.  What was issued first is often what the rest waits for, and
+# memory is needed for no more at a time than a sequential program needs.
+Ready: TypeAlias = tuple[int, Instruction]
+
+
 class Rank:
     """What is ready on one stream at one priority.
 
     Attributes:
+        instructions: a heap.
         passed_over: how often something of another priority was handed over while this was waiting.
     """
 
@@ -60,7 +67,7 @@ class Rank:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.instructions: deque[Instruction] = deque()
+        self.instructions: list[Ready] = []
         self.passed_over = 0
 
 
@@ -348,13 +355,13 @@ class VirtualMachineEngine:
         stream = instruction.stream
         mode = instruction.mode
         if mode is not None and mode.scope is not None and mode.scope.priority:
-            self._rank(stream, mode.scope.priority).append(instruction)
+            heappush(self._rank(stream, mode.scope.priority), (instruction.serial, instruction))
         else:
-            stream.ready.append(instruction)
+            heappush(stream.ready, (instruction.serial, instruction))
         if not stream.full:
             self.ready[stream] = None
 
-    def _rank(self, stream: Stream, priority: int) -> deque[Instruction]:
+    def _rank(self, stream: Stream, priority: int) -> list[Ready]:
         ranked: dict[int, Rank] | None = stream.ranked
         if ranked is None:
             # What has no priority is the rank of 0; it stays in the same list, which is all there is for most programs.
@@ -379,7 +386,7 @@ class VirtualMachineEngine:
                     stream.full = True
                     streams.pop(stream, None)
                     break
-                instruction: Instruction = ready.popleft() if stream.ranked is None else _most_urgent(stream)
+                instruction: Instruction = heappop(ready)[1] if stream.ranked is None else _most_urgent(stream)
                 self._launch(instruction, launches)
                 successors = instruction.on_launch
                 if successors is not None:
@@ -466,7 +473,7 @@ def _most_urgent(stream: Stream) -> Instruction:
         if _urgency(rank) > _urgency(chosen):
             chosen = rank
     chosen.passed_over = 0
-    instruction = chosen.instructions.popleft()
+    instruction = heappop(chosen.instructions)[1]
     if not chosen.instructions and chosen.priority != 0:
         del ranked[chosen.priority]
         if len(ranked) == 1:
@@ -481,6 +488,6 @@ def _urgency(rank: Rank) -> int:
 def _ready_on(stream: Stream) -> list[Instruction]:
     """What is ready on a stream, of all priorities."""
     if stream.ranked is None:
-        return list(stream.ready)
+        return [instruction for _, instruction in stream.ready]
     ranks: Iterable[Rank] = stream.ranked.values()
-    return [instruction for rank in ranks for instruction in rank.instructions]
+    return [instruction for rank in ranks for _, instruction in rank.instructions]

@@ -53,7 +53,7 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
     """
     wanted: set[Dependence] = set()
     for instruction in unrun:
-        if not isinstance(instruction.policy, ReleaseTensor):
+        if instruction.policy is not None and instruction.policy.touches_memory:
             wanted.update(instruction.reads, instruction.writes)
     for instruction in lively:
         # One that still waits has a predecessor that was not even launched.

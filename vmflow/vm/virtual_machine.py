@@ -542,10 +542,14 @@ class VirtualMachine:
         try:
             policy.prepare(instruction)
         except OutOfMemory as error:
-            return self._rescue(instruction, policy, error)
+            failure = self._rescue(instruction, policy, error)
         except Exception as error:
-            return self._make_failure(instruction, policy, error)
-        return None
+            failure = self._make_failure(instruction, policy, error)
+        else:
+            return None
+        if failure is not None:
+            policy.doom(failure)
+        return failure
 
     def _rescue(self, instruction: Instruction, policy: InstructionPolicy, error: OutOfMemory) -> Failure | None:
         """The device has no memory left: get back all that nobody will use any more, and try once more."""
