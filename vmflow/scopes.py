@@ -73,20 +73,36 @@ class scope:
         self._priority = priority
         self._name = name
         self._shield = shield
-        self._entered: list[tuple[Scope, Scope | None]] = []
+        self._entered: list[Scope] = []
 
     def __enter__(self) -> Scope:
         made = self._make()
-        self._entered.append((made, _switch(made)))
+        self._entered.append(made)
+        _switch(made)
         return made
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        made, before = self._entered.pop()
-        _switch(before)
+        made = self._innermost()
+        self._entered.remove(made)
         if kind is not None and not issubclass(kind, Exception):
             made.cancel()
+
+    def _innermost(self) -> Scope:
+        """The last one entered here that is still around; its surroundings are restored.
+
+        Several tasks may have entered this object.  One that was entered elsewhere has changed nothing here.
+        """
+        scope = MODE.get().scope
+        while scope is not None:
+            if scope in self._entered:
+                _switch(scope.outer)
+                return scope
+            scope = scope.outer
+        if not self._entered:
+            raise RuntimeError("scope: left without having been entered")
+        return self._entered[-1]
 
     async def __aenter__(self) -> Scope:
         return self.__enter__()

@@ -53,6 +53,9 @@ class Airport:
         run: called by the device, on whatever thread, when an instruction's turn has come.
         poison: called by the device instead, if it cannot run any more.
         make_context: of a context for `run`; a device runs one thing at a time per stream.
+
+    Attributes:
+        in_use: whether anything was ever handed to an asynchronous stream.
     """
 
     def __init__(self, run: Run, poison: Poison, make_context: Callable[[], contextvars.Context]) -> None:
@@ -60,6 +63,7 @@ class Airport:
         self._poison = poison
         self._make_context = make_context
         self._contexts: dict[Stream, contextvars.Context] = {}
+        self.in_use = False
 
     def depart(self, instruction: Instruction, failure: Failure | None) -> None:
         """Hand it over; with a failure it only poisons what it would have written, in its turn."""
@@ -67,6 +71,7 @@ class Airport:
         context = self._contexts.get(stream)
         if context is None:
             context = self._contexts[stream] = self._make_context()
+            self.in_use = True
         flight = Flight(instruction)
         inside: Callable[..., Any] = context.run
 

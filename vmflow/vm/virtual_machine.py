@@ -74,15 +74,35 @@ _GRACE_SECONDS: Final = 2.0
 
 
 class Tracer(Protocol):
-    """What is told of every step of every instruction, while somebody listens."""
+    """What is told of every step of every instruction, while somebody listens; each time on the thread that does it."""
 
-    def issued(self, instruction: Instruction) -> None: ...
+    def issued(self, instruction: Instruction) -> None:
+        """It is about to be accepted."""
+        ...
 
-    def began(self, instruction: Instruction) -> None: ...
+    def began(self, instruction: Instruction) -> None:
+        """Its turn has come: it is about to run, or to be told that it will not."""
+        ...
 
-    def ended(self, instruction: Instruction) -> None: ...
+    def ended(self, instruction: Instruction, outcome: Outcome) -> None:
+        """What began is over, but for a deferred one that is to end `LATER`.  A dropped one has its scope's failure."""
+        ...
 
-    def awaited(self, instruction: Instruction) -> None: ...
+    def finished(self, instruction: Instruction, failure: Failure | None) -> None:
+        """A deferred one has ended; perhaps on another thread, and before `ended` was called."""
+        ...
+
+    def abandoned(self, instruction: Instruction) -> None:
+        """It will never begin, because the machine was closed."""
+        ...
+
+    def awaited(self, instruction: Instruction) -> object:
+        """Somebody begins to wait for it; returns what `resumed` is to be given."""
+        ...
+
+    def resumed(self, wait: object) -> None:
+        """The waiting is over, whether or not what was waited for has happened."""
+        ...
 
 
 _handover_lock = threading.Lock()
@@ -244,6 +264,10 @@ class VirtualMachine:
             written: a storage that it writes, which is told of its new writer.
         """
         pending = self.engine.pending
+        tracer = self.tracer
+        if tracer is not None:
+            # Before anybody else can see it, and perhaps run it at once.
+            tracer.issued(instruction)
         # These two belong together: Python looks for signals after calls and jumps, hence not in between.  Otherwise
         # Ctrl-C could leave a storage waiting for an instruction that nobody was ever given.
         if written is not None:
@@ -288,8 +312,6 @@ class VirtualMachine:
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self._refusing:
             self._refuse(instruction)
-        if self.tracer is not None:
-            self.tracer.issued(instruction)
         if self._enlisted:
             self._pass_on()
         loop = running_loop()
@@ -327,6 +349,9 @@ class VirtualMachine:
             self.engine.pending.remove(instruction)
         except ValueError:
             return  # somebody drove in between, and it is accepted after all
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.abandoned(instruction)
         if instruction.policy is not None:
             instruction.policy.fail(self._closed_failure())
         instruction.state = ERASED
@@ -458,6 +483,7 @@ class VirtualMachine:
         engine = self.engine
         launched = self._launched
         shield = self._shield
+        airport = self._airport
         spent = 0
         while True:
             if self._reports or self._woken:
@@ -480,13 +506,13 @@ class VirtualMachine:
                         return
             if shield.interrupted or self._escaping is not None:
                 return
-            if not (engine.has_work() or self._reports or self._collect_flights()):
+            if not (engine.has_work() or self._reports or (airport.in_use and self._collect_flights())):
                 return
 
     def _turn(self) -> None:
         """One turn of the engine; what it launches is put behind what was launched before."""
         engine = self.engine
-        if self._airport.busy() is not None:
+        if self._airport.in_use:
             self._collect_flights()
         self._launched.extend(engine.schedule())
         if engine.erased:
@@ -513,7 +539,11 @@ class VirtualMachine:
         elif stream.posted == 0 and (
             self._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops))
         ):
-            self._conclude(instruction, self._run(instruction, failure))
+            outcome = self._run(instruction, failure)
+            if outcome is None and self.races is None:
+                self.engine.completed(instruction)
+            else:
+                self._conclude(instruction, outcome)
         else:
             worker = stream.worker
             if worker is None:
@@ -599,32 +629,36 @@ class VirtualMachine:
         """Compute; a failure, also one there was before, poisons the outputs and is returned."""
         policy = instruction.policy
         assert policy is not None
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.began(instruction)
         mode = instruction.mode
         if mode is not None and mode.scope is not None:
             dropped = mode.scope.dropped()
             if dropped is not None:
                 policy.drop(dropped)
+                if tracer is not None:
+                    tracer.ended(instruction, dropped)
                 return None
         if failure is not None:
             policy.fail(failure)
+            if tracer is not None:
+                tracer.ended(instruction, failure)
             return failure
-        tracer = self.tracer
-        if tracer is not None:
-            tracer.began(instruction)
+        outcome: Outcome = None
         try:
             policy.compute()
             if policy.deferred and cast(Deferred, policy).ends_later(partial(self._ended, instruction)):
-                return LATER
+                outcome = LATER
         except Exception as error:
-            return self._poison(instruction, policy, error)
+            outcome = self._poison(instruction, policy, error)
         except BaseException as error:
             # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
             self._escaping = error
-            return self._poison(instruction, policy, error)
-        finally:
-            if tracer is not None:
-                tracer.ended(instruction)
-        return None
+            outcome = self._poison(instruction, policy, error)
+        if tracer is not None:
+            tracer.ended(instruction, outcome)
+        return outcome
 
     def _make_failure(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
         error.add_note(f"while running {policy.describe()}")
@@ -645,7 +679,13 @@ class VirtualMachine:
         """As told by a device that cannot run it."""
         policy = instruction.policy
         assert policy is not None
-        return self._poison(instruction, policy, error)
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.began(instruction)
+        failure = self._poison(instruction, policy, error)
+        if tracer is not None:
+            tracer.ended(instruction, failure)
+        return failure
 
     def _run_on_worker(self, item: tuple[Instruction, Failure | None]) -> None:
         instruction, failure = item
@@ -655,6 +695,9 @@ class VirtualMachine:
         """A deferred instruction has ended, later than it returned."""
         policy = instruction.policy
         failure = None if error is None or policy is None else self._poison(instruction, policy, error)
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.finished(instruction, failure)
         self._report(instruction, failure, False)
 
     def _report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
@@ -754,8 +797,17 @@ class VirtualMachine:
             RuntimeError: if called by an instruction that this machine is running on the same thread.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
         """
-        if self.tracer is not None:
-            self.tracer.awaited(instruction)
+        tracer = self.tracer
+        if tracer is None:
+            self._wait(instruction)
+            return
+        wait = tracer.awaited(instruction)
+        try:
+            self._wait(instruction)
+        finally:
+            tracer.resumed(wait)
+
+    def _wait(self, instruction: Instruction) -> None:
         if instruction.state == ERASED or (self._drive(instruction) and instruction.state == ERASED):
             return
         if self._driver == threading.get_ident() or on_a_device():
@@ -875,17 +927,21 @@ class VirtualMachine:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-        if self.tracer is not None:
-            self.tracer.awaited(instruction)
+        tracer = self.tracer
+        wait = tracer.awaited(instruction) if tracer is not None else None
         scope = _scope_of(instruction)
-        while instruction.state != ERASED:
-            if scope is not None and instruction.state < DONE:
-                dropped = scope.dropped()
-                if dropped is not None:
-                    dropped.throw()
-            yield from self._suspend(loop, instruction, scope)
-        if self._above(1.0):
-            yield from self.checkpoint().__await__()
+        try:
+            while instruction.state != ERASED:
+                if scope is not None and instruction.state < DONE:
+                    dropped = scope.dropped()
+                    if dropped is not None:
+                        dropped.throw()
+                yield from self._suspend(loop, instruction, scope)
+            if self._above(1.0):
+                yield from self.checkpoint().__await__()
+        finally:
+            if tracer is not None:
+                tracer.resumed(wait)
 
     def _suspend(
         self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
@@ -969,6 +1025,10 @@ class VirtualMachine:
             arrival = Instruction(stream, arrives, (), (arrived,))
             departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
             pending = self.engine.pending
+            for machine, half in ((previous, departure), (self, arrival)):
+                tracer = machine.tracer
+                if tracer is not None:
+                    tracer.issued(half)
             previous.engine.pending.append(departure)
             # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
             # The arrival stands for all that was done on the streams there.
@@ -1099,6 +1159,9 @@ class VirtualMachine:
             policy.fail(failure)
 
         for instruction in self.engine.abandon(unrun, fail):
+            tracer = self.tracer
+            if tracer is not None:
+                tracer.abandoned(instruction)
             for waiter in self._waiters.pop(instruction, ()):
                 waiter.wake()
 
@@ -1110,6 +1173,9 @@ class VirtualMachine:
     def _issue_sync(self) -> Instruction:
         """A global sync behind everything issued so far, also on a machine that takes nothing else."""
         barrier = Instruction(self.control_stream(), GlobalSync(self.streams))
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.issued(barrier)
         self.engine.receive(barrier)
         return barrier
 
