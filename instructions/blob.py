@@ -133,7 +133,8 @@ class Storage:
             OutOfMemory: if the device has no room for it.
         """
         allocator = instruction.stream.allocator
-        if allocator is not None:
+        # A stream that copies to the host has its device's allocator, which has nothing to give for the host.
+        if allocator is not None and instruction.stream.device is meta.device:
             allocation = allocator.allocate(
                 meta.nbytes, (instruction.name, instruction.code, instruction.last, self.dependence)
             )

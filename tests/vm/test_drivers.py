@@ -79,6 +79,7 @@ async def test_a_ready_tensor_does_not_suspend() -> None:
     assert turns == 0
 
 
+@pytest.mark.host
 async def test_the_loop_goes_on_while_the_worker_computes() -> None:
     """A callback is called many times between issuing a long chain and its end."""
     async with VirtualMachine():
@@ -141,6 +142,7 @@ async def test_a_turn_keeps_to_its_budget() -> None:
         assert "other" in order[: order.index("op") + 50]
 
 
+@pytest.mark.host
 async def test_cancelling_a_waiter_does_not_cancel_the_work() -> None:
     async with VirtualMachine(cpu_worker="always") as machine:
         release = threading.Event()

@@ -36,11 +36,15 @@ class RaceWatch:
         Raises:
             RaceDetected: if it touches what something else may still be using.
         """
+        policy = instruction.policy
+        touches = policy is not None and policy.touches_memory
         with self._lock:
             self._tickets[instruction] = self.detector.launched(
-                instruction.stream.policy, instruction.reads, instruction.writes, _What(instruction)
+                instruction.stream.policy,
+                instruction.reads if touches else (),
+                instruction.writes if touches else (),
+                _What(instruction),
             )
-            # Only now: a release frees when it is prepared, and is itself the last access.
             self._tell_freed()
 
     def finished(self, instruction: Instruction) -> None:
