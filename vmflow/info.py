@@ -1,0 +1,162 @@
+"""What vmflow is running on: `collect_info`, and `show_config` as text for people and bug reports."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .devices import device as Device
+from .errors import DeviceUnavailable
+from .vm.memory import format_bytes
+from .vm.stall_watch import STALL_SECONDS
+from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices
+
+_PREFIX: Final = "VMFLOW_"
+
+_UNKNOWN: Final = "unknown"
+
+
+class Variable(NamedTuple):
+    """An environment variable."""
+
+    name: str
+    default: str
+    meaning: str
+
+
+VARIABLES: Final = (
+    Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
+    Variable("VMFLOW_SIM", "lazy", "how simulated devices run: lazy, eager or random, with a seed as in random:17"),
+    Variable("VMFLOW_SIM_MEMORY", str(SIMULATED_BYTES), "bytes that a simulated device has"),
+    Variable("VMFLOW_STALL_SECONDS", f"{STALL_SECONDS:g}", "seconds without progress before waiting is reported"),
+)
+
+
+def collect_info() -> dict[str, Any]:
+    """Versions, build, machine, devices, memory and environment, as strings, numbers, lists and dicts.
+
+    None stands for what is not known or, for a memory limit, not set.
+    """
+    from . import __version__
+
+    return {
+        "vmflow": {"version": __version__, **_build()},
+        "python": {
+            "version": platform.python_version(),
+            "implementation": platform.python_implementation(),
+            "executable": sys.executable,
+        },
+        "numpy": {"version": np.__version__, "blas": _blas(), "blas_threads": _blas_threads()},
+        "platform": {
+            "system": platform.platform(),
+            "machine": platform.machine(),
+            "cpus": os.cpu_count(),
+            "usable_cpus": _usable_cpus(),
+        },
+        "devices": {name: _availability(name) for name in ("cpu", "cuda", "sim")},
+        "memory": {str(device): _memory(device) for device in dict.fromkeys([Device("cpu"), *known_devices()])},
+        "environment": _environment(),
+    }
+
+
+def show_config() -> str:
+    """The same as text, for people and bug reports; ``python -m vmflow info`` prints it."""
+    return format_info(collect_info())
+
+
+def format_info(info: dict[str, Any]) -> str:
+    """What `collect_info` found, as text."""
+    numpy, system, environment = info["numpy"], info["platform"], info["environment"]
+    compiled = info["vmflow"]["compiled_modules"]
+    build = f"{len(compiled)} modules compiled: {', '.join(compiled)}" if compiled else "plain Python, nothing compiled"
+    threads = numpy["blas_threads"]
+    lines = [
+        f"vmflow    {info['vmflow']['version']} ({build})",
+        f"          in {info['vmflow']['folder']}",
+        f"Python    {info['python']['version']} ({info['python']['implementation']}), {info['python']['executable']}",
+        f"numpy     {numpy['version']}, BLAS {numpy['blas'] or _UNKNOWN}",
+        f"platform  {system['system']}, {system['machine']}",
+        f"CPUs      {system['cpus'] or _UNKNOWN}, of which this process may use {system['usable_cpus'] or _UNKNOWN}",
+        f"threads   BLAS {threads if threads is not None else f'{_UNKNOWN} (threadpoolctl is not installed)'}",
+        "devices",
+    ]
+    for name, reason in info["devices"].items():
+        lines.append(f"  {name:<6}  {'available' if reason is None else f'not available: {reason}'}")
+    lines.append("memory")
+    for name, memory in info["memory"].items():
+        limit = "no limit" if memory["limit"] is None else f"limit {format_bytes(memory['limit'])}"
+        lines.append(
+            f"  {name:<6}  {format_bytes(memory['used'])} in use, at most {format_bytes(memory['peak'])}; {limit}"
+        )
+    lines.append("environment")
+    width = max([len(name) for name in environment])
+    for name, variable in environment.items():
+        value = variable["value"]
+        shown = f"{value!r}" if value is not None else f"not set, as {variable['default']!r}"
+        lines.append(f"  {name:<{width}}  {shown}: {variable['meaning']}")
+    return "\n".join(lines)
+
+
+def _build() -> dict[str, Any]:
+    compiled = [
+        name
+        for name, module in sorted(sys.modules.items())
+        if name.startswith("vmflow.") and (getattr(module, "__file__", None) or "").endswith(tuple(EXTENSION_SUFFIXES))
+    ]
+    return {"folder": os.path.dirname(os.path.abspath(__file__)), "compiled_modules": compiled}
+
+
+def _blas() -> str | None:
+    """Name and version of what numpy was built with."""
+    config: Any = np.show_config(mode="dicts")
+    blas = config.get("Build Dependencies", {}).get("blas", {})
+    name = blas.get("name")
+    return None if name is None else f"{name} {blas.get('version', _UNKNOWN)}"
+
+
+def _blas_threads() -> int | None:
+    try:
+        # By name, since it need not be installed, and has no type information.
+        threadpoolctl: Any = import_module("threadpoolctl")
+    except ImportError:
+        return None
+    counts = [it["num_threads"] for it in threadpoolctl.threadpool_info() if it["user_api"] == "blas"]
+    return max(counts) if counts else None
+
+
+def _usable_cpus() -> int | None:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _availability(name: str) -> str | None:
+    """Why the device cannot be used; None if it can."""
+    try:
+        Device(name).require()
+    except DeviceUnavailable as error:
+        return str(error)
+    return None
+
+
+def _memory(device: Device) -> dict[str, Any]:
+    memory = device_memory(device)
+    return {"used": memory.used, "peak": memory.peak, "limit": memory.limit}
+
+
+def _environment() -> dict[str, dict[str, str | None]]:
+    found: dict[str, dict[str, str | None]] = {
+        it.name: {"value": os.environ.get(it.name), "default": it.default, "meaning": it.meaning} for it in VARIABLES
+    }
+    for name in sorted(os.environ):
+        if name.startswith(_PREFIX) and name not in found:
+            found[name] = {
+                "value": os.environ[name],
+                "default": None,
+                "meaning": "not known to this version, and ignored",
+            }
+    return found
