@@ -1,0 +1,15 @@
+"""Record what a program's instructions do, and when: `profile`, under PyTorch's names.
+
+with flow.profiler.profile() as prof:
+    loss = step(batch)
+    loss.item()
+print(prof.key_averages().table(row_limit=10))
+prof.export_chrome_trace("trace.json")      # to be opened in chrome://tracing or ui.perfetto.dev
+"""
+
+from __future__ import annotations
+
+from .profiling import profile as profile
+from .profiling import record_function as record_function
+from .schedules import ProfilerAction as ProfilerAction
+from .schedules import schedule as schedule

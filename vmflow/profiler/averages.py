@@ -1,0 +1,164 @@
+"""Sums over all instructions of one name on one stream, and a table of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from .records import Trace
+
+# What a table can be sorted by; PyTorch's names for the same are understood too.
+_SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host")
+_SECOND_NAMES: Final = {
+    "count": "calls",
+    "cpu_time_total": "total",
+    "cpu_time": "mean",
+    "self_cpu_time_total": "host",
+}
+_COLUMNS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host", "share")
+
+
+@attrs.frozen
+class Average:
+    """All instructions of one name on one stream; times in microseconds.
+
+    Attributes:
+        calls: how many ran.
+        total, mean, longest: time on the stream.
+        host: time that threads spent to issue them: the op in Python, and the program's own lines since the thread last
+            issued, ran or waited for something.  On an event loop that includes waiting for anything that is not
+            vmflow's.
+        failed, dropped: how many of them did.
+    """
+
+    name: str
+    stream: str
+    calls: int
+    total: float
+    mean: float
+    longest: float
+    host: float
+    failed: int
+    dropped: int
+
+
+class KeyAverages:
+    """A sequence of `Average`, the largest total first."""
+
+    def __init__(self, averages: list[Average], waited: float) -> None:
+        self._averages = sorted(averages, key=lambda it: -it.total)
+        self._waited = waited
+
+    def __iter__(self) -> Iterator[Average]:
+        return iter(self._averages)
+
+    def __len__(self) -> int:
+        return len(self._averages)
+
+    def __getitem__(self, index: int) -> Average:
+        return self._averages[index]
+
+    def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
+        """The sums as text, one line each, and below them what the host did.
+
+        Args:
+            sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers fall.
+            row_limit: how many lines at most; -1 for all.
+
+        Raises:
+            ValueError: if there is no such column, or `row_limit` is negative and not -1.
+        """
+        key = _SECOND_NAMES.get(sort_by, sort_by)
+        if key not in _SORT_KEYS:
+            known = ", ".join([*_SORT_KEYS, *_SECOND_NAMES])
+            raise ValueError(f"table: cannot sort by {sort_by!r}; known are {known}")
+        if row_limit < -1:
+            raise ValueError(f"table: row_limit must be a number of lines, or -1 for all, not {row_limit}")
+        ordered = sorted(self._averages, key=lambda it: getattr(it, key), reverse=key not in ("name", "stream"))
+        shown = ordered if row_limit == -1 else ordered[:row_limit]
+        total = sum([it.total for it in self._averages])
+        lines = _aligned([_COLUMNS, *[_row(it, total) for it in shown]])
+        if len(shown) < len(ordered):
+            lines.append(f"and {len(ordered) - len(shown)} more")
+        host = sum([it.host for it in self._averages])
+        lines.append(f"streams {_time(total)}; host {_time(host)} issuing, {_time(self._waited)} awaiting")
+        return "\n".join(lines)
+
+    def __repr__(self) -> str:
+        return f"<KeyAverages of {len(self)} kinds of instruction>"
+
+
+def make_averages(trace: Trace) -> KeyAverages:
+    """Sum up a trace."""
+    host = host_times(trace)
+    groups: dict[tuple[str, str], list[Any]] = {}
+    for run in trace.runs:
+        groups.setdefault((run.name, run.stream), []).append(run)
+    averages: list[Average] = []
+    for (name, stream), runs in groups.items():
+        times = [(run.end - run.begin) / 1000 for run in runs]
+        states = [run.state for run in runs]
+        averages.append(
+            Average(
+                name,
+                stream,
+                len(runs),
+                sum(times),
+                sum(times) / len(times),
+                max(times),
+                sum([host.get(run.number, 0.0) for run in runs]),
+                states.count("failed"),
+                states.count("dropped"),
+            )
+        )
+    return KeyAverages(averages, sum([wait.end - wait.begin for wait in trace.waits]) / 1000)
+
+
+def host_times(trace: Trace) -> dict[int, float]:
+    """By number of the instruction, microseconds from the end of what its thread did before to the end of issuing."""
+    threads: dict[int, list[tuple[int, int, int]]] = {}
+    for issue in trace.issues:
+        threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))
+    for run in trace.runs:
+        threads.setdefault(run.thread, []).append((run.begin, run.end, -1))
+    for wait in trace.waits:
+        # Its two ends only: what the thread does in between, for others or for itself, is recorded too.
+        threads.setdefault(wait.thread, []).extend([(wait.begin, wait.begin, -1), (wait.end, wait.end, -1)])
+    found: dict[int, float] = {}
+    for spans in threads.values():
+        spans.sort()
+        before = spans[0][0]
+        for begin, end, number in spans:
+            if number >= 0:
+                found[number] = (end - min(before, begin)) / 1000
+            before = max(before, end)
+    return found
+
+
+def _row(it: Average, total: float) -> tuple[str, ...]:
+    share = f"{100 * it.total / total:.1f}%" if total else "-"
+    unwell = [f"{count} {what}" for count, what in ((it.failed, "failed"), (it.dropped, "dropped")) if count]
+    name = f"{it.name} ({', '.join(unwell)})" if unwell else it.name
+    return name, it.stream, str(it.calls), _time(it.total), _time(it.mean), _time(it.longest), _time(it.host), share
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = [
+        "  ".join([_cell(text, width, place < 2) for place, (text, width) in enumerate(zip(row, widths, strict=True))])
+        for row in rows
+    ]
+    return [lines[0], "-" * len(lines[0]), *lines[1:], "-" * len(lines[0])]
+
+
+def _cell(text: str, width: int, left: bool) -> str:
+    return text.ljust(width) if left else text.rjust(width)
+
+
+def _time(microseconds: float) -> str:
+    """For people."""
+    if microseconds < 1e3:
+        return f"{microseconds:.1f} us"
+    return f"{microseconds / 1e3:.2f} ms" if microseconds < 1e6 else f"{microseconds / 1e6:.2f} s"

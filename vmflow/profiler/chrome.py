@@ -1,0 +1,154 @@
+"""A timeline in the Chrome trace event format, which chrome://tracing and ui.perfetto.dev show."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+import json
+import time
+from collections.abc import Iterable, Iterator
+from os import PathLike, fspath
+from typing import IO, Any, cast
+
+from .records import Trace
+from .timeline import HOST, Event, Timeline
+
+# A slice stands for a span on a track where only one thing happens at a time; all others may overlap.
+_SLICES = ("issue", "run", "await")
+
+
+def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:
+    """Write the file; one whose name ends with ".gz" is compressed."""
+    name = fspath(path)
+    if name.endswith(".gz"):
+        with gzip.open(name, "wt", encoding="utf-8") as file:
+            _write(cast(IO[str], file), trace, timeline, version)
+    else:
+        with open(name, "w", encoding="utf-8") as plain:
+            _write(plain, trace, timeline, version)
+
+
+def _write(file: IO[str], trace: Trace, timeline: Timeline, version: str) -> None:
+    about = {
+        "vmflow": version,
+        "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace.wall_clock)),
+        "recorded events": trace.recorded,
+        "dropped events": trace.lost,
+    }
+    file.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
+    for position, event in enumerate(trace_events(trace, timeline)):
+        file.write(",\n" if position else "")
+        file.write(json.dumps(event))
+    file.write("\n]}\n")
+
+
+def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
+    """The list "traceEvents", one by one."""
+    places = _Places(trace.machines)
+    for event in timeline.events:
+        yield from _shown(event, places)
+    yield from _arrows(timeline.events, places)
+    for counter in timeline.counters:
+        yield {
+            "ph": "C",
+            "name": counter.name,
+            "pid": places.process(counter.process),
+            "tid": 0,
+            "ts": _time(counter.time),
+            "args": {"value": counter.value},
+        }
+    if trace.lost:
+        yield {
+            "ph": "i",
+            "s": "g",
+            "name": f"{trace.lost} events were dropped: raise max_events",
+            "pid": places.process(HOST),
+            "tid": 0,
+            "ts": _time((trace.end - trace.begin) / 1000),
+        }
+    yield from places.names()
+
+
+class _Places:
+    """Numbers for processes and tracks, in the order in which they are first asked for."""
+
+    def __init__(self, machines: list[str]) -> None:
+        self._processes = {name: number for number, name in enumerate([HOST, *machines], 1)}
+        self._tracks: dict[tuple[str, str], int] = {}
+
+    def process(self, name: str) -> int:
+        return self._processes[name]
+
+    def of(self, event: Event) -> dict[str, int]:
+        """The event's process and track."""
+        key = (event.process, event.track)
+        return {"pid": self.process(event.process), "tid": self._tracks.setdefault(key, len(self._tracks) + 1)}
+
+    def names(self) -> Iterator[dict[str, Any]]:
+        for name, number in self._processes.items():
+            yield {"ph": "M", "name": "process_name", "pid": number, "tid": 0, "args": {"name": name}}
+            yield {"ph": "M", "name": "process_sort_index", "pid": number, "tid": 0, "args": {"sort_index": number}}
+        for (process, track), number in self._tracks.items():
+            place = {"pid": self._processes[process], "tid": number}
+            yield {"ph": "M", "name": "thread_name", **place, "args": {"name": track}}
+            yield {"ph": "M", "name": "thread_sort_index", **place, "args": {"sort_index": number}}
+
+
+_span_numbers = itertools.count(1)
+
+
+def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
+    begin, end = _time(event.begin), _time(event.end)
+    common: dict[str, Any] = {"name": event.name, "cat": event.kind, **places.of(event), "ts": begin}
+    if event.kind in _SLICES:
+        yield {"ph": "X", **common, "dur": _time(end - begin), "args": event.args}
+    elif event.kind == "dropped":
+        yield {"ph": "i", "s": "t", **common, "args": event.args}
+    else:
+        common["id"] = f"{event.kind} {next(_span_numbers)}"
+        yield {"ph": "b", **common, "args": event.args}
+        yield {"ph": "e", **common, "ts": end}
+
+
+def _arrows(events: Iterable[Event], places: _Places) -> Iterator[dict[str, Any]]:
+    """Arrows from issuing over running to each await; also for what nobody awaits, and without what is not known."""
+    issues: dict[int, Event] = {}
+    runs: dict[int, Event] = {}
+    waits: dict[int, list[Event]] = {}
+    for event in events:
+        if event.kind == "issue":
+            issues[event.number] = event
+        elif event.kind == "run":
+            runs[event.number] = event
+        elif event.kind == "await" and event.number >= 0:
+            waits.setdefault(event.number, []).append(event)
+    numbers = itertools.count(1)
+    for number in {**issues, **runs}:
+        for wait in waits.get(number, [None]):
+            chain = [it for it in (issues.get(number), runs.get(number), wait) if it is not None]
+            yield from _chain(chain, next(numbers), places)
+
+
+def _chain(events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
+    # An await that was given up may have ended before the run began: the arrow then leads past the run.
+    points = [(event, _point(event)) for event in events]
+    if len(points) == 3 and points[1][1] > points[2][1]:
+        del points[1]
+    if len(points) < 2:
+        return
+    for position, (event, point) in enumerate(points):
+        phase = "s" if position == 0 else "f" if position == len(points) - 1 else "t"
+        arrow = {"ph": phase, "id": number, "cat": "flow", "name": "flow", **places.of(event), "ts": point}
+        yield {**arrow, "bp": "e"} if phase == "f" else arrow
+
+
+def _point(event: Event) -> float:
+    """Where in its slice an arrow begins or ends: an await's is the end, when what was waited for had happened."""
+    begin, end = _time(event.begin), _time(event.end)
+    if event.kind == "await":
+        return _time(max(begin, end - 0.001))
+    return _time(begin + (end - begin) / 2) if event.kind == "issue" else begin
+
+
+def _time(microseconds: float) -> float:
+    return round(microseconds, 3)

@@ -1,0 +1,342 @@
+"""`profile`: records in a block, or in some steps of a loop; and `record_function`, which names a part of it."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import threading
+from collections.abc import Callable, Sequence
+from os import PathLike
+from types import TracebackType
+from typing import Any, ParamSpec, TypeVar, cast
+
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine
+from vmflow.vm.wakers import running_loop
+
+from . import chrome
+from .averages import KeyAverages, make_averages
+from .recorder import Recording, active_recordings
+from .records import Trace
+from .schedules import ProfilerAction
+from .timeline import Event, Timeline, make_timeline
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_profiled: dict[VirtualMachine, profile] = {}
+_profiled_lock = threading.Lock()
+
+
+class profile:
+    """Record everything that some virtual machines do, from entering the block to leaving it.
+
+        with flow.profiler.profile() as prof:
+            loss = step(batch)
+        prof.export_chrome_trace("trace.json")
+
+    Leaving waits for what was issued in the block: in plain code ``with`` does, on an event loop only ``async with``
+    can.  What has not ended then is marked as unfinished.
+
+    With a schedule, only some steps of a loop are recorded:
+
+        with profile(schedule=schedule(wait=1, warmup=1, active=3), on_trace_ready=save) as prof:
+            for batch in batches:
+                await step(batch)
+                prof.step()
+
+    A machine is recorded by one profiler at a time: of two nested ones, the inner is refused.
+
+    Instructions that run on the host are timed where they run; a slice on a simulated device is the time of its
+    simulation.  A scope is shown from when it was entered to the end of the last thing that was issued in it or waited
+    for.
+
+    Args:
+        machines: to record; by default the one to which work is issued where the recording begins.
+        schedule: which steps to record, see `schedule`; everything by default.
+        on_trace_ready: called with this object at the end of each recording.
+        max_events: how many events one recording keeps; about 300 bytes each.  Further ones are only counted, and the
+            trace says how many.
+
+    Attributes:
+        step_num: how many steps have ended.
+
+    Raises:
+        TypeError: if an argument is of the wrong kind.
+        ValueError: if `machines` is empty or names one twice, or `max_events` is not positive.
+        RuntimeError: on entering, if one of the machines is being recorded already.
+    """
+
+    def __init__(
+        self,
+        *,
+        machines: Sequence[VirtualMachine] | None = None,
+        schedule: Callable[[int], ProfilerAction] | None = None,
+        on_trace_ready: Callable[[profile], object] | None = None,
+        max_events: int = 500_000,
+    ) -> None:
+        if machines is not None:
+            if not isinstance(machines, Sequence) or not all([isinstance(it, VirtualMachine) for it in machines]):
+                raise TypeError(f"profile: machines must be a list of virtual machines, not {machines!r}")
+            if not machines or len(set(machines)) < len(machines):
+                raise ValueError(f"profile: machines must be some, and each only once; got {machines!r}")
+        for name, function in (("schedule", schedule), ("on_trace_ready", on_trace_ready)):
+            if function is not None and not callable(function):
+                raise TypeError(f"profile: {name} must be callable, not {function!r}")
+        if not isinstance(max_events, int) or isinstance(max_events, bool):
+            raise TypeError(f"profile: max_events must be an integer, not {max_events!r}")
+        if max_events < 1:
+            raise ValueError(f"profile: max_events must be at least 1, not {max_events}")
+        self._chosen = None if machines is None else list(machines)
+        self._schedule = schedule
+        self._on_trace_ready = on_trace_ready
+        self._max_events = max_events
+        self._machines: list[VirtualMachine] | None = None
+        self._action = ProfilerAction.NONE
+        self._recording: Recording | None = None
+        self._step_note = -1
+        self._trace: Trace | None = None
+        self._timeline: Timeline | None = None
+        self.step_num = 0
+
+    # Life
+
+    def start(self) -> None:
+        """Begin, as entering the block does.
+
+        Raises:
+            RuntimeError: if it has begun, or one of the machines is being recorded already.
+        """
+        if self._machines is not None:
+            raise RuntimeError("the profiler has already been started")
+        machines = self._chosen if self._chosen is not None else [current_machine()]
+        with _profiled_lock:
+            for machine in machines:
+                if machine in _profiled or machine.tracer is not None:
+                    raise RuntimeError(
+                        f"the virtual machine {machine.name!r} is being recorded already; "
+                        "leave the other profiler's block first, or mark the part in question with record_function"
+                    )
+            _profiled.update(dict.fromkeys(machines, self))
+        self._machines = list(machines)
+        self.step_num = 0
+        self._action = self._action_of(0)
+        self._begin()
+
+    def stop(self) -> None:
+        """End, as leaving the block does.
+
+        Raises:
+            RuntimeError: if it has not begun.
+        """
+        self._end(finish=True)
+
+    def step(self) -> None:
+        """A step of the loop has ended and the next begins.
+
+        Raises:
+            RuntimeError: outside the block.
+        """
+        if self._machines is None:
+            raise RuntimeError("step: the profiler has not been started; call it inside its `with` block")
+        before = self._action
+        after = self._action_of(self.step_num + 1)
+        if self._recording is not None:
+            self._recording.close_note(self._step_note)
+        self.step_num += 1
+        self._action = after
+        if before is ProfilerAction.RECORD_AND_SAVE or (before.records and not after.records):
+            self._wait()
+            self._save()
+        elif before is ProfilerAction.WARMUP and after is not ProfilerAction.WARMUP:
+            self._discard()
+        self._begin()
+
+    def __enter__(self) -> profile:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end(finish=kind is None)
+
+    async def __aenter__(self) -> profile:
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._action.records:
+                for machine in self._machines or []:
+                    if machine.state == "running" and not machine.engine.idle():
+                        await machine.synchronize()
+        finally:
+            self._end(finish=False)
+
+    def _action_of(self, step: int) -> ProfilerAction:
+        if self._schedule is None:
+            return ProfilerAction.RECORD
+        action = self._schedule(step)
+        if not isinstance(action, ProfilerAction):
+            raise TypeError(f"profile: schedule({step}) must return a ProfilerAction, not {action!r}")
+        return action
+
+    def _begin(self) -> None:
+        """Listen, if this step is to be listened to."""
+        if self._action is ProfilerAction.NONE:
+            return
+        if self._recording is None:
+            assert self._machines is not None
+            self._recording = Recording(self._machines, self._max_events)
+            self._recording.attach()
+        if self._schedule is not None or self.step_num:
+            self._step_note = self._recording.open_note("step", f"step {self.step_num}")
+
+    def _end(self, finish: bool) -> None:
+        if self._machines is None:
+            raise RuntimeError("the profiler has not been started")
+        try:
+            if self._action.records:
+                if finish:
+                    self._wait()
+                self._save()
+        finally:
+            self._discard()
+            with _profiled_lock:
+                for machine in self._machines:
+                    _profiled.pop(machine, None)
+            self._machines = None
+            self._action = ProfilerAction.NONE
+
+    def _wait(self) -> None:
+        """Let what was issued come to its end, where that may block."""
+        if running_loop() is None:
+            for machine in self._machines or []:
+                machine.drain()
+
+    def _save(self) -> None:
+        recording, self._recording = self._recording, None
+        assert recording is not None
+        self._trace = recording.finish()
+        self._timeline = None
+        if self._on_trace_ready is not None:
+            self._on_trace_ready(self)
+
+    def _discard(self) -> None:
+        recording, self._recording = self._recording, None
+        if recording is not None:
+            recording.finish()
+
+    # What was recorded
+
+    def events(self) -> list[Event]:
+        """Everything on the last trace, in the order in which it began.
+
+        Raises:
+            RuntimeError: if no recording has ended yet.
+        """
+        return list(self._laid_out().events)
+
+    def key_averages(self) -> KeyAverages:
+        """Sums over all instructions of one name on one stream.
+
+        Raises:
+            RuntimeError: if no recording has ended yet.
+        """
+        return make_averages(self._last_trace())
+
+    def export_chrome_trace(self, path: str | PathLike[str]) -> None:
+        """Write the last trace as JSON in the Chrome trace event format; compressed, if the name ends with ".gz".
+
+        Raises:
+            RuntimeError: if no recording has ended yet.
+            OSError: if the file cannot be written.
+        """
+        from vmflow import __version__
+
+        chrome.write(path, self._last_trace(), self._laid_out(), __version__)
+
+    @property
+    def dropped_events(self) -> int:
+        """How many events of the last recording there was no room for."""
+        return self._last_trace().lost
+
+    def _last_trace(self) -> Trace:
+        if self._trace is None:
+            raise RuntimeError(
+                "nothing was recorded yet: leave the profiler's block, or finish a cycle of its schedule"
+            )
+        return self._trace
+
+    def _laid_out(self) -> Timeline:
+        trace = self._last_trace()
+        if self._timeline is None:
+            self._timeline = make_timeline(trace)
+        return self._timeline
+
+
+class record_function:
+    """A block, or a decorated function, that a trace shows under a name.
+
+        with flow.profiler.record_function("augmentation"):
+            images = flip(images)
+
+    ``async with`` does the same.  The slice lasts from entering to leaving the block: what is issued in it may run
+    later.  Without a profiler it does nothing.  Plain, coroutine and generator functions can be decorated.
+
+    Args:
+        name: to show.
+
+    Raises:
+        TypeError: if the name is no string, or an async generator is decorated.
+    """
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"record_function: the name must be a string, not {name!r}")
+        self.name = name
+        self._open: list[list[tuple[Recording, int]]] = []
+
+    def __enter__(self) -> record_function:
+        self._open.append([(it, it.open_note("record_function", self.name)) for it in active_recordings()])
+        return self
+
+    def __exit__(self, *about: object) -> None:
+        for recording, note in self._open.pop():
+            recording.close_note(note)
+
+    async def __aenter__(self) -> record_function:
+        return self.__enter__()
+
+    async def __aexit__(self, *about: object) -> None:
+        self.__exit__()
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        name = self.name
+        wrapped: Any
+        if inspect.isasyncgenfunction(function):
+            raise TypeError("record_function: an async generator cannot be decorated; use `async with` inside it")
+        if inspect.iscoroutinefunction(function):
+
+            @functools.wraps(function)
+            async def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with record_function(name):
+                    return await cast(Any, function)(*args, **kwargs)
+
+        elif inspect.isgeneratorfunction(function):
+
+            @functools.wraps(function)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with record_function(name):
+                    return (yield from cast(Any, function)(*args, **kwargs))
+
+        else:
+
+            @functools.wraps(function)
+            def wrapped(*args: Any, **kwargs: Any) -> Any:
+                with record_function(name):
+                    return function(*args, **kwargs)
+
+        return cast("Callable[Parameters, Result]", wrapped)

@@ -1,0 +1,285 @@
+"""What happens while recording, written down as cheaply as possible: `Recording`, and a `MachineRecorder` per machine.
+
+Every hook appends one tuple of numbers, names and small objects that hold no array; `records` says what they mean.
+Nothing is formatted before somebody wants to see it.  Hooks are called on any thread and also by destructors, in the
+middle of anything, so that on the way of every instruction there is no lock: appending to a list, and putting into and
+taking out of a dict, are each one step for the interpreter.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+import time
+import weakref
+from typing import TYPE_CHECKING, Any
+
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.scope import Scope
+from vmflow.vm.outcome import Later, Outcome
+from vmflow.vm.wakers import running_loop
+
+from .records import DEFERRED, DROPPED, FAILED, RAN, UNFINISHED, Abandoned, Finish, Issue, Note, Run, Trace, Wait
+
+if TYPE_CHECKING:
+    from vmflow.vm.virtual_machine import VirtualMachine
+
+_now = time.perf_counter_ns
+_thread = threading.get_ident
+
+
+class HostTracks:
+    """Numbers for those who issue and wait: the running task if there is one, else the thread."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
+        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        # Reentrant, for a destructor that issues something while a number is being given.
+        self._lock = threading.RLock()
+
+    def current(self) -> int:
+        """The number of whoever calls."""
+        loop = running_loop()
+        owner: Any = None if loop is None else sys.modules["asyncio"].current_task(loop)
+        if owner is None:
+            owner = threading.current_thread()
+        known = self._known.get(id(owner))
+        if known is not None and known[0]() is owner:
+            return known[1]
+        return self._add(owner)
+
+    def _add(self, owner: Any) -> int:
+        name = f"thread {owner.name}" if isinstance(owner, threading.Thread) else f"task {owner.get_name()}"
+        with self._lock:
+            number = len(self.names)
+            self.names.append(name)
+            self._known[id(owner)] = (weakref.ref(owner), number)
+        return number
+
+
+class Recording:
+    """What happens on some machines from `attach` to `finish`.
+
+    Args:
+        machines: to listen to.
+        max_events: how many events are kept; further ones are only counted.
+    """
+
+    def __init__(self, machines: list[VirtualMachine], max_events: int) -> None:
+        self.events: list[tuple[Any, ...]] = []
+        self.max_events = max_events
+        self.numbers = itertools.count()
+        self.tracks = HostTracks()
+        self.begin = _now()
+        # Scopes tell their time by the other clock.
+        self.monotonic_offset = self.begin - time.monotonic_ns()
+        self.wall_clock = time.time()
+        self.machines = machines
+        self._recorders = [MachineRecorder(self, number, machine) for number, machine in enumerate(machines)]
+        self._lost = itertools.count()
+        self._open_notes: dict[int, tuple[str, str, int, int]] = {}
+
+    def attach(self) -> None:
+        """Begin to listen."""
+        for machine, recorder in zip(self.machines, self._recorders, strict=True):
+            machine.tracer = recorder
+        with _recordings_lock:
+            _recordings.append(self)
+
+    def detach(self) -> None:
+        """Listen no more."""
+        with _recordings_lock:
+            _recordings.remove(self)
+        for machine in self.machines:
+            machine.tracer = None
+
+    def finish(self) -> Trace:
+        """Listen no more, and tell what happened."""
+        self.detach()
+        end = _now()
+        # What runs goes on telling, and is not heard any more.
+        events = self.events[: self.max_events]
+        for recorder in self._recorders:
+            events += recorder.unfinished(end)
+        events += [
+            (Note, kind, name, begin, end, track) for kind, name, begin, track in list(self._open_notes.values())
+        ]
+        names = [machine.name for machine in self.machines]
+        lost = next(self._lost) + max(0, len(self.events) - self.max_events)
+        return Trace(self.begin, end, self.monotonic_offset, self.wall_clock, names, self.tracks.names, events, lost)
+
+    def add(self, event: tuple[Any, ...]) -> None:
+        """Keep an event, or count it if there are too many."""
+        if len(self.events) < self.max_events:
+            self.events.append(event)
+        else:
+            next(self._lost)
+
+    def open_note(self, kind: str, name: str) -> int:
+        """Something named begins; returns what `close_note` is to be given."""
+        number = next(self.numbers)
+        self._open_notes[number] = (kind, name, _now(), self.tracks.current())
+        return number
+
+    def close_note(self, number: int) -> None:
+        """It has ended."""
+        note = self._open_notes.pop(number, None)
+        if note is not None:
+            kind, name, begin, track = note
+            self.add((Note, kind, name, begin, _now(), track))
+
+
+# Those that `record_function` tells.
+_recordings: list[Recording] = []
+_recordings_lock = threading.Lock()
+
+
+def active_recordings() -> list[Recording]:
+    """Those that listen now."""
+    return list(_recordings) if _recordings else []
+
+
+class MachineRecorder:
+    """The tracer of one machine."""
+
+    def __init__(self, recording: Recording, index: int, machine: VirtualMachine) -> None:
+        self._recording = recording
+        self._index = index
+        self._engine = machine.engine
+        # Numbers of what was issued, or waited for, and has not begun.
+        self._issued: dict[Instruction, int] = {}
+        self._running: dict[Instruction, tuple[int, int, int]] = {}
+        self._waiting: dict[int, tuple[Any, ...]] = {}
+
+    def issued(self, instruction: Instruction) -> None:
+        begin = _now()
+        recording = self._recording
+        number = next(recording.numbers)
+        self._issued[instruction] = number
+        track = recording.tracks.current()
+        code, last, name = instruction.code, instruction.last, instruction.name
+        recording.add((Issue, self._index, number, begin, _now(), track, _thread(), name, code, last))
+
+    def began(self, instruction: Instruction) -> None:
+        number = self._issued.pop(instruction, None)
+        if number is None:
+            number = next(self._recording.numbers)
+        self._running[instruction] = (number, _thread(), _now())
+
+    def ended(self, instruction: Instruction, outcome: Outcome) -> None:
+        end = _now()
+        begun = self._running.pop(instruction, None)
+        if begun is None:
+            return
+        if outcome is None:
+            state, error = _quiet_outcome(instruction)
+        elif isinstance(outcome, Later):
+            state, error = DEFERRED, None
+        else:
+            state, error = DROPPED if outcome.dropped() else FAILED, _message(outcome)
+        self._recording.add(self._run(instruction, begun, end, state, error))
+
+    def finished(self, instruction: Instruction, failure: Failure | None) -> None:
+        error = None if failure is None else _message(failure)
+        self._recording.add((Finish, self._index, instruction.serial, _now(), error))
+
+    def abandoned(self, instruction: Instruction) -> None:
+        number = self._issued.pop(instruction, None)
+        if number is None:
+            number = next(self._recording.numbers)
+        stream, code, last = instruction.stream.name, instruction.code, instruction.last
+        scope = _scope_of(instruction)
+        self._recording.add((Abandoned, self._index, number, _now(), stream, instruction.name, code, last, scope))
+
+    def awaited(self, instruction: Instruction) -> object:
+        recording = self._recording
+        number = self._issued.get(instruction)
+        if number is None and instruction.serial < 0:
+            # Issued before the recording began.  What runs has a serial, and is found by that.
+            number = self._issued[instruction] = next(recording.numbers)
+        wait = next(recording.numbers)
+        track, scope = recording.tracks.current(), _scope_of(instruction)
+        name, serial = instruction.name, instruction.serial
+        self._waiting[wait] = (self._index, number, serial, track, _thread(), name, scope, _now())
+        return wait
+
+    def resumed(self, wait: object) -> None:
+        end = _now()
+        begun = self._waiting.pop(wait, None) if isinstance(wait, int) else None
+        if begun is not None:
+            self._recording.add((Wait, *begun, end, True))
+
+    def unfinished(self, end: int) -> list[tuple[Any, ...]]:
+        """What is running, and who is waiting, as the recording ends.  Lets go of every instruction."""
+        found = [self._run(it, begun, end, UNFINISHED, None) for it, begun in list(self._running.items())]
+        found += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
+        self._issued.clear()
+        self._running.clear()
+        self._waiting.clear()
+        return found
+
+    def _run(
+        self, instruction: Instruction, begun: tuple[int, int, int], end: int, state: str, error: str | None
+    ) -> tuple[Any, ...]:
+        number, thread, begin = begun
+        stream = instruction.stream
+        mode = instruction.mode
+        allocator = stream.allocator
+        # Its public `statistics` take a lock and count blocks.
+        allocated = -1 if allocator is None else allocator._allocated
+        engine = self._engine
+        return (
+            Run,
+            self._index,
+            number,
+            instruction.serial,
+            begin,
+            end,
+            thread,
+            stream.name,
+            stream.device,
+            instruction.name,
+            instruction.code,
+            instruction.last,
+            None if mode is None else mode.scope,
+            None if mode is None else mode.module,
+            _bytes_of(instruction),
+            state,
+            error,
+            allocated,
+            len(engine.lively) + len(engine.pending),
+        )
+
+
+def _quiet_outcome(instruction: Instruction) -> tuple[str, str | None]:
+    """Of one that raised nothing: perhaps it only handed on what had gone wrong before."""
+    outputs = getattr(instruction.policy, "outputs", None)
+    if outputs:
+        failure: Failure | None = outputs[0].storage.failure
+        if failure is not None:
+            return DROPPED if failure.dropped() else FAILED, f"inherited: {_message(failure)}"
+    return RAN, None
+
+
+def _message(failure: Failure) -> str:
+    # Now, as an exception may hold arrays.
+    return f"{type(failure.error).__name__}: {failure.error}"
+
+
+def _bytes_of(instruction: Instruction) -> int:
+    """Of the results."""
+    outputs = getattr(instruction.policy, "outputs", None)
+    if not outputs:
+        return instruction.nbytes
+    if len(outputs) == 1:
+        nbytes: int = outputs[0].meta.nbytes
+        return nbytes
+    return sum([output.meta.nbytes for output in outputs])
+
+
+def _scope_of(instruction: Instruction) -> Scope | None:
+    mode = instruction.mode
+    return None if mode is None else mode.scope

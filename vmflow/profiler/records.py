@@ -1,0 +1,184 @@
+"""What a recording consists of: a `Trace` of `Issue`, `Run`, `Wait` and other records.
+
+All times are nanoseconds on the clock of `time.perf_counter_ns`.  The fields `code` and `last` tell the line that
+issued the instruction, see `vmflow.instructions.origin`.  A `number` is the recording's own for an instruction; unlike
+the serial it is known from the moment of issuing.
+"""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any, Final, NamedTuple, TypeVar
+
+from vmflow.instructions.scope import Scope
+
+# How an instruction came out.
+RAN: Final = "ran"
+FAILED: Final = "failed"
+DROPPED: Final = "dropped"
+# It returned, and ends later.
+DEFERRED: Final = "deferred"
+# The recording ended first.
+UNFINISHED: Final = "unfinished"
+
+Record = TypeVar("Record", bound=tuple[Any, ...])
+
+
+class Issue(NamedTuple):
+    """An instruction was issued."""
+
+    machine: int
+    number: int
+    begin: int
+    end: int
+    track: int
+    thread: int
+    name: str
+    code: CodeType | None
+    last: int
+
+
+class Run(NamedTuple):
+    """A stream ran an instruction.
+
+    Attributes:
+        allocated: bytes in tensors on the device at the end; -1 if nobody counts them.
+        lively: instructions of the machine that had not ended.
+    """
+
+    machine: int
+    number: int
+    serial: int
+    begin: int
+    end: int
+    thread: int
+    stream: str
+    device: Any
+    name: str
+    code: CodeType | None
+    last: int
+    scope: Scope | None
+    module: Any
+    nbytes: int
+    state: str
+    error: str | None
+    allocated: int
+    lively: int
+
+
+class Finish(NamedTuple):
+    """A deferred instruction ended."""
+
+    machine: int
+    serial: int
+    time: int
+    error: str | None
+
+
+class Abandoned(NamedTuple):
+    """An instruction was dropped as its machine was closed."""
+
+    machine: int
+    number: int
+    time: int
+    stream: str
+    name: str
+    code: CodeType | None
+    last: int
+    scope: Scope | None
+
+
+class Wait(NamedTuple):
+    """A task or thread waited for an instruction.
+
+    Attributes:
+        number: None if the instruction had begun; its serial tells which it is.
+        complete: False if the recording ended first.
+    """
+
+    machine: int
+    number: int | None
+    serial: int
+    track: int
+    thread: int
+    name: str
+    scope: Scope | None
+    begin: int
+    end: int
+    complete: bool
+
+
+class Note(NamedTuple):
+    """Something that the program named.
+
+    Attributes:
+        kind: "record_function" or "step".
+    """
+
+    kind: str
+    name: str
+    begin: int
+    end: int
+    track: int
+
+
+class Trace:
+    """All that was recorded.
+
+    Args:
+        events: each a tuple of one of the types above and its fields.
+
+    Attributes:
+        begin, end: of the recording.
+        monotonic_offset: what to add to nanoseconds of `time.monotonic_ns`.
+        wall_clock: when it began, in seconds since 1970.
+        machines: their names, each a different one.
+        tracks: those of the tasks and threads, likewise.
+        lost: how many events there were no room for.
+    """
+
+    def __init__(
+        self,
+        begin: int,
+        end: int,
+        monotonic_offset: int,
+        wall_clock: float,
+        machines: list[str],
+        tracks: list[str],
+        events: list[tuple[Any, ...]],
+        lost: int,
+    ) -> None:
+        self.begin = begin
+        self.end = end
+        self.monotonic_offset = monotonic_offset
+        self.wall_clock = wall_clock
+        self.machines = _distinct([f"machine {name}" for name in machines])
+        self.tracks = _distinct(tracks)
+        self.lost = lost
+        self.recorded = len(events)
+        self.issues = _of(events, Issue)
+        self.runs = _of(events, Run)
+        self.finishes = _of(events, Finish)
+        self.abandoned = _of(events, Abandoned)
+        self.waits = _of(events, Wait)
+        self.notes = _of(events, Note)
+        self._by_serial = {(run.machine, run.serial): run.number for run in self.runs}
+
+    def number_of(self, wait: Wait) -> int | None:
+        """Of what was waited for; None if that was not recorded."""
+        return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))
+
+
+def _distinct(names: list[str]) -> list[str]:
+    """The same names, with a number behind those that occurred before."""
+    seen: dict[str, int] = {}
+    found: list[str] = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        found.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return found
+
+
+def _of(events: list[tuple[Any, ...]], kind: type[Record]) -> list[Record]:
+    make: Any = kind
+    return [make(*event[1:]) for event in events if event[0] is kind]

@@ -1,0 +1,62 @@
+"""Which steps of a loop are recorded: `ProfilerAction` and `schedule`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+
+
+class ProfilerAction(Enum):
+    """What a profiler does during one step."""
+
+    NONE = 0
+    # As RECORD, and what was recorded is thrown away: the first steps with a profiler are slower than the rest.
+    WARMUP = 1
+    RECORD = 2
+    # The last step of a recording.
+    RECORD_AND_SAVE = 3
+
+    @property
+    def records(self) -> bool:
+        """Whether what happens in the step is kept."""
+        return self in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
+
+
+def schedule(
+    *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
+) -> Callable[[int], ProfilerAction]:
+    """A function from the number of a step, from 0, to what a profiler does during it.
+
+    Args:
+        wait: steps that are not recorded, at the beginning of each cycle.
+        warmup: steps after them whose recording is thrown away.
+        active: steps after them that are recorded, at least one.
+        repeat: how many cycles there are; 0 for as many as the loop lasts.
+        skip_first: steps before the first cycle that are not recorded.
+
+    Raises:
+        TypeError: if one of them is no integer.
+        ValueError: if one of them is negative, or `active` is 0.
+    """
+    counts = {"wait": wait, "warmup": warmup, "active": active, "repeat": repeat, "skip_first": skip_first}
+    for name, count in counts.items():
+        if not isinstance(count, int) or isinstance(count, bool):
+            raise TypeError(f"schedule: {name} must be a number of steps, not {count!r}")
+        if count < 0:
+            raise ValueError(f"schedule: {name} must not be negative, but is {count}")
+    if active == 0:
+        raise ValueError("schedule: active must be at least 1, or nothing would ever be recorded")
+    cycle = wait + warmup + active
+
+    def action_of(step: int) -> ProfilerAction:
+        position = step - skip_first
+        if position < 0 or (repeat and position >= repeat * cycle):
+            return ProfilerAction.NONE
+        position %= cycle
+        if position < wait:
+            return ProfilerAction.NONE
+        if position < wait + warmup:
+            return ProfilerAction.WARMUP
+        return ProfilerAction.RECORD if position < cycle - 1 else ProfilerAction.RECORD_AND_SAVE
+
+    return action_of

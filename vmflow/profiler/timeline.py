@@ -1,0 +1,243 @@
+"""From a `Trace` to slices on tracks, as people look at them: `make_timeline`."""
+
+from __future__ import annotations
+
+from types import CodeType
+from typing import Any, Final
+
+import attrs
+
+from vmflow.instructions import origin
+from vmflow.instructions.scope import Scope
+
+from .records import DEFERRED, DROPPED, Run, Trace
+
+HOST: Final = "host"
+
+
+@attrs.frozen
+class Event:
+    """A slice of a track.
+
+    Attributes:
+        kind: "issue", "run", "await", "deferred" (from the beginning to the end of an instruction that ends later than
+            it returns), "dropped" (a point in time), "scope", "record_function" or "step".
+        name: of the instruction, scope or function.
+        process: the machine whose stream it is, or "host".
+        track: the stream, task or thread.
+        begin, end: microseconds since the recording began.
+        number: of the instruction, the same in all its events; -1 for what is none, or is not known.
+        args: what else there is to know.
+    """
+
+    kind: str
+    name: str
+    process: str
+    track: str
+    begin: float
+    end: float
+    number: int
+    args: dict[str, Any]
+
+    @property
+    def duration(self) -> float:
+        """Microseconds."""
+        return self.end - self.begin
+
+
+@attrs.frozen
+class Counter:
+    """A quantity that changed.
+
+    Attributes:
+        time: microseconds since the recording began.
+    """
+
+    name: str
+    process: str
+    time: float
+    value: int
+
+
+@attrs.frozen
+class Timeline:
+    """All events in order of their beginnings, and the counters in order of time."""
+
+    events: list[Event]
+    counters: list[Counter]
+
+
+def make_timeline(trace: Trace) -> Timeline:
+    """Name, place and sort everything."""
+    events = _Builder(trace).events()
+    events.sort(key=lambda event: (event.begin, -event.end))
+    return Timeline(_on_lanes(events), _counters(trace))
+
+
+class _Builder:
+    """Makes the events of one trace."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.machines = trace.machines
+        self._lines: dict[tuple[CodeType | None, int], str] = {}
+        # By identity; the trace keeps the objects.
+        self._modules: dict[int, str] = {}
+
+    def events(self) -> list[Event]:
+        return [*self._issues(), *self._runs(), *self._deferred(), *self._waits(), *self._scopes(), *self._notes()]
+
+    def _at(self, time: int) -> float:
+        return (time - self.trace.begin) / 1000
+
+    def _line(self, code: CodeType | None, last: int) -> str:
+        key = (code, last)
+        found = self._lines.get(key)
+        if found is None:
+            found = self._lines[key] = origin.describe(code, last)
+        return found
+
+    def _module(self, module: Any) -> str:
+        found = self._modules.get(id(module))
+        if found is None:
+            found = self._modules[id(module)] = str(module)
+        return found
+
+    def _issues(self) -> list[Event]:
+        tracks = self.trace.tracks
+        return [
+            Event(
+                "issue",
+                it.name,
+                HOST,
+                tracks[it.track],
+                self._at(it.begin),
+                self._at(it.end),
+                it.number,
+                {"line": self._line(it.code, it.last)},
+            )
+            for it in self.trace.issues
+        ]
+
+    def _runs(self) -> list[Event]:
+        made: list[Event] = []
+        for it in self.trace.runs:
+            args: dict[str, Any] = {"serial": it.serial, "state": it.state, "bytes": it.nbytes}
+            args["line"] = self._line(it.code, it.last)
+            if it.error is not None:
+                args["error"] = it.error
+            if it.scope is not None:
+                args["scope"] = it.scope.name or "scope"
+            if it.module is not None:
+                args["module"] = self._module(it.module)
+            begin, end = self._at(it.begin), self._at(it.end)
+            made.append(Event("run", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
+        for gone in self.trace.abandoned:
+            time = self._at(gone.time)
+            args = {"state": DROPPED, "line": self._line(gone.code, gone.last)}
+            process = self.machines[gone.machine]
+            made.append(Event("dropped", gone.name, process, gone.stream, time, time, gone.number, args))
+        return made
+
+    def _deferred(self) -> list[Event]:
+        finishes = {(it.machine, it.serial): it for it in self.trace.finishes}
+        made: list[Event] = []
+        for it in self.trace.runs:
+            if it.state != DEFERRED:
+                continue
+            finish = finishes.get((it.machine, it.serial))
+            args: dict[str, Any] = {"serial": it.serial, "state": "unfinished" if finish is None else "ran"}
+            if finish is not None and finish.error is not None:
+                args.update(state="failed", error=finish.error)
+            begin, end = self._at(it.begin), self._at(self.trace.end if finish is None else finish.time)
+            made.append(Event("deferred", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
+        return made
+
+    def _waits(self) -> list[Event]:
+        made: list[Event] = []
+        for it in self.trace.waits:
+            number = self.trace.number_of(it)
+            args: dict[str, Any] = {} if it.complete else {"state": "unfinished"}
+            begin, end = self._at(it.begin), self._at(it.end)
+            track = self.trace.tracks[it.track]
+            made.append(Event("await", it.name, HOST, track, begin, end, -1 if number is None else number, args))
+        return made
+
+    def _scopes(self) -> list[Event]:
+        ends: dict[Scope, int] = {}
+
+        def extend(scope: Scope | None, end: int) -> None:
+            while scope is not None and ends.get(scope, -1) < end:
+                ends[scope] = end
+                scope = scope.outer
+
+        finishes = {(it.machine, it.serial): it.time for it in self.trace.finishes}
+        for run in self.trace.runs:
+            extend(run.scope, max(run.end, finishes.get((run.machine, run.serial), 0)))
+        for wait in self.trace.waits:
+            extend(wait.scope, wait.end)
+        for gone in self.trace.abandoned:
+            extend(gone.scope, gone.time)
+        return [self._scope(scope, end) for scope, end in ends.items()]
+
+    def _scope(self, scope: Scope, end: int) -> Event:
+        begun = round(scope.begun * 1e9) + self.trace.monotonic_offset
+        args: dict[str, Any] = {"priority": scope.priority}
+        if scope.deadline is not None:
+            args["seconds to the deadline"] = round(scope.deadline - scope.begun, 6)
+        begin = self._at(max(begun, self.trace.begin))
+        return Event("scope", scope.name or "scope", HOST, "scopes", begin, self._at(end), -1, args)
+
+    def _notes(self) -> list[Event]:
+        return [
+            Event(
+                it.kind,
+                it.name,
+                HOST,
+                f"{it.kind}s",
+                self._at(it.begin),
+                self._at(it.end),
+                -1,
+                {"by": self.trace.tracks[it.track]},
+            )
+            for it in self.trace.notes
+        ]
+
+
+def _on_lanes(events: list[Event]) -> list[Event]:
+    """Move what would overlap on the track of a task or thread to a further track of its own.
+
+    A thread that waits runs instructions, which may issue others; a coroutine may be inside several awaits at once.
+    """
+    free_from: dict[str, list[float]] = {}
+    placed: list[Event] = []
+    for event in events:
+        if event.kind in ("issue", "await"):
+            lanes = free_from.setdefault(event.track, [])
+            lane = next((lane for lane, free in enumerate(lanes) if free <= event.begin), len(lanes))
+            lanes[lane:] = [event.end] + lanes[lane + 1 :]
+            if lane:
+                event = attrs.evolve(event, track=f"{event.track}, {lane + 1}")
+        placed.append(event)
+    return placed
+
+
+def _counters(trace: Trace) -> list[Counter]:
+    made: list[Counter] = []
+    last: dict[tuple[int, str], int] = {}
+
+    def count(machine: int, name: str, time: int, value: int) -> None:
+        if last.get((machine, name)) != value:
+            last[machine, name] = value
+            at = (time - trace.begin) / 1000
+            made.append(Counter(name, trace.machines[machine], at, value))
+
+    for run in sorted(trace.runs, key=_end):
+        if run.allocated >= 0:
+            count(run.machine, f"bytes on {run.device}", run.end, run.allocated)
+        count(run.machine, "lively instructions", run.end, run.lively)
+    return made
+
+
+def _end(run: Run) -> int:
+    return run.end
