@@ -34,7 +34,13 @@ class ReleaseTensor(InstructionPolicy):
 
     def prepare(self, instruction: Instruction) -> None:
         allocation = self.storage.allocation
-        if allocation is not None and allocation.allocator is instruction.stream.allocator:
+        if allocation is None:
+            return
+        if allocation.block is None:
+            # Lost in a reference cycle, whose destructors came before this: the memory may be somebody else's by now.
+            self.storage.allocation = None
+            self.storage.array = None
+        elif allocation.allocator is instruction.stream.allocator:
             allocation.free()
 
     def compute(self) -> None:

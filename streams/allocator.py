@@ -290,8 +290,13 @@ class Allocation:
             allocator._take_back(piece)
 
     def __del__(self) -> None:
-        if self._piece is not None:
-            self.allocator._notes.append((self._piece, False))
+        piece = self._piece
+        if piece is not None:
+            # Another destructor may bring this one back to life, when both go together in a reference cycle.  The piece
+            # is gone all the same, and must not be given back twice.
+            self._piece = None
+            self.block = None
+            self.allocator._notes.append((piece, False))
 
     def __repr__(self) -> str:
         state = "freed, " if self.block is None else ""

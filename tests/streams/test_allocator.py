@@ -1148,3 +1148,29 @@ def test_the_same_program_gets_the_same_pieces() -> None:
 
     padding = run()
     assert run() == padding
+
+
+def test_a_piece_brought_back_to_life_by_another_destructor_is_given_back_once() -> None:
+    """Destructors of a reference cycle all run before anything of it goes, and one may keep the rest."""
+    allocator = BinAllocator(DeviceMemory("test"))
+    kept: list[Allocation] = []
+
+    class Keeper:
+        def __init__(self) -> None:
+            self.allocation = allocator.allocate(1000)
+            self.cycle = self
+
+        def __del__(self) -> None:
+            kept.append(self.allocation)
+
+    Keeper()
+    gc.collect()
+    (allocation,) = kept
+    other = allocator.allocate(1000)
+    allocation.free()
+    kept.clear()
+    del allocation
+    allocator.check_invariants()
+    assert allocator.statistics()["allocation.all.current"] == 1
+    other.free()
+    allocator.check_invariants()

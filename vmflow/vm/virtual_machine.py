@@ -569,19 +569,21 @@ class VirtualMachine:
 
     def _prepare(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
         """Prepare; what went wrong is returned, and takes effect when the instruction's turn comes on its stream."""
+        failure: Failure | None
         try:
-            policy.prepare(instruction)
-        except OutOfMemory as error:
-            failure = self._rescue(instruction, policy, error)
+            try:
+                policy.prepare(instruction)
+            except OutOfMemory:
+                failure = self._rescue(instruction, policy)
+            else:
+                return None
         except Exception as error:
             failure = self._make_failure(instruction, policy, error)
-        else:
-            return None
         if failure is not None:
             policy.doom(failure)
         return failure
 
-    def _rescue(self, instruction: Instruction, policy: InstructionPolicy, error: OutOfMemory) -> Failure | None:
+    def _rescue(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
         """The device has no memory left: get back all that nobody will use any more, and try once more."""
         allocator = instruction.stream.allocator
         allocator.retries += 1
