@@ -28,6 +28,8 @@ from vmflow.instructions.builder import physical_run
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.instruction import Instruction
 from vmflow.profiler import ProfilerAction
+from vmflow.profiler.averages import host_times
+from vmflow.profiler.records import Issue, Run, Trace, Wait
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 
 NONE, WARMUP = ProfilerAction.NONE, ProfilerAction.WARMUP
@@ -139,6 +141,33 @@ def track_names(trace: Chrome) -> dict[tuple[int, int], str]:
 def failing() -> flow.Tensor:
     """A tensor whose kernel fails: the index is looked at only when the op runs."""
     return flow.gather(flow.ones(3), 0, flow.tensor([7]))
+
+
+TRACK = {"pid": 1, "tid": 1}
+SLICE = {"ph": "X", "name": "a", "cat": "run", "ts": 10.0, "dur": 5.0, **TRACK}
+ARROW = {"name": "flow", "cat": "flow", "id": 1, **TRACK}
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        [SLICE, {**SLICE, "ts": 14.0}],
+        [SLICE, {**SLICE, "ts": 11.0, "dur": 1.0}],
+        [SLICE, {**ARROW, "ph": "s", "ts": 12.0}],
+        [SLICE, {**ARROW, "ph": "s", "ts": 12.0}, {**ARROW, "ph": "f", "ts": 11.0}],
+        [SLICE, {**ARROW, "ph": "s", "ts": 12.0}, {**ARROW, "ph": "f", "ts": 16.0}],
+        [{**TRACK, "ph": "b", "name": "a", "cat": "scope", "id": "0x1", "ts": 1.0}],
+        [{**SLICE, "tid": 2}],
+    ],
+)
+def test_the_check_sees_what_it_should(wrong: list[Chrome]) -> None:
+    names = [
+        {"ph": "M", "name": "process_name", "args": {"name": "host"}, **TRACK},
+        {"ph": "M", "name": "thread_name", "args": {"name": "a"}, **TRACK},
+    ]
+    check({"traceEvents": [*names, SLICE]})
+    with pytest.raises(AssertionError):
+        check({"traceEvents": [*names, *wrong]})
 
 
 # What is in it
@@ -650,6 +679,20 @@ def test_the_table_is_sorted_and_cut() -> None:
         averages.table(row_limit=-2)
 
 
+def test_host_time_is_what_lies_between() -> None:
+    """On thread 7, in nanoseconds: issue, 2000 of Python, issue; a run inside a wait; 500 of Python, issue."""
+    events = [
+        (Issue, 0, 1, 1000, 1100, 0, 7, "a", None, 0),
+        (Issue, 0, 2, 3100, 3200, 0, 7, "b", None, 0),
+        (Wait, 0, 2, 1, 0, 7, "b", None, 4000, 9000, True),
+        (Run, 0, 1, 0, 5000, 8000, 7, "s", None, "a", None, 0, None, None, 0, "ran", None, -1, 1),
+        (Run, 0, 2, 1, 8000, 9999, 8, "s", None, "b", None, 0, None, None, 0, "ran", None, -1, 1),
+        (Issue, 0, 3, 9500, 9600, 0, 7, "a", None, 0),
+    ]
+    trace = Trace(0, 10_000, 0, 0.0, ["m"], ["thread"], events, 0)
+    assert host_times(trace) == {1: 0.1, 2: 2.1, 3: 0.6}
+
+
 def test_an_empty_recording(tmp_path: Path) -> None:
     with profiler.profile() as prof:
         pass
@@ -714,6 +757,13 @@ def test_an_exception_in_the_callback_leaves_the_machine_free() -> None:
     with pytest.raises(KeyError), profiler.profile(on_trace_ready=refuse):
         flow.ones(2).exp().numpy()
     assert current_machine().tracer is None
+    with profiler.profile():
+        pass
+
+
+def test_a_schedule_that_returns_something_else_leaves_the_machine_free() -> None:
+    with pytest.raises(TypeError, match=r"schedule\(0\) must return a ProfilerAction, not 'record'"):
+        profiler.profile(schedule=lambda step: "record").start()  # type: ignore[arg-type,return-value]
     with profiler.profile():
         pass
 

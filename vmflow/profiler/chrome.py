@@ -75,6 +75,7 @@ class _Places:
     def __init__(self, machines: list[str]) -> None:
         self._processes = {name: number for number, name in enumerate([HOST, *machines], 1)}
         self._tracks: dict[tuple[str, str], int] = {}
+        self._spans = itertools.count(1)
 
     def process(self, name: str) -> int:
         return self._processes[name]
@@ -83,6 +84,10 @@ class _Places:
         """The event's process and track."""
         key = (event.process, event.track)
         return {"pid": self.process(event.process), "tid": self._tracks.setdefault(key, len(self._tracks) + 1)}
+
+    def span(self) -> str:
+        """A new identity for something that begins and ends."""
+        return f"{next(self._spans):#x}"
 
     def names(self) -> Iterator[dict[str, Any]]:
         for name, number in self._processes.items():
@@ -94,9 +99,6 @@ class _Places:
             yield {"ph": "M", "name": "thread_sort_index", **place, "args": {"sort_index": number}}
 
 
-_span_numbers = itertools.count(1)
-
-
 def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
     begin, end = _time(event.begin), _time(event.end)
     common: dict[str, Any] = {"name": event.name, "cat": event.kind, **places.of(event), "ts": begin}
@@ -105,7 +107,7 @@ def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
     elif event.kind == "dropped":
         yield {"ph": "i", "s": "t", **common, "args": event.args}
     else:
-        common["id"] = f"{event.kind} {next(_span_numbers)}"
+        common["id"] = places.span()
         yield {"ph": "b", **common, "args": event.args}
         yield {"ph": "e", **common, "ts": end}
 

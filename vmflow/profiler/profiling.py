@@ -46,8 +46,10 @@ class profile:
 
     A machine is recorded by one profiler at a time: of two nested ones, the inner is refused.
 
-    Instructions that run on the host are timed where they run; a slice on a simulated device is the time of its
-    simulation.  A scope is shown from when it was entered to the end of the last thing that was issued in it or waited
+    The trace has a track for every stream, with a slice for each instruction that it ran, and one for every task and
+    thread, with a slice for each instruction issued and for each time of waiting; reading a tensor that is there takes
+    no waiting and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the
+    time of its simulation.  A scope lasts from when it was entered to the end of the last thing issued in it, or waited
     for.
 
     Args:
@@ -109,6 +111,7 @@ class profile:
         if self._machines is not None:
             raise RuntimeError("the profiler has already been started")
         machines = self._chosen if self._chosen is not None else [current_machine()]
+        action = self._action_of(0)
         with _profiled_lock:
             for machine in machines:
                 if machine in _profiled or machine.tracer is not None:
@@ -119,7 +122,7 @@ class profile:
             _profiled.update(dict.fromkeys(machines, self))
         self._machines = list(machines)
         self.step_num = 0
-        self._action = self._action_of(0)
+        self._action = action
         self._begin()
 
     def stop(self) -> None:

@@ -35,29 +35,34 @@ class HostTracks:
 
     def __init__(self) -> None:
         self.names: list[str] = []
+        self._threads = threading.local()
         # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
-        self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
+        self._tasks: dict[int, tuple[weakref.ref[Any], int]] = {}
         # Reentrant, for a destructor that issues something while a number is being given.
         self._lock = threading.RLock()
 
     def current(self) -> int:
         """The number of whoever calls."""
         loop = running_loop()
-        owner: Any = None if loop is None else sys.modules["asyncio"].current_task(loop)
-        if owner is None:
-            owner = threading.current_thread()
-        known = self._known.get(id(owner))
-        if known is not None and known[0]() is owner:
-            return known[1]
-        return self._add(owner)
-
-    def _add(self, owner: Any) -> int:
-        name = f"thread {owner.name}" if isinstance(owner, threading.Thread) else f"task {owner.get_name()}"
-        with self._lock:
-            number = len(self.names)
-            self.names.append(name)
-            self._known[id(owner)] = (weakref.ref(owner), number)
+        if loop is not None:
+            task: Any = sys.modules["asyncio"].current_task(loop)
+            if task is not None:
+                known = self._tasks.get(id(task))
+                if known is not None and known[0]() is task:
+                    return known[1]
+                number = self._add(f"task {task.get_name()}")
+                self._tasks[id(task)] = (weakref.ref(task), number)
+                return number
+        try:
+            number = self._threads.number
+        except AttributeError:
+            number = self._threads.number = self._add(f"thread {threading.current_thread().name}")
         return number
+
+    def _add(self, name: str) -> int:
+        with self._lock:
+            self.names.append(name)
+            return len(self.names) - 1
 
 
 class Recording:
@@ -116,7 +121,11 @@ class Recording:
         if len(self.events) < self.max_events:
             self.events.append(event)
         else:
-            next(self._lost)
+            self.lose()
+
+    def lose(self) -> None:
+        """Count an event that there is no room for."""
+        next(self._lost)
 
     def open_note(self, kind: str, name: str) -> int:
         """Something named begins; returns what `close_note` is to be given."""
@@ -159,9 +168,14 @@ class MachineRecorder:
         recording = self._recording
         number = next(recording.numbers)
         self._issued[instruction] = number
+        # Here and in `ended` written out: every instruction passes, and an `add` would cost a tenth more.
+        events = recording.events
+        if len(events) >= recording.max_events:
+            recording.lose()
+            return
         track = recording.tracks.current()
         code, last, name = instruction.code, instruction.last, instruction.name
-        recording.add((Issue, self._index, number, begin, _now(), track, _thread(), name, code, last))
+        events.append((Issue, self._index, number, begin, _now(), track, _thread(), name, code, last))
 
     def began(self, instruction: Instruction) -> None:
         number = self._issued.pop(instruction, None)
@@ -174,13 +188,23 @@ class MachineRecorder:
         begun = self._running.pop(instruction, None)
         if begun is None:
             return
+        recording = self._recording
+        events = recording.events
+        if len(events) >= recording.max_events:
+            recording.lose()
+            return
         if outcome is None:
-            state, error = _quiet_outcome(instruction)
+            state, error = RAN, None
+            outputs = getattr(instruction.policy, "outputs", None)
+            # It may only have handed on what had gone wrong before.
+            if outputs and outputs[0].storage.failure is not None:
+                failure = outputs[0].storage.failure
+                state, error = DROPPED if failure.dropped() else FAILED, f"inherited: {_message(failure)}"
         elif isinstance(outcome, Later):
             state, error = DEFERRED, None
         else:
             state, error = DROPPED if outcome.dropped() else FAILED, _message(outcome)
-        self._recording.add(self._run(instruction, begun, end, state, error))
+        events.append(self._run(instruction, begun, end, state, error))
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
         error = None if failure is None else _message(failure)
@@ -252,16 +276,6 @@ class MachineRecorder:
             allocated,
             len(engine.lively) + len(engine.pending),
         )
-
-
-def _quiet_outcome(instruction: Instruction) -> tuple[str, str | None]:
-    """Of one that raised nothing: perhaps it only handed on what had gone wrong before."""
-    outputs = getattr(instruction.policy, "outputs", None)
-    if outputs:
-        failure: Failure | None = outputs[0].storage.failure
-        if failure is not None:
-            return DROPPED if failure.dropped() else FAILED, f"inherited: {_message(failure)}"
-    return RAN, None
 
 
 def _message(failure: Failure) -> str:
