@@ -1,0 +1,581 @@
+"""How a machine ends: what it still finishes, what it drops, whom it tells; and what the exceptions of ops tell."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from tests.vm.gates import PATIENCE, Gate, call, eager, entered, gate, held, in_thread, line_of, listening, turns
+from vmflow import nn
+from vmflow.context import MODE
+from vmflow.instructions.builder import physical_run
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine
+
+pytestmark = pytest.mark.host
+
+WHERE = ["never", "always"]
+
+
+async def value(tensor: flow.Tensor) -> float:
+    found: float = (await tensor).item()
+    return found
+
+
+def issue_to(machine: VirtualMachine, function: Callable[[], object]) -> flow.Tensor:
+    before = MODE.get()
+    MODE.set(before.replace(machine=machine))
+    try:
+        return call(function)
+    finally:
+        MODE.set(before)
+
+
+# Finishing
+
+
+@pytest.mark.parametrize("worker", WHERE)
+async def test_leaving_the_block_finishes_everything(worker: str) -> None:
+    async with VirtualMachine(cpu_worker=worker) as machine:
+        assert machine.state == "running"
+        x = flow.zeros(3)
+        for _ in range(300):
+            x = x + 1
+    assert machine.state == "closed"
+    assert machine.closed
+    assert x.is_ready()
+    assert x.tolist() == [300.0] * 3
+
+
+async def test_the_states_one_after_the_other() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            y = closed.tensor + 1
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown())
+            await turns()
+            assert machine.state == "draining"
+            assert not machine.closed
+            assert repr(machine) == "<VirtualMachine 'm' draining>"
+            assert not shutting.done()
+            closed.open()
+            await shutting
+        assert machine.state == "closed"
+        assert repr(machine) == "<VirtualMachine 'm' closed>"
+    assert y.tolist() == [2.0]
+    assert machine.state == "closed"
+
+
+async def test_while_it_drains_nothing_new_is_taken_and_nothing_old_is_lost() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    ran: list[str] = []
+    async with machine:
+        x = flow.ones(2)
+        with gate() as closed:
+            accepted = [call(lambda value: ran.append("accepted"), closed.tensor) for _ in range(5)]
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown())
+            await turns()
+            for _ in range(3):
+                with pytest.raises(
+                    flow.VirtualMachineClosed, match="issued to the virtual machine 'm', which is drain"
+                ):
+                    call(lambda: ran.append("late"))
+            with pytest.raises(flow.VirtualMachineClosed):
+                x.add_(1)
+            with pytest.raises(flow.VirtualMachineClosed):
+                in_thread(lambda: issue_to(machine, lambda: ran.append("late")))
+            closed.open()
+            await shutting
+    assert ran == ["accepted"] * 5
+    assert [it.is_ready() for it in accepted] == [True] * 5
+
+
+@pytest.mark.xfail(strict=True, reason="what is refused poisons its target")
+async def test_an_in_place_op_that_was_refused_changes_nothing() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        x = flow.ones(2)
+        with gate() as closed:
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown())
+            await turns()
+            with pytest.raises(flow.VirtualMachineClosed):
+                x.add_(1)
+            closed.open()
+            await shutting
+    assert x.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.xfail(
+    strict=True, reason="what is refused poisons its target, and takes the place of the op that computes it"
+)
+async def test_an_in_place_op_that_was_refused_does_not_hide_what_computes_its_target() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            x = closed.tensor
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown())
+            await turns()
+            with pytest.raises(flow.VirtualMachineClosed):
+                x.add_(1)
+            assert not x.is_ready()
+            waiting = asyncio.create_task(value(x))
+            await turns()
+            assert not waiting.done()
+            closed.open()
+            await shutting
+            assert await waiting == 1.0
+
+
+async def test_a_coroutine_that_waits_while_it_drains_gets_its_value() -> None:
+    machine = VirtualMachine(cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            y = closed.tensor + 1
+            waiting = asyncio.create_task(value(y))
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown(grace=PATIENCE))
+            late_waiting = asyncio.create_task(value(y))
+            await turns()
+            closed.open()
+            await shutting
+            assert [await waiting, await late_waiting] == [2.0, 2.0]
+
+
+async def test_shutting_down_twice() -> None:
+    machine = VirtualMachine()
+    async with machine:
+        y = flow.ones(1) + 1
+        await machine.shutdown()
+        await machine.shutdown()
+        machine.close()
+        machine.abort()
+    assert machine.state == "closed"
+    assert y.item() == 2.0
+
+
+async def test_shutting_down_an_unused_machine() -> None:
+    machine = VirtualMachine()
+    await machine.shutdown(grace=0)
+    assert machine.state == "closed"
+
+
+# Not finishing
+
+
+async def test_when_the_grace_is_over_what_has_not_begun_is_dropped() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    ran: list[str] = []
+    async with machine:
+        with gate() as closed:
+            y = call(lambda: ran.append("late"))
+            z = y + 1
+            waiting = [asyncio.create_task(value(it)) for it in (y, z)]
+            await closed.reached()
+            # Closing waits a little for what is running, on this thread: the gate is opened from another.
+            opener = threading.Thread(target=open_when_closing, args=(machine, closed))
+            opener.start()
+            await machine.shutdown(grace=0.01)
+            opener.join(PATIENCE)
+            for it in waiting:
+                with pytest.raises(
+                    flow.VirtualMachineClosed, match="dropped, because the virtual machine 'm' was closed"
+                ):
+                    await it
+        assert machine.state == "closed"
+        assert closed.tensor.item() == 1.0
+    assert ran == []
+
+
+def open_when_closing(machine: VirtualMachine, closed: Gate) -> None:
+    worker = machine.stream(flow.device("cpu")).worker
+    assert worker is not None
+    while not worker._stopping:
+        closed.opened.wait(0.001)
+    closed.open()
+
+
+@pytest.mark.xfail(strict=True, reason="closing joins the worker on the thread of the loop")
+async def test_the_end_of_the_grace_does_not_block_the_loop() -> None:
+    """The op that is running may take longer than the machine waits for it; others on the loop must go on."""
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown(grace=0.01))
+            loop = asyncio.get_running_loop()
+            lag = 0.0
+
+            async def tick() -> None:
+                nonlocal lag
+                while not shutting.done():
+                    before = loop.time()
+                    await asyncio.sleep(0)
+                    lag = max(lag, loop.time() - before)
+
+            await asyncio.gather(tick(), shutting)
+            assert machine.state == "aborted"
+            assert lag < 1.0
+
+
+async def test_leaving_the_block_takes_no_longer_than_the_drain_timeout() -> None:
+    machine = VirtualMachine("m", cpu_worker="always", drain_timeout=0.01)
+    async with machine:
+        closed = Gate()
+        y = closed.tensor + 1
+        await closed.reached()
+        opener = threading.Thread(target=open_when_closing, args=(machine, closed))
+        opener.start()
+    opener.join(PATIENCE)
+    assert machine.state == "closed"
+    with pytest.raises(flow.VirtualMachineClosed):
+        await y
+
+
+async def test_a_cancelled_shutdown_drops_the_rest() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            y = closed.tensor + 1
+            await closed.reached()
+            shutting = asyncio.create_task(machine.shutdown())
+            await turns()
+            opener = threading.Thread(target=open_when_closing, args=(machine, closed))
+            opener.start()
+            shutting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await shutting
+            opener.join(PATIENCE)
+        assert machine.state == "closed"
+        with pytest.raises(flow.VirtualMachineClosed):
+            await y
+
+
+async def test_aborting_waits_for_nothing() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            y = closed.tensor + 1
+            waiting = [asyncio.create_task(value(it)) for it in (closed.tensor, y)]
+            await closed.reached()
+            await turns()
+            machine.abort()
+            assert machine.state == "aborted"
+            assert not closed.opened.is_set()
+            with pytest.raises(flow.VirtualMachineClosed, match="'m' was closed"):
+                await waiting[1]
+            machine.abort()
+            machine.close()
+            await machine.shutdown()
+            assert machine.state == "aborted"
+            with pytest.raises(flow.VirtualMachineClosed, match="which is aborted"):
+                call(lambda: 1.0)
+            closed.open()
+            await asyncio.wait(waiting)
+
+
+@pytest.mark.xfail(strict=True, reason="it is woken, and waits on for the end of the instruction")
+async def test_who_waits_for_what_is_running_is_told_of_the_abort_at_once() -> None:
+    machine = VirtualMachine("m", cpu_worker="always")
+    async with machine:
+        with gate() as closed:
+            waiting = asyncio.create_task(value(closed.tensor))
+            await closed.reached()
+            await turns()
+            machine.abort()
+            await turns(20)
+            assert waiting.done()
+            assert not closed.opened.is_set()
+            with pytest.raises(flow.VirtualMachineClosed):
+                await waiting
+
+
+def test_a_thread_that_waits_is_told_of_the_abort_at_once() -> None:
+    machine = eager(name="m", stall_after=0.01)
+    with listening("nothing has ended") as stalled, held(machine) as closed:
+        y = closed.tensor + 1
+
+        def abort() -> None:
+            assert stalled.heard.wait(PATIENCE)
+            machine.abort()
+
+        aborter = threading.Thread(target=abort)
+        aborter.start()
+        with pytest.raises(flow.VirtualMachineClosed):
+            y.item()
+        aborter.join(PATIENCE)
+        assert not closed.opened.is_set()
+
+
+@pytest.mark.parametrize("end", ["close", "abort"])
+def test_closing_again_changes_nothing(end: str) -> None:
+    machine = VirtualMachine()
+    with entered(machine):
+        y = flow.ones(2) + 1
+        y.tolist()
+        getattr(machine, end)()
+        state = machine.state
+        for again in ("abort", "close", end):
+            getattr(machine, again)()
+            assert machine.state == state == "closed"
+    assert y.tolist() == [2.0, 2.0]
+
+
+def test_closing_from_several_threads() -> None:
+    machine = eager()
+    with held(machine) as closed:
+        results = [call(lambda: 1.0) for _ in range(20)]
+        threads = [threading.Thread(target=machine.close) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        open_when_closing(machine, closed)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert not any(it.is_alive() for it in threads)
+        assert machine.state == "closed"
+        for it in results:
+            with pytest.raises(flow.VirtualMachineClosed):
+                it.item()
+
+
+async def test_entering_a_machine_that_has_ended() -> None:
+    machine = VirtualMachine("m")
+    machine.close()
+    with pytest.raises(flow.VirtualMachineClosed, match="'m' is closed; make a new one"):
+        async with machine:
+            pass
+    assert current_machine() is not machine
+
+
+async def test_what_is_dropped_at_the_end_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.DEBUG, "vmflow"):
+        machine = VirtualMachine(cpu_worker="always")
+        async with machine:
+            with gate() as closed:
+                results = [call(lambda: 1.0) for _ in range(5)]
+                await closed.reached()
+                machine.abort()
+        del results
+        gc.collect()
+    assert caplog.records == []
+
+
+async def test_a_machine_may_end_within_a_scope() -> None:
+    """What both have dropped was dropped by whichever came first."""
+    machine = VirtualMachine(cpu_worker="always")
+    async with machine:
+        with gate() as closed, flow.scope() as scope:
+            first, second = call(lambda: 1.0), call(lambda: 2.0)
+            await closed.reached()
+            machine.abort()
+            scope.cancel()
+            for it in (first, second):
+                with pytest.raises(flow.VirtualMachineClosed):
+                    await it
+
+
+# What exceptions tell
+
+
+class Deep(nn.Module):
+    """Fails in its second layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3)
+        self.blocks = nn.Sequential(nn.ReLU(), Failing())
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        result: flow.Tensor = self.blocks(self.first(x))
+        return result
+
+
+class Failing(nn.Module):
+    """Looks up what is not there."""
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        return flow.gather(x, 1, flow.full((2, 1), 99, dtype=flow.int64))  # the line
+
+
+@pytest.mark.parametrize("worker", WHERE)
+async def test_an_exception_names_op_shapes_line_and_module(worker: str) -> None:
+    async with VirtualMachine(cpu_worker=worker):
+        model = Deep()
+        result = model(flow.ones(2, 3))
+        later = result * 2
+        for tensor in (later, result):
+            with pytest.raises(IndexError) as caught:
+                await tensor
+    notes = caught.value.__notes__
+    assert notes == [
+        "while running gather(float32[2, 3], int64[2, 1]) -> float32[2, 1] on cpu",
+        f"issued at {__file__}:{line_of('the line', __file__)}, in forward",
+        "in module blocks.1 (Failing) of Deep",
+    ]
+
+
+def test_the_name_of_a_module_is_that_of_its_place() -> None:
+    model = Failing()
+    with pytest.raises(IndexError) as outermost:
+        model(flow.ones(2, 3)).numpy()
+    assert outermost.value.__notes__[-1] == "in module Failing"
+    container = nn.ModuleList([nn.ReLU(), model])
+    with pytest.raises(IndexError) as alone:
+        container[1](flow.ones(2, 3)).numpy()
+    assert alone.value.__notes__[-1] == "in module Failing"
+    with pytest.raises(IndexError) as outside:
+        flow.gather(flow.ones(3), 0, flow.tensor([7])).numpy()
+    assert not any(it.startswith("in module") for it in outside.value.__notes__)
+
+
+def test_a_module_that_is_gone_or_was_moved_is_named_by_its_kind() -> None:
+    def issue() -> flow.Tensor:
+        model = Deep()
+        result: flow.Tensor = model(flow.ones(2, 3))
+        model.blocks = nn.Sequential()
+        return result
+
+    with entered(VirtualMachine(cpu_worker="never", gather=10_000)):
+        result = issue()
+        gc.collect()
+        with pytest.raises(IndexError) as caught:
+            result.detach().numpy()
+    assert caught.value.__notes__[-1] in (
+        "in module <Sequential>.<Failing> (Failing) of Deep",
+        "in module blocks.<Failing> (Failing) of Deep",
+    )
+
+
+def test_it_is_the_exception_that_the_kernel_raised() -> None:
+    error = ConnectionError("the very same")
+
+    def fail() -> None:
+        raise error
+
+    y = call(fail) + 1
+    for _ in range(2):
+        with pytest.raises(ConnectionError) as caught:
+            y.item()
+        assert caught.value is error
+    assert len(error.__notes__) == 2
+
+
+def test_what_it_was_raised_from_is_told_too() -> None:
+    def fail() -> None:
+        try:
+            int("missing")
+        except ValueError as error:
+            raise LookupError("on purpose") from error
+
+    with pytest.raises(LookupError, match="on purpose") as caught:
+        call(fail).item()
+    assert isinstance(caught.value.__cause__, ValueError)
+
+
+def test_an_unseen_failure_of_a_cancelled_scope_is_still_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """It failed before the scope was cancelled: nobody has looked at it, and it is logged, once."""
+
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with caplog.at_level(logging.ERROR, "vmflow"):
+        with flow.scope() as scope:
+            bad = call(fail)
+            later = [bad + 1, bad * 2]
+            flow.synchronize()
+            scope.cancel()
+        del bad, later
+        flow.synchronize()
+        gc.collect()
+    assert [type(it.exc_info[1]) for it in caplog.records if it.exc_info] == [ZeroDivisionError]
+
+
+@pytest.mark.parametrize("end", ["close", "leave"])
+async def test_unseen_failures_are_logged_when_the_machine_ends(end: str, caplog: pytest.LogCaptureFixture) -> None:
+    def fail() -> None:
+        raise ZeroDivisionError("on purpose")
+
+    with caplog.at_level(logging.ERROR, "vmflow"):
+        async with VirtualMachine(cpu_worker="always") as machine:
+            bad = call(fail)
+            await flow.synchronize()
+            if end == "close":
+                machine.close()
+        assert [type(it.exc_info[1]) for it in caplog.records if it.exc_info] == [ZeroDivisionError]
+        with pytest.raises(ZeroDivisionError):
+            await bad
+        del bad
+        gc.collect()
+    assert len(caplog.records) == 1
+
+
+class Stop(BaseException):
+    """As SystemExit, which pytest would take for its own."""
+
+
+def test_what_is_no_exception_reaches_whoever_drives() -> None:
+    def stop() -> None:
+        raise Stop("on purpose")
+
+    with entered(VirtualMachine(cpu_worker="never", gather=10_000)) as machine:
+        y = call(stop)
+        other = flow.ones(2) + 1
+        with pytest.raises(Stop):
+            other.tolist()
+        # It has ended the waiting, not the machine.
+        assert other.tolist() == [2.0, 2.0]
+        with pytest.raises(Stop) as caught:
+            (y + 1).item()
+        assert "while running planted" in caught.value.__notes__[0]
+        machine.engine.check_invariants()
+
+
+def test_what_is_no_exception_on_a_worker_reaches_whoever_waits() -> None:
+    def stop() -> None:
+        raise Stop("on purpose")
+
+    with entered(eager()) as machine:
+        y = call(stop)
+        with pytest.raises(Stop):
+            y.item()
+        assert (flow.ones(2) + 1).tolist() == [2.0, 2.0]
+        machine.engine.check_invariants()
+        assert machine.engine.idle()
+
+
+def test_what_is_no_exception_ends_the_loop_that_drives() -> None:
+    def stop() -> None:
+        raise Stop("on purpose")
+
+    machine = VirtualMachine(cpu_worker="always")
+
+    async def main() -> None:
+        async with machine:
+            await call(stop)
+
+    with pytest.raises(Stop):
+        asyncio.run(main())
+    assert machine.closed
+
+
+async def test_an_exception_of_a_callback_comes_out_where_it_is_waited_for() -> None:
+    async with VirtualMachine(cpu_worker="always") as machine:
+        x = flow.ones(2)
+
+        def fail(array: np.ndarray[Any, Any]) -> None:
+            raise LookupError("on purpose")
+
+        physical_run(machine, lambda builder: builder.access_blob_by_callback(x._blob, fail, "mut"))
+        with pytest.raises(LookupError) as caught:
+            await (x + 1)
+        assert caught.value.__notes__[0] == "while running access_blob_by_callback(float32[2], mut)"
