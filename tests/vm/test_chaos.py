@@ -1,0 +1,313 @@
+"""Chaos: random programs in which things go wrong, against an oracle; what they have brought to light; and mistakes."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import pytest
+
+from tests.vm import chaos
+from tests.vm.chaos import MODES, Case, Setting, Step, fails, make_case, run, shrink
+from vmflow.instructions.blob import Storage
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
+from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.release_tensor import ReleaseTensor
+from vmflow.instructions.scope import Scope
+from vmflow.instructions.stream_events import StreamWait
+from vmflow.streams import Stream
+from vmflow.vm import VirtualMachine
+from vmflow.vm.engine import VirtualMachineEngine
+from vmflow.vm.virtual_machine import live_machines
+
+# They name their devices themselves.
+pytestmark = pytest.mark.host
+
+CASES: Final = 26  # about 38 programs
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> Iterator[None]:
+    """A machine short of memory collects garbage each time; what is not ours need not be looked at."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
+def run_many(first: int, count: int, mode: str) -> None:
+    for seed in range(first, first + count):
+        case = make_case(seed, mode)
+        try:
+            run(case)
+        except Exception as error:
+            error.add_note(f"seed {seed}, mode {mode}; python -m tests.vm.chaos shrinks it:\n{case}")
+            raise
+
+
+@pytest.mark.parametrize("part", range(2))
+@pytest.mark.parametrize("mode", MODES)
+def test_random_programs(mode: str, part: int) -> None:
+    run_many(part * CASES, CASES, mode)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("mode", MODES)
+def test_many_random_programs(mode: str, part: int) -> None:
+    run_many(1000 + part * 200, 200, mode)
+
+
+def test_a_seed_is_a_case() -> None:
+    assert make_case(7, "random") == make_case(7, "random")
+    assert make_case(7, "random") != make_case(8, "random")
+    namespace = {"Case": Case, "Setting": Setting, "Step": Step}
+    assert eval(str(make_case(7, "random")), namespace) == make_case(7, "random")
+
+
+# What is known to be wrong.  The random programs do not hold it against the machine (`chaos.KNOWN`).
+
+SCRIPT: Final = Setting("lazy", 0, "never", "script", 1, True, False, 32, 64, 40_000)
+WATCHED: Final = SCRIPT._replace(race_check=True)
+HUGE: Final = ((chaos.HUGE,), "float32", "sim:8", 1)
+
+
+def strictly(setting: Setting, *steps: Step) -> None:
+    run(Case(setting, (steps,)), forgiven=frozenset())
+
+
+@pytest.mark.xfail(reason="memory is asked for before it is known whether the instruction is still wanted")
+def test_a_dropped_request_for_memory_is_no_error_to_report() -> None:
+    strictly(SCRIPT, Step("open", "s", (), ("cancelled",)), Step("full", "v", (), HUGE))
+
+
+@pytest.mark.xfail(reason="getting the memory and filling it are two instructions, and both ask for it")
+def test_an_upload_for_which_there_is_no_memory_fails_once() -> None:
+    strictly(
+        SCRIPT,
+        Step("full", "v", (), ((), "float32", "cpu", 1)),
+        Step("flood", "w", ("v",), ("sim:8", chaos.HUGE)),
+    )
+
+
+@pytest.mark.xfail(reason="a callback that writes does not ask the device for memory")
+def test_a_callback_that_writes_a_result_without_memory_gets_some_of_the_device() -> None:
+    strictly(
+        SCRIPT,
+        Step("full", "v", (), HUGE),
+        Step("slice", "part", ("v",), (0, 3, 1)),
+        Step("unary", "w", ("part",), ("neg",)),
+        Step("poke", "", ("w",), (4,)),
+    )
+
+
+@pytest.mark.xfail(reason="what is dropped loses its memory after the next instruction has been handed over")
+def test_what_is_written_over_something_dropped_is_in_memory_of_the_device() -> None:
+    strictly(
+        SCRIPT,
+        Step("open", "s", (), ("cancelled",)),
+        Step("full", "v", (), ((4, 3), "float32", "sim:8", 1)),
+        Step("close", "s"),
+        Step("fill_", "", ("v",), (4,)),
+    )
+
+
+@pytest.mark.xfail(reason="what is dropped loses its memory while others that were handed over may use it")
+def test_memory_of_something_dropped_is_given_back_in_order() -> None:
+    strictly(
+        WATCHED,
+        Step("open", "s", (), ("cancelled",)),
+        Step("full", "v", (), ((3,), "float32", "sim:8", 1)),
+        Step("close", "s"),
+        Step("sync"),
+        Step("full", "x", (), ((3,), "float32", "sim:8", 1)),
+        Step("to", "w", ("v",), ("cpu",)),
+    )
+
+
+# Mistakes.  Each takes one rule out of the machine; some seed must notice.
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def streams_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StreamWait, "prepare", lambda self, instruction: None)
+
+
+def writes_do_not_wait_for_reads(monkeypatch: pytest.MonkeyPatch) -> None:
+    connect = VirtualMachineEngine._connect
+
+    def without(self: Any, instruction: Instruction, preschedulable: bool, follows: Stream | None) -> None:
+        for dependence in instruction.writes:
+            dependence.readers = None
+        connect(self, instruction, preschedulable, follows)
+
+    monkeypatch.setattr(VirtualMachineEngine, "_connect", without)
+
+
+def memory_is_freed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = VirtualMachine.release
+
+    def without(self: VirtualMachine, storage: Storage) -> None:
+        if storage.allocation is not None:
+            storage.allocation.free()
+        release(self, storage)
+
+    monkeypatch.setattr(VirtualMachine, "release", without)
+
+
+def memory_is_never_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[Storage] = []
+    monkeypatch.setattr(VirtualMachine, "release", lambda self, storage: kept.append(storage))
+
+
+def releases_free_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ReleaseTensor, "prepare", lambda self, instruction: None)
+    monkeypatch.setattr(ReleaseTensor, "compute", lambda self: None)
+
+
+def storages_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: VirtualMachine, storage: Storage) -> Dependence:
+        if storage.dependence.machine is not self:
+            home = self._home_of(storage.stream) if storage.stream is not None else None
+            storage.dependence = Dependence(self)
+            storage.stream = home
+        return storage.dependence
+
+    monkeypatch.setattr(VirtualMachine, "take_over", without)
+
+
+def dropping_spoils_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Storage, "drop", lambda self, failure: None)
+
+
+def nothing_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scope, "dropped", lambda self: None)
+
+
+def deadlines_pass_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    dropped = Scope.dropped
+
+    def without(self: Scope) -> Failure | None:
+        self.deadline = None
+        return dropped(self)
+
+    monkeypatch.setattr(Scope, "dropped", without)
+
+
+def shields_do_not_shield(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Scope, "_around", lambda self: self.outer)
+
+
+def a_part_mends_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = OpCall.compute
+
+    def without(self: OpCall) -> None:
+        for blob in self.outputs:
+            if not any(blob.storage is it.storage for it in self.inputs) and blob.storage.array is not None:
+                blob.storage.failure = None
+        compute(self)
+
+    monkeypatch.setattr(OpCall, "compute", without)
+
+
+def the_whole_mends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = OpCall.compute
+
+    def without(self: OpCall) -> None:
+        failures = [it.storage.failure for it in self.outputs]
+        compute(self)
+        for blob, failure in zip(self.outputs, failures, strict=True):
+            blob.storage.failure = blob.storage.failure or failure
+
+    monkeypatch.setattr(OpCall, "compute", without)
+
+
+def failures_do_not_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    compute = OpCall.compute
+
+    def without(self: OpCall) -> None:
+        for blob in self.inputs:
+            if blob.storage.array is not None:
+                blob.storage.failure = None
+        compute(self)
+
+    monkeypatch.setattr(OpCall, "compute", without)
+
+
+def updates_ignore_failures(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: MultiTensorUpdate) -> None:
+        self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
+
+    monkeypatch.setattr(MultiTensorUpdate, "compute", without)
+
+
+def failures_are_reported_although_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: Failure) -> None:
+        raise self.error.with_traceback(self.origin)
+
+    monkeypatch.setattr(Failure, "throw", without)
+
+
+def failures_are_never_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Failure, "report", lambda self: None)
+
+
+def barriers_come_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: VirtualMachineEngine, launches: list[Instruction]) -> None:
+        self._launch(self.barriers.popleft(), launches)
+
+    monkeypatch.setattr(VirtualMachineEngine, "_try_barrier", without)
+
+
+def a_machine_short_of_memory_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without(self: VirtualMachine, instruction: Instruction, policy: Any, error: Exception) -> Failure:
+        return self._make_failure(instruction, policy, error)
+
+    monkeypatch.setattr(VirtualMachine, "_rescue", without)
+
+
+MISTAKES: Final[tuple[tuple[Plant, str], ...]] = (
+    (streams_do_not_wait, "lazy"),
+    (writes_do_not_wait_for_reads, "random"),
+    (memory_is_freed_at_once, "lazy"),
+    (memory_is_never_freed, "eager"),
+    (releases_free_nothing, "lazy"),
+    (storages_are_taken_at_once, "lazy"),
+    (dropping_spoils_nothing, "cpu"),
+    (nothing_is_dropped, "cpu"),
+    (deadlines_pass_unnoticed, "cpu"),
+    (shields_do_not_shield, "cpu"),
+    (a_part_mends_the_whole, "cpu"),
+    (the_whole_mends_nothing, "cpu"),
+    (failures_do_not_spread, "eager"),
+    (updates_ignore_failures, "cpu"),
+    (failures_are_reported_although_seen, "cpu"),
+    (failures_are_never_reported, "cpu"),
+    (barriers_come_early, "random"),
+    (a_machine_short_of_memory_gives_up, "lazy"),
+)
+
+
+@pytest.mark.parametrize(("plant", "mode"), MISTAKES, ids=[plant.__name__ for plant, _ in MISTAKES])
+def test_a_mistake_is_found(plant: Plant, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = [case for case in (make_case(seed, mode) for seed in range(400)) if case.setting.surroundings == "script"]
+    plant(monkeypatch)
+    found = any(fails(case) is not None for case in cases)
+    for machine in live_machines():
+        if machine.races is not None:
+            machine.races.detector.races.clear()  # also what it was to find
+    assert found, f"{len(cases)} programs ran as if nothing were wrong"
+
+
+def test_what_fails_is_made_small(monkeypatch: pytest.MonkeyPatch) -> None:
+    shields_do_not_shield(monkeypatch)
+    cases = (make_case(seed, "cpu") for seed in range(400))
+    failing = next(it for it in cases if it.setting.surroundings == "script" and fails(it) is not None)
+    small = shrink(failing)
+    assert fails(small) is not None
+    assert len(small.programs[0]) <= 6 < len(failing.programs[0])
+    assert "shield" in str(small)
