@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from .blob import Array, Blob
 from .failure import Failure
 from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
 
 
 class AccessBlobByCallback(InstructionPolicy):
@@ -19,7 +23,7 @@ class AccessBlobByCallback(InstructionPolicy):
         modifier: "const" to read; "mut" to write, the shape being known when issued.
     """
 
-    __slots__ = ("blob", "callback", "modifier")
+    __slots__ = ("blob", "callback", "modifier", "prepares")
 
     name = "access_blob_by_callback"
 
@@ -29,6 +33,11 @@ class AccessBlobByCallback(InstructionPolicy):
         self.blob = blob
         self.callback = callback
         self.modifier = modifier
+        self.prepares = modifier == "mut"
+
+    def prepare(self, instruction: Instruction) -> None:
+        if self.blob.strides is None and self.blob.storage.array is None:
+            self.blob.storage.allocate(self.blob.meta, instruction)
 
     def compute(self) -> None:
         blob = self.blob
@@ -46,10 +55,6 @@ class AccessBlobByCallback(InstructionPolicy):
     def fail(self, failure: Failure) -> None:
         if self.modifier == "mut":
             self.blob.storage.failure = failure
-
-    def drop(self, failure: Failure) -> None:
-        if self.modifier == "mut":
-            self.blob.storage.drop(failure)
 
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}, {self.modifier})"

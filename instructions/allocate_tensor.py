@@ -31,14 +31,15 @@ class AllocateTensor(InstructionPolicy):
         if self.blob.storage.array is None:
             self.blob.storage.allocate(self.blob.meta, instruction)
 
+    def doom(self, failure: Failure) -> None:
+        if self.blob.storage.array is None:
+            self.blob.storage.failure = failure
+
     def compute(self) -> None:
         """The memory was found when this was launched."""
 
     def fail(self, failure: Failure) -> None:
         self.blob.storage.failure = failure
-
-    def drop(self, failure: Failure) -> None:
-        self.blob.storage.drop(failure)
 
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}) on {self.blob.meta.device}"

@@ -21,6 +21,7 @@ class Barrier(InstructionPolicy):
 
     name = "barrier"
     barrier = True
+    droppable = False
     preschedulable = False
 
     def __init__(self, callback: Callable[[], None] | None = None) -> None:

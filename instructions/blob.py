@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from .failure import Failure
     from .instruction import Instruction
-    from .scope import Scope
 
 # Whatever array module a device uses (numpy on the host, cupy on CUDA); only that module looks inside.
 Array = Any
@@ -79,7 +78,6 @@ class Storage:
         array: the memory as one C-contiguous array, None until it is written for the first time and after release.
         allocation: the piece of the device's memory that it lies in; None if it lies elsewhere.
         dependence: orders the instructions that access it.
-        scope: in which it was made, if any.
         stream: of the storage's device, the one that used it last; None before the first use.
         writer: the instruction issued last that writes it, in program order.  Whoever wants the value waits for it.
         failure: why it holds nothing, if an instruction that should have written it failed.
@@ -94,37 +92,20 @@ class Storage:
         "dependence",
         "failure",
         "history",
-        "scope",
         "stream",
         "version",
         "writer",
     )
 
-    def __init__(
-        self,
-        dependence: Dependence,
-        array: Array = None,
-        stream: Stream | None = None,
-        scope: Scope | None = None,
-    ) -> None:
+    def __init__(self, dependence: Dependence, array: Array = None, stream: Stream | None = None) -> None:
         self.array: Array = array
         self.allocation: Allocation | None = None
         self.dependence = dependence
         self.stream = stream
-        self.scope = scope
         self.writer: Instruction | None = None
         self.failure: Failure | None = None
         self.version = 0
         self.history = 0
-
-    def drop(self, failure: Failure) -> None:
-        """An instruction that was to write this was dropped.
-
-        What was made in a scope that is dropped has no value any more.  What was there before keeps the value it has,
-        as if the instruction had never been issued.
-        """
-        if self.scope is not None and self.scope.dropped() is not None:
-            self.failure = failure
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
         """Get memory for an array of this meta, to be used by `instruction` and what comes after.

@@ -46,6 +46,8 @@ class Machine(Protocol):
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None: ...
 
+    def require_open(self, name: str) -> None: ...
+
 
 class InstructionsBuilder:
     """Collects instructions; `physical_run` issues them when all could be built.
@@ -84,12 +86,19 @@ class InstructionsBuilder:
         )
 
     def multi_tensor_update(
-        self, name: str, kernel: UpdateKernel, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], *, cost: int = 0
+        self,
+        name: str,
+        kernel: UpdateKernel,
+        inputs: tuple[Blob, ...],
+        outputs: tuple[Blob, ...],
+        *,
+        cost: int = 0,
+        overwrites: bool = False,
     ) -> Instruction:
         """Change all `outputs` in place by one instruction; see `MultiTensorUpdate`."""
         return self._add(
             self.machine.stream(outputs[0].meta.device),
-            MultiTensorUpdate(name, kernel, inputs, outputs),
+            MultiTensorUpdate(name, kernel, inputs, outputs, overwrites),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,
@@ -213,6 +222,8 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
     If Ctrl-C comes in between, the instructions are issued all the same: a storage must not wait for one that nobody
     was given.
     """
+    if instructions:
+        machine.require_open(instructions[0].name)
     if len(writes) == len(instructions) == 1:
         machine.issue(instructions[0], writes[0][0])
         return
@@ -226,8 +237,8 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
 def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
     """Issue every one of them, then raise what the first failing call raised.
 
-    A closed machine refuses an instruction and poisons what it would have written; Ctrl-C and the like come out of a
-    call that has accepted its instruction.  In either case, those behind it must not be left out.
+    A machine closed in this moment refuses an instruction and poisons what it would have written; Ctrl-C and the
+    like come out of a call that has accepted its instruction.  In either case, those behind it must not be left out.
     """
     escaping: BaseException | None = None
     for instruction in instructions:

@@ -55,6 +55,7 @@ class CriticalSectionEnd(Deferred):
     __slots__ = ("blobs", "writes")
 
     name = "critical_section_end"
+    droppable = False  # the graph still has the blobs
 
     def __init__(self, blobs: tuple[Blob, ...], writes: bool = False) -> None:
         super().__init__()

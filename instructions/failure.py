@@ -6,7 +6,10 @@ import sys
 from collections.abc import Generator
 from types import FunctionType, TracebackType
 
-from vmflow.errors import Cancelled, DeadlineExceeded
+from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
+
+# Made here, with nothing but a message.
+_OURS = (Cancelled, DeadlineExceeded, VirtualMachineClosed)
 
 
 class Failure:
@@ -15,23 +18,30 @@ class Failure:
     All storages poisoned by one failure share this object.  Looking at any of them raises the original exception; if
     the last of them goes away and none was looked at, the failure reports itself once on the ``vmflow`` logger, as
     asyncio does with exceptions that were never retrieved.
+
+    Attributes:
+        dropped: whether nothing went wrong: the work was given up before it began.
     """
 
-    __slots__ = ("__weakref__", "error", "observed", "origin")
+    __slots__ = ("__weakref__", "dropped", "error", "observed", "origin")
 
-    def __init__(self, error: BaseException) -> None:
+    def __init__(self, error: BaseException, dropped: bool = False) -> None:
         self.origin = _lines(error.__traceback__)
         self.error = error.with_traceback(self.origin)
-        self.observed = False
+        self.dropped = dropped
+        # What was dropped was so by decision, and is no error to report.
+        self.observed = dropped
         _detach_chain(error)
 
-    def dropped(self) -> bool:
-        """Whether nothing went wrong: the work was given up by its scope before it began."""
-        return isinstance(self.error, (Cancelled, DeadlineExceeded))
-
     def throw(self) -> None:
-        """Raise the original exception."""
+        """Raise the original exception; of what was dropped, one like it, unless it is the user's own.
+
+        An exception holds the frames that it was raised through.  Scopes are kept for long, and their failures are
+        raised in many places.
+        """
         self.observed = True
+        if self.dropped and type(self.error) in _OURS:
+            raise type(self.error)(*self.error.args)
         # Raising an exception again appends to its traceback; start from the original one each time.
         raise self.error.with_traceback(self.origin)
 

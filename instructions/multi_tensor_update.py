@@ -23,9 +23,9 @@ _SHOWN = 4
 class MultiTensorUpdate(InstructionPolicy):
     """Call `kernel` once, for all arrays together.
 
-    Being one instruction it happens as a whole or not at all, and many small arrays cost one scheduling.  If it, or
-    something that it reads, was dropped by a scope, the outputs keep what they held: a training step that is cancelled
-    leaves the parameters as they were before it.
+    Being one instruction it happens as a whole or not at all, and many small arrays cost one scheduling.  If it, or one
+    of its inputs, was dropped by a scope, the outputs keep what they held: a training step that is cancelled leaves the
+    parameters as they were before it.
 
     Outputs are read as well as written: their old values are operands.  Hence any other failure held by any input *or
     output* is handed to every output, and the kernel is not called; the same if the kernel raises, since nobody can
@@ -37,17 +37,26 @@ class MultiTensorUpdate(InstructionPolicy):
         kernel: see `UpdateKernel`.
         inputs: read only.
         outputs: read and written.
+        overwrites: the old values of the outputs are no operands: what they held, also a failure, does not matter.
     """
 
-    __slots__ = ("inputs", "kernel", "name", "outputs")
+    __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")
 
     prepares = True
 
-    def __init__(self, name: str, kernel: UpdateKernel, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...]) -> None:
+    def __init__(
+        self,
+        name: str,
+        kernel: UpdateKernel,
+        inputs: tuple[Blob, ...],
+        outputs: tuple[Blob, ...],
+        overwrites: bool = False,
+    ) -> None:
         self.name = name
         self.kernel = kernel
         self.inputs = inputs
         self.outputs = outputs
+        self.overwrites = overwrites
 
     def prepare(self, instruction: Instruction) -> None:
         for blob in self.outputs:
@@ -55,14 +64,18 @@ class MultiTensorUpdate(InstructionPolicy):
                 blob.storage.allocate(blob.meta, instruction)
 
     def compute(self) -> None:
-        failures = [it.storage.failure for it in (*self.inputs, *self.outputs) if it.storage.failure is not None]
+        operands = self.inputs if self.overwrites else (*self.inputs, *self.outputs)
+        failures = [it.storage.failure for it in operands if it.storage.failure is not None]
         for failure in failures:
-            if not failure.dropped():
+            if not failure.dropped:
                 self.fail(failure)
                 return
         if failures:
-            self.drop(failures[0])
-            return
+            return  # as if it had been dropped itself
+        if self.overwrites:
+            for blob in self.outputs:
+                if blob.strides is None:
+                    blob.storage.failure = None
         self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
 
     def fail(self, failure: Failure) -> None:
@@ -70,8 +83,7 @@ class MultiTensorUpdate(InstructionPolicy):
             blob.storage.failure = failure
 
     def drop(self, failure: Failure) -> None:
-        for blob in self.outputs:
-            blob.storage.drop(failure)
+        """Nothing has happened."""
 
     def describe(self) -> str:
         metas = [repr(blob.meta) for blob in self.outputs[:_SHOWN]]

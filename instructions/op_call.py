@@ -141,10 +141,6 @@ class OpCall(InstructionPolicy):
         for output in self.outputs:
             output.storage.failure = failure
 
-    def drop(self, failure: Failure) -> None:
-        for output in self.outputs:
-            output.storage.drop(failure)
-
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])
         outputs = ", ".join([repr(blob.meta) for blob in self.outputs])

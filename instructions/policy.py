@@ -27,6 +27,7 @@ class InstructionPolicy:
         follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
             stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
+        droppable: whether a scope that ends may keep it from running; not what others rely on to have run.
         touches_memory: whether it reads or writes what its dependences stand for, or merely takes its place in the
             order.
     """
@@ -40,6 +41,7 @@ class InstructionPolicy:
     follows: Stream | None = None
     deferred: bool = False
     touches_memory: bool = True
+    droppable: bool = True
 
     def prepare(self, instruction: Instruction) -> None:
         """Get what the instruction needs before it can run, memory above all."""

@@ -76,9 +76,7 @@ class Scope:
         return None
 
     def _drop(self, error: Exception) -> Failure:
-        failure = Failure(error)
-        failure.observed = True  # it was decided here, and is no error to report
-        self._failure = failure
+        failure = self._failure = Failure(error, dropped=True)
         for waker in list(self._wakers):
             waker.wake()
         return failure

@@ -16,6 +16,7 @@ class TouchTensors(InstructionPolicy):
 
     name = "touch_tensors"
     touches_memory = False
+    droppable = False
 
     def __init__(self, blobs: tuple[Blob, ...]) -> None:
         self.blobs = blobs

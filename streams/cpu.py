@@ -30,7 +30,7 @@ class CpuStreamPolicy(StreamPolicy):
 
     def __init__(self, inline_below: int = INLINE_BELOW_NANOSECONDS, worker: str = "auto") -> None:
         if worker not in ("auto", "always", "never"):
-            raise ValueError(f"worker must be 'auto', 'always' or 'never', not {worker!r}")
+            raise ValueError(f"cpu_worker must be 'auto', 'always' or 'never', not {worker!r}")
         self.inline_below = inline_below
         self.worker = worker
 

@@ -204,7 +204,6 @@ def test_attention_with_a_mask() -> None:
     assert weights.isfinite().all().item()
 
 
-@pytest.mark.xfail(strict=True, reason="what happens to be in memory is taken for what empty has made")
 def test_memory_that_nothing_was_written_to() -> None:
     """Whatever is in there, nobody has computed it."""
     with flow.detect_anomaly():

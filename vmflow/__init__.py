@@ -294,14 +294,16 @@ swapaxes = transpose
 if _TYPE_CHECKING:
     from . import nn as nn
     from . import optim as optim
+    from . import profiler as profiler
+    from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
 
 __version__ = "0.1.0"
 
 # Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
-_LAZY_MODULES = ("nn", "optim")
-_LAZY_NAMES = {"load": ".io", "save": ".io"}
+_LAZY_MODULES = ("nn", "optim", "profiler")
+_LAZY_NAMES = {"load": ".io", "save": ".io", "show_config": ".info"}
 
 
 def __getattr__(name: str) -> object:

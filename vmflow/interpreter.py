@@ -62,9 +62,7 @@ class EagerLocalInterpreter:
         inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         stream = machine.stream(inferred.outputs[0].device)
-        outputs = tuple(
-            [Blob(Storage(Dependence(machine), None, stream, mode.scope), output) for output in inferred.outputs]
-        )
+        outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
         _issue(machine, op, inferred, blobs, outputs, scalars, mode)
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
@@ -127,7 +125,7 @@ def _call_one(
     machine: VirtualMachine = mode.machine or default_machine()
     stream = machine.stream(output.device)
     written = Dependence(machine)
-    storage = Storage(written, None, stream, mode.scope)
+    storage = Storage(written, None, stream)
     blob = Blob(storage, output)
     reads: list[Dependence] = []
     for source in blobs:
@@ -217,12 +215,14 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     upwards = blob.meta.device.type == "cpu"
     stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
     home = machine.stream(device)
-    copy = Blob(Storage(Dependence(machine), None, home, mode.scope), meta(blob.meta.shape, blob.meta.dtype, device))
+    copy = Blob(Storage(Dependence(machine), None, home), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
         physical_run(machine, lambda builder: builder.allocate_tensor(copy))
+    # If there was no memory for the copy, it holds that failure, which is to be handed on: hence it is an operand.
+    operands = (blob, copy) if upwards else (blob,)
     physical_run(
         machine,
-        lambda builder: builder.op_call(op.name, _copy, (blob,), (copy,), cost=copy.meta.nbytes, stream=stream),
+        lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
     )
     result = new_tensor(copy, Lease(copy.storage) if _leased(copy.meta) else None)
     if mode.grad and source.requires_grad:
@@ -230,7 +230,8 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     return result
 
 
-def _copy(array: Array, out: Array | None) -> Array:
+def _copy(array: Array, *more: Array | None) -> Array:
+    out = more[-1]
     if out is None:
         return array.copy(order="C")
     out[...] = array

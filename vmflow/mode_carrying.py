@@ -12,15 +12,26 @@ Result = TypeVar("Result")
 # Sets a part of the mode and returns what it was before.
 Switch: TypeAlias = Callable[[Any], Any]
 
+# Called with what was set, and the exception that ended the call.
+LeftBy: TypeAlias = Callable[[Any, BaseException], None]
+
+
+def _nothing(value: Any, error: BaseException) -> None:
+    """It does not matter how a call ends."""
+
 
 def carried(
-    function: Callable[Parameters, Result], switch: Switch, make_value: Callable[[], Any]
+    function: Callable[Parameters, Result],
+    switch: Switch,
+    make_value: Callable[[], Any],
+    left_by: LeftBy = _nothing,
 ) -> Callable[Parameters, Result]:
     """`function` (plain, coroutine, generator or async generator) with a part of the mode set while it runs.
 
     Args:
         switch: see `Switch`.
         make_value: what to set, made anew at each call.
+        left_by: told of the exception, if a call ends by one.
     """
     import inspect  # numpy has imported it already
 
@@ -29,27 +40,42 @@ def carried(
 
         @functools.wraps(function)
         async def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return await _Stepwise(cast(Any, function)(*args, **kwargs), switch, make_value())
+            value = make_value()
+            try:
+                return await _Stepwise(cast(Any, function)(*args, **kwargs), switch, value)
+            except BaseException as error:
+                left_by(value, error)
+                raise
 
     elif inspect.isasyncgenfunction(function):
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return _step_async(cast(Any, function)(*args, **kwargs), switch, make_value())
+            value = make_value()
+            return _step_async(cast(Any, function)(*args, **kwargs), switch, value, left_by)
 
     elif inspect.isgeneratorfunction(function):
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            return (yield from _step(cast(Any, function)(*args, **kwargs), switch, make_value()))
+            value = make_value()
+            try:
+                return (yield from _step(cast(Any, function)(*args, **kwargs), switch, value))
+            except BaseException as error:
+                left_by(value, error)
+                raise
 
     else:
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
-            before = switch(make_value())
+            value = make_value()
+            before = switch(value)
             try:
                 return function(*args, **kwargs)
+            except BaseException as error:
+                left_by(value, error)
+                raise
             finally:
                 switch(before)
 
@@ -96,7 +122,9 @@ def _step(inner: Generator[Any, Any, Any], switch: Switch, value: Any) -> Genera
             switch(before)
 
 
-async def _step_async(inner: AsyncGenerator[Any, Any], switch: Switch, value: Any) -> AsyncGenerator[Any, Any]:
+async def _step_async(
+    inner: AsyncGenerator[Any, Any], switch: Switch, value: Any, left_by: LeftBy
+) -> AsyncGenerator[Any, Any]:
     """The same for an async generator."""
     step: Any = inner.__anext__()
     try:
@@ -113,5 +141,8 @@ async def _step_async(inner: AsyncGenerator[Any, Any], switch: Switch, value: An
                 step = inner.athrow(error)
             else:
                 step = inner.asend(sent)
+    except BaseException as error:
+        left_by(value, error)
+        raise
     finally:
         await _Stepwise(inner.aclose(), switch, value)

@@ -31,6 +31,7 @@ class Update:
         inputs: read only.
         outputs: read and written, at least one.
         cost: estimated nanoseconds.
+        overwrites: whether the old values do not matter, not even that there are none.
     """
 
     name: str
@@ -38,6 +39,7 @@ class Update:
     inputs: Sequence[Tensor]
     outputs: Sequence[Tensor]
     cost: int
+    overwrites: bool = False
 
 
 def issue_together(updates: Sequence[Update]) -> None:
@@ -71,7 +73,12 @@ def issue_update(update: Update) -> None:
     written = tuple([tensor._blob for tensor in update.outputs])
     machine = current_machine()
     try:
-        physical_run(machine, lambda builder: builder.multi_tensor_update(name, kernel, read, written, cost=cost))
+        physical_run(
+            machine,
+            lambda builder: builder.multi_tensor_update(
+                name, kernel, read, written, cost=cost, overwrites=update.overwrites
+            ),
+        )
     finally:
         # What autograd has saved of them is gone now; also if Ctrl-C came out of a turn after the step was accepted.
         for blob in written:
@@ -127,7 +134,7 @@ def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
         else:
             gradients.append(tensor.grad.detach_())
     if gradients:
-        issue_update(Update("zero_grad", _zero, (), gradients, sum([it.numel() for it in gradients]) // 4))
+        issue_update(Update("zero_grad", _zero, (), gradients, sum([it.numel() for it in gradients]) // 4, True))
 
 
 def _zero(inputs: list[Array], outputs: list[Array]) -> None:

@@ -26,9 +26,9 @@ class scope:
     `DeadlineExceeded` or `Cancelled` when looked at, its memory is freed, and whoever awaits one of them is told at
     once.  What has begun runs to its end.
 
-    A tensor made before the scope and changed in place within keeps the value that it has when the rest is dropped.  An
-    optimizer's step is one instruction behind a shield: it happens, whole, if all gradients were computed, else not at
-    all, and parameters and state keep their values.
+    An optimizer's step is one instruction: it happens whole or, if it was dropped or one of its gradients was, not at
+    all, and parameters and state keep their values; the same goes for the running statistics of batch norm.  Any other
+    op in place that is dropped leaves its target without a value, as if computing it had failed.
 
     A block that is left by `asyncio.CancelledError`, `KeyboardInterrupt` or another exception that is no `Exception`
     cancels its scope; left otherwise, what was issued in it goes on, and the deadline holds for it.
@@ -68,6 +68,8 @@ class scope:
                 raise ValueError(f"scope: {about} must not be nan")
         if priority is not None and (not isinstance(priority, int) or isinstance(priority, bool)):
             raise TypeError(f"scope: priority must be an integer, not {priority!r}")
+        if name is not None and not isinstance(name, str):
+            raise TypeError(f"scope: name must be a string, not {name!r}")
         self._deadline = deadline
         self._timeout = timeout
         self._priority = priority
@@ -90,14 +92,15 @@ class scope:
             made.cancel()
 
     def _innermost(self) -> Scope:
-        """The last one entered here that is still around; its surroundings are restored.
+        """The last one entered here that is still around; if it is the current one, its surroundings are restored.
 
         Several tasks may have entered this object.  One that was entered elsewhere has changed nothing here.
         """
-        scope = MODE.get().scope
+        current = scope = MODE.get().scope
         while scope is not None:
             if scope in self._entered:
-                _switch(scope.outer)
+                if scope is current:
+                    _switch(scope.outer)
                 return scope
             scope = scope.outer
         if not self._entered:
@@ -113,7 +116,7 @@ class scope:
         self.__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
-        return carried(function, _switch, self._make)
+        return carried(function, _switch, self._make, _abandon)
 
     def _make(self) -> Scope:
         deadline = self._deadline
@@ -126,6 +129,12 @@ class scope:
 def current_scope() -> Scope | None:
     """The innermost scope of this task or thread."""
     return MODE.get().scope
+
+
+def _abandon(scope: Scope, error: BaseException) -> None:
+    """The decorated function was left by `error`."""
+    if not isinstance(error, Exception):
+        scope.cancel()
 
 
 def _switch(scope: Any) -> Any:

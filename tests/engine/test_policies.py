@@ -561,6 +561,9 @@ class Recorder:
     def transport(self) -> Dependence:
         return Dependence()
 
+    def require_open(self, name: str) -> None:
+        """It always is."""
+
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None:
         self.issued.append(instruction)
         if len(self.issued) == 1:

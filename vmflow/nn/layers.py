@@ -13,6 +13,7 @@ from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops import creation
+from vmflow.ops.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
 
 from . import functional as F
@@ -393,35 +394,17 @@ class _BatchNorm(Module):
                 f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
                 f"got shape {list(input.shape)}"
             )
-        mean, var = self.running_mean, self.running_var
-        if self.training and (not self.track_running_stats or self.momentum is None):
-            mean = var = None
-        result = F.batch_norm(
+        return batch_norm_counted(
             input,
-            mean,
-            var,
+            self.running_mean,
+            self.running_var,
+            self.num_batches_tracked,
             self.weight,
             self.bias,
-            training=self.training or not self.track_running_stats,
-            momentum=self.momentum or 0.0,
-            eps=self.eps,
+            self.training or not self.track_running_stats,
+            self.momentum,
+            self.eps,
         )
-        if self.training and self.track_running_stats:
-            with no_grad():
-                self.num_batches_tracked.add_(1)
-                if self.momentum is None:
-                    self._average(input.detach())
-        return result
-
-    def _average(self, input: Tensor) -> None:
-        """Move the running statistics to the average over all batches, without waiting for their number."""
-        dims = [dim for dim in range(input.ndim) if dim != 1]
-        share = self.num_batches_tracked.to(self.running_mean.dtype).reciprocal()
-        for running, batch in (
-            (self.running_mean, input.mean(dims)),
-            (self.running_var, input.var(dims)),
-        ):
-            running.add_((batch.to(running.dtype) - running) * share)
 
     def extra_repr(self) -> str:
         return (

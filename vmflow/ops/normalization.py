@@ -17,6 +17,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
+from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
 from .layer_operands import computes_in
@@ -187,21 +188,9 @@ def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kin
     return Inferred(source, kernel, source.numel * CHEAP * 4 + 5000)
 
 
-def _infer_running(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (factor,) = cast("tuple[float]", attributes)
-    running = metas[0]
-
-    def kernel(old: Array, new: Array, momentum: float, out: Array | None) -> Array:
-        result = old.astype(new.dtype, copy=False) * (1 - momentum) + new * (momentum * factor)
-        return result.astype(running.dtype.numpy, copy=False)
-
-    return Inferred(running, kernel, 3000)
-
-
 _BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm)
 _BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient)
 _BATCH_NORM_INFERENCE = OpExpr("batch_norm_inference", _infer_batch_norm_inference)
-_RUNNING = OpExpr("running_statistic", _infer_running)
 
 
 def _in_order(options: _Options, by_input: Any, by_weight: Any, by_bias: Any) -> tuple[Any, ...]:
@@ -278,6 +267,8 @@ def batch_norm(
 ) -> Tensor:
     """Normalise each channel over the batch (S. Ioffe and C. Szegedy, Batch Normalization, 2015).
 
+    The running statistics move by one instruction; dropped by a scope, they stay where they were.
+
     Args:
         input: (samples, channels, ...), floating-point.
         running_mean, running_var: (channels,); in training they are updated in place if given, else used instead of
@@ -292,6 +283,21 @@ def batch_norm(
         ValueError: for shapes that do not fit, fewer than two values per channel in training, or missing running
             statistics outside of it.
     """
+    return batch_norm_counted(input, running_mean, running_var, None, weight, bias, training, float(momentum), eps)
+
+
+def batch_norm_counted(
+    input: Tensor,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    batches: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    training: bool,
+    momentum: float | None,
+    eps: float,
+) -> Tensor:
+    """As `batch_norm`, counting batches in a scalar tensor; without a momentum the average over them is kept."""
     if input.ndim < 2:
         raise ValueError(f"batch_norm: expected an input (samples, channels, ...), got {list(input.shape)}")
     options = (float(eps), weight is not None, bias is not None)
@@ -307,15 +313,36 @@ def batch_norm(
                 f"{list(input.shape[1:2])}, not {list(running.shape)}"
             )
     result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, (input, *parameters), options)
-    if running_mean is not None:
-        _interpreter.dispatch_into(_RUNNING, running_mean, (running_mean, mean.detach()), (1.0,), (float(momentum),))
-    if running_var is not None:
-        count = input.numel() // input.shape[1]
-        unbiased = (count / (count - 1),)
-        _interpreter.dispatch_into(
-            _RUNNING, running_var, (running_var, variance.detach()), unbiased, (float(momentum),)
-        )
+    count = input.numel() // input.shape[1]
+    unbiased = count / (count - 1)
+    moved = [
+        (running, batch, factor)
+        for running, batch, factor in ((running_mean, mean, 1.0), (running_var, variance, unbiased))
+        if running is not None
+    ]
+    if moved or batches is not None:
+        _move(moved, batches, momentum)
     return result
+
+
+def _move(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor | None, momentum: float | None) -> None:
+    """Move running statistics towards those of a batch and count it, by one instruction: all of it or nothing.
+
+    Args:
+        moved: what moves, where to, and a factor for the latter.
+    """
+    factors = [factor for _, _, factor in moved]
+
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        if batches is not None:
+            outputs[-1] += 1
+        share = 1.0 / float(outputs[-1]) if momentum is None else momentum
+        for old, new, factor in zip(outputs, inputs, factors, strict=False):
+            old[...] = old.astype(new.dtype, copy=False) * (1 - share) + new * (share * factor)
+
+    inputs = [batch.detach() for _, batch, _ in moved]
+    outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
+    issue_update(Update("batch_norm.running", kernel, inputs, outputs, 3000))
 
 
 # Over the last dimensions, for each sample

@@ -88,8 +88,8 @@ class Optimizer:
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
 
-        All parameters change by one instruction, or none does: if a gradient was dropped by a scope, everything stays
-        as it was.
+        All parameters change by one instruction, or none does: if it is dropped by a scope, or a gradient was,
+        everything stays as it was.
 
         Args:
             closure: computes the gradients anew and returns the loss, which is returned.
@@ -98,10 +98,10 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        # State that is made here outlives the scope around; and half a step, because of a deadline, helps nobody.
+        # State that is made here outlives the scope around.
         with scope(shield=True):
             updates = [self.update(group) for group in self.param_groups]
-            issue_together([update for update in updates if update is not None])
+        issue_together([update for update in updates if update is not None])
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -56,11 +56,18 @@ class SGD(Optimizer):
             "maximize": maximize,
         }
         super().__init__(params, defaults)
+        self._filled: dict[Tensor, list[bool]] = {}
 
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("SGD", group, "lr", "momentum", "weight_decay")
         if group["nesterov"] and (not group["momentum"] or group["dampening"]):
             raise ValueError("SGD: Nesterov's momentum needs a momentum and no dampening")
+
+    def _filled_flag(self, parameter: Tensor) -> list[bool]:
+        """Whether the parameter's running sum holds anything, for kernels to read and set."""
+        if "momentum_buffer" not in self.state[parameter]:
+            self._filled[parameter] = [False]
+        return self._filled.setdefault(parameter, [True])  # loaded, or set by hand
 
     def update(self, group: dict[str, Any]) -> Update | None:
         parameters = [it for it in group["params"] if it.grad is not None]
@@ -75,7 +82,7 @@ class SGD(Optimizer):
             weight_decay=group["weight_decay"],
             nesterov=group["nesterov"],
             maximize=group["maximize"],
-            first=tuple(["momentum_buffer" not in state for state in states]),
+            filled=tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
         )
         for parameter, state in zip(parameters, states, strict=False):
             if "momentum_buffer" not in state:
@@ -90,7 +97,8 @@ class _Step:
     """The kernel of one step.
 
     Inputs: gradients, and the learning rate if it is a tensor (`lr` is None then).  Outputs: parameters, and the
-    running sums if there is momentum; `first` says which of them hold nothing yet.
+    running sums if there is momentum; `filled` says of each whether a step has been added to it, which may be found out
+    only now: the steps before may have been dropped.
     """
 
     lr: float | None
@@ -99,7 +107,7 @@ class _Step:
     weight_decay: float
     nesterov: bool
     maximize: bool
-    first: tuple[bool, ...]
+    filled: tuple[list[bool], ...]
 
     def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
         lr = float(inputs.pop().item()) if self.lr is None else self.lr
@@ -109,9 +117,11 @@ class _Step:
             for arrays in updated(written, [gradient], scratch=1 + self.nesterov):
                 direction = self._direction(*arrays[:1], *arrays[len(written) :])
                 if self.momentum:
-                    direction = self._with_momentum(direction, arrays[1], arrays[3:], self.first[position])
+                    direction = self._with_momentum(direction, arrays[1], arrays[3:], not self.filled[position][0])
                 step = np.multiply(direction, lr, out=arrays[len(written) + 1])
                 np.subtract(arrays[0], step, out=arrays[0])
+        for flag in self.filled:
+            flag[0] = True
 
     def _direction(self, parameter: Array, gradient: Array, room: Array, *more: Array) -> Array:
         if self.weight_decay:

@@ -203,7 +203,7 @@ class MachineRecorder:
         elif isinstance(outcome, Later):
             state, error = DEFERRED, None
         else:
-            state, error = DROPPED if outcome.dropped() else FAILED, _message(outcome)
+            state, error = DROPPED if outcome.dropped else FAILED, _message(outcome)
         events.append(self._run(instruction, begun, end, state, error))
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:

@@ -41,7 +41,7 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.instructions.scope import Scope
 from vmflow.instructions.stream_events import StreamWait
-from vmflow.streams import ControlStreamPolicy, Stream, Worker
+from vmflow.streams import ControlStreamPolicy, CpuStreamPolicy, Stream, Worker
 
 from . import interrupts, memory, stream_table
 from .engine import WINDOW, VirtualMachineEngine
@@ -157,9 +157,14 @@ class VirtualMachine:
     ) -> None:
         if turn_budget <= 0:
             raise ValueError(f"turn_budget must be positive, not {turn_budget}")
-        for mark, name_of_mark in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes")):
+        for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
             if mark < 1:
-                raise ValueError(f"{name_of_mark} must be at least 1, not {mark}")
+                raise ValueError(f"{about} must be at least 1, not {mark}")
+        if drain_timeout is not None and not drain_timeout >= 0:
+            raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
+        if stall_after is not None and not stall_after > 0:
+            raise ValueError(f"stall_after must be a positive number of seconds, not {stall_after}")
+        CpuStreamPolicy(worker=cpu_worker)  # raises for what it does not know
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
@@ -264,6 +269,8 @@ class VirtualMachine:
             written: a storage that it writes, which is told of its new writer.
         """
         pending = self.engine.pending
+        if self._refusing:
+            self.require_open(instruction.name)
         tracer = self.tracer
         if tracer is not None:
             # Before anybody else can see it, and perhaps run it at once.
@@ -274,6 +281,14 @@ class VirtualMachine:
             written.writer = instruction
         pending.append(instruction)
         self._accepted(instruction)
+
+    def require_open(self, name: str) -> None:
+        """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
+        if self._refusing:
+            raise VirtualMachineClosed(
+                f"{name} was issued to the virtual machine {self.name!r}, which is {self.state}; "
+                "issue work inside its `async with` block"
+            )
 
     def bring(self, storage: Storage, stream: Stream) -> Dependence:
         """Make `storage` safe to use on `stream` by the next instruction issued; returns what orders its accesses.
@@ -329,7 +344,7 @@ class VirtualMachine:
             self._relieve(loop)
 
     def _refuse(self, instruction: Instruction) -> None:
-        """Raise, having dropped what came after the end."""
+        """Raise, having dropped what came in the very moment of the end."""
         if self._driver == threading.get_ident():
             # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
             self._turn_away(instruction)
@@ -339,10 +354,7 @@ class VirtualMachine:
                     self._drop([])
                 else:
                     self._turn_away(instruction)
-        raise VirtualMachineClosed(
-            f"{instruction.name} was issued to the virtual machine {self.name!r}, which is {self.state}; "
-            "issue work inside its `async with` block"
-        )
+        self.require_open(instruction.name)
 
     def _turn_away(self, instruction: Instruction) -> None:
         try:
@@ -528,7 +540,7 @@ class VirtualMachine:
         stream = instruction.stream
         policy = instruction.policy
         assert policy is not None
-        failure = self._prepare(instruction, policy) if policy.prepares else None
+        failure = self._prepare(instruction, policy) if policy.prepares and self._wanted(instruction) else None
         if self.races is not None:
             try:
                 self.races.launched(instruction)
@@ -550,6 +562,11 @@ class VirtualMachine:
                 worker = stream.worker = self._hire(stream)
             stream.posted += 1
             worker.post((instruction, failure))
+
+    def _wanted(self, instruction: Instruction) -> bool:
+        """Whether it is not going to be dropped for all that is known now; if it is, it needs nothing."""
+        scope = _scope_of(instruction)
+        return scope is None or scope.dropped() is None
 
     def _hire(self, stream: Stream) -> Worker:
         context = _quiet_context()
@@ -635,10 +652,12 @@ class VirtualMachine:
         if tracer is not None:
             tracer.began(instruction)
         mode = instruction.mode
-        if mode is not None and mode.scope is not None:
+        if mode is not None and mode.scope is not None and policy.droppable:
             dropped = mode.scope.dropped()
             if dropped is not None:
                 policy.drop(dropped)
+                if failure is not None:
+                    failure.observed = True  # it would not have mattered
                 if tracer is not None:
                     tracer.ended(instruction, dropped)
                 return None
@@ -824,17 +843,23 @@ class VirtualMachine:
             scope.enlist(waker)
         try:
             while instruction.state != ERASED:
-                if scope is not None and instruction.state < DONE:
-                    dropped = scope.dropped()
-                    if dropped is not None:
-                        dropped.throw()
-                patience = scope.remaining() if scope is not None else None
+                self._raise_if_given_up(instruction, scope)
+                patience = scope.remaining() if scope is not None and instruction.state < DONE else None
                 self._advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
             if scope is not None:
                 scope.dismiss(waker)
             self._forget_waiter(instruction, waker)
             self._pass_on()
+
+    def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
+        """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
+        if scope is not None and instruction.state < DONE:
+            dropped = scope.dropped()
+            if dropped is not None:
+                dropped.throw()
+        if self.state == "aborted" and instruction.state != ERASED:
+            self._closed_failure().throw()
 
     def _advance(
         self,
@@ -934,11 +959,9 @@ class VirtualMachine:
         scope = _scope_of(instruction)
         try:
             while instruction.state != ERASED:
-                if scope is not None and instruction.state < DONE:
-                    dropped = scope.dropped()
-                    if dropped is not None:
-                        dropped.throw()
-                yield from self._suspend(loop, instruction, scope)
+                self._raise_if_given_up(instruction, scope)
+                # Once it has run, nothing but its end is of interest.
+                yield from self._suspend(loop, instruction, scope if instruction.state < DONE else None)
             if self._above(1.0):
                 yield from self.checkpoint().__await__()
         finally:
@@ -980,7 +1003,8 @@ class VirtualMachine:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        if not self._above(1.0):
+        # At the mark already: whoever issues one more is above it.
+        if not self._above(1.0 - 1.0 / self.high_water):
             return
         while self._above(0.5) and not self.closed:
             waker = FutureWaker(loop, loop.create_future())
@@ -1090,7 +1114,8 @@ class VirtualMachine:
         self._refusing = True
         loop = running_loop()
         assert loop is not None
-        deadline = None if grace is None else loop.call_later(grace, self.close)
+        # Nothing may block the loop, however long the instruction takes that is running.
+        deadline = None if grace is None else loop.call_later(grace, self.abort)
         try:
             await Synchronization(self, finished)
         finally:
@@ -1168,9 +1193,8 @@ class VirtualMachine:
                 waiter.wake()
 
     def _closed_failure(self) -> Failure:
-        failure = Failure(VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed"))
-        failure.observed = True  # closing is the owner's decision, not an error to report
-        return failure
+        error = VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed")
+        return Failure(error, dropped=True)
 
     def _issue_sync(self) -> Instruction:
         """A global sync behind everything issued so far, also on a machine that takes nothing else."""
@@ -1251,7 +1275,7 @@ def _stall_seconds() -> float:
 
 def _stacklevel_of_user() -> int:
     """For `warnings.warn` in the caller: the level of the innermost frame that is not the framework's."""
-    return origin.depth()
+    return origin.depth() - 1
 
 
 _default: VirtualMachine | None = None
