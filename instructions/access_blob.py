@@ -36,7 +36,7 @@ class AccessBlobByCallback(InstructionPolicy):
         self.prepares = modifier == "mut"
 
     def prepare(self, instruction: Instruction) -> None:
-        if self.blob.strides is None and self.blob.storage.array is None:
+        if self.blob.strides is None:
             self.blob.storage.allocate(self.blob.meta, instruction)
 
     def compute(self) -> None:

@@ -28,8 +28,7 @@ class AllocateTensor(InstructionPolicy):
         self.blob = blob
 
     def prepare(self, instruction: Instruction) -> None:
-        if self.blob.storage.array is None:
-            self.blob.storage.allocate(self.blob.meta, instruction)
+        self.blob.storage.allocate(self.blob.meta, instruction)
 
     def doom(self, failure: Failure) -> None:
         if self.blob.storage.array is None:

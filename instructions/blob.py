@@ -71,6 +71,15 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(strides)
 
 
+# Results on the host up to this size are made by the kernel itself: numpy is fastest so.
+LET_KERNEL_ALLOCATE = 1 << 16
+
+
+def places_memory(meta: TensorMeta) -> bool:
+    """Whether such a result lies in memory of the device's allocator, and not in the kernel's own."""
+    return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
+
+
 class Storage:
     """Memory on a device, shared by a tensor and all its views.
 
@@ -110,9 +119,14 @@ class Storage:
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
         """Get memory for an array of this meta, to be used by `instruction` and what comes after.
 
+        Not if it has some.  Nor for what kernels make themselves: a worker may be doing so at this moment, and what it
+        has made must not be replaced.
+
         Raises:
             OutOfMemory: if the device has no room for it.
         """
+        if self.array is not None or not places_memory(meta):
+            return
         allocator = instruction.stream.allocator
         # A stream that copies to the host has its device's allocator, which has nothing to give for the host.
         if allocator is not None and instruction.stream.device is meta.device:

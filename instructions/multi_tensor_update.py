@@ -60,7 +60,7 @@ class MultiTensorUpdate(InstructionPolicy):
 
     def prepare(self, instruction: Instruction) -> None:
         for blob in self.outputs:
-            if blob.strides is None and blob.storage.array is None:
+            if blob.strides is None:
                 blob.storage.allocate(blob.meta, instruction)
 
     def compute(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .blob import Array, Blob, TensorMeta
+from .blob import LET_KERNEL_ALLOCATE, Array, Blob, places_memory
 from .failure import Failure
 from .policy import InstructionPolicy
 
@@ -19,18 +19,10 @@ if TYPE_CHECKING:
 # the result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
 
-# Results on the host up to this size are allocated by the kernel itself: numpy is fastest so.
-LET_KERNEL_ALLOCATE = 1 << 16
-
 
 def needs_allocator(outputs: tuple[Blob, ...]) -> bool:
     """Whether the device's allocator is to be asked for the memory of these results."""
     return any([places_memory(it.meta) for it in outputs])
-
-
-def places_memory(meta: TensorMeta) -> bool:
-    """Whether such a result lies in memory of the device's allocator, and not in the kernel's own."""
-    return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
 class OpCall(InstructionPolicy):
@@ -76,7 +68,7 @@ class OpCall(InstructionPolicy):
             if source.storage.failure is not None and source.storage.array is None:
                 return  # nothing will be computed; do not ask for more of what was too little already
         for output in self.outputs:
-            if output.strides is None and output.storage.array is None:
+            if output.strides is None:
                 output.storage.allocate(output.meta, instruction)
 
     def doom(self, failure: Failure) -> None:

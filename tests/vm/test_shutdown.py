@@ -271,7 +271,7 @@ async def test_aborting_waits_for_nothing() -> None:
             with pytest.raises(flow.VirtualMachineClosed, match="which is aborted"):
                 call(lambda: 1.0)
             closed.open()
-            await asyncio.wait(waiting)
+            await asyncio.gather(*waiting, return_exceptions=True)
 
 
 async def test_who_waits_for_what_is_running_is_told_of_the_abort_at_once() -> None:

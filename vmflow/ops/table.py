@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from vmflow.devices import device as Device
-from vmflow.instructions.blob import TensorMeta
-from vmflow.instructions.op_call import Kernel, places_memory
+from vmflow.instructions.blob import TensorMeta, places_memory
+from vmflow.instructions.op_call import Kernel
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor

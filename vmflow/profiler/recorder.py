@@ -199,7 +199,7 @@ class MachineRecorder:
             # It may only have handed on what had gone wrong before.
             if outputs and outputs[0].storage.failure is not None:
                 failure = outputs[0].storage.failure
-                state, error = DROPPED if failure.dropped() else FAILED, f"inherited: {_message(failure)}"
+                state, error = DROPPED if failure.dropped else FAILED, f"inherited: {_message(failure)}"
         elif isinstance(outcome, Later):
             state, error = DEFERRED, None
         else:

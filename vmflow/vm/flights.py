@@ -84,6 +84,9 @@ class Airport:
                 _busy_threads.discard(me)
 
         def fail(error: BaseException) -> None:
+            if failure is not None:
+                work()  # which has nothing to do for the device
+                return
             flight.outcome = self._poison(instruction, error)
 
         stream.policy.enqueue(work, fail)
