@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vmflow.errors import Cancelled, DeadlineExceeded
 
 from .failure import Failure
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
 
 
 class Scope:
@@ -111,3 +114,9 @@ class Scope:
 
     def __str__(self) -> str:
         return f"scope {self.name!r}" if self.name is not None else "its scope"
+
+
+def scope_of(instruction: Instruction) -> Scope | None:
+    """The scope that it was issued in."""
+    mode = instruction.mode
+    return mode.scope if mode is not None else None

@@ -13,7 +13,6 @@ a loop may be stopped, or its thread may itself be blocked in a wait.
 
 from __future__ import annotations
 
-import atexit
 import contextvars
 import os
 import threading
@@ -36,14 +35,14 @@ from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import DONE, ERASED, LAUNCHED, Dependence, Instruction
+from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
-from vmflow.instructions.scope import Scope
+from vmflow.instructions.scope import scope_of
 from vmflow.instructions.stream_events import StreamWait
 from vmflow.streams import ControlStreamPolicy, CpuStreamPolicy, Stream, Worker
 
-from . import interrupts, memory, stream_table
+from . import memory, stream_table, waiting
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .handover import Arrival, Departure
@@ -51,6 +50,7 @@ from .interrupts import Shield
 from .outcome import LATER, Later, Outcome
 from .race_watch import RaceWatch
 from .stall_watch import STALL_SECONDS, StallWatch
+from .waiting import Checkpoint, Synchronization
 from .wakers import FutureWaker, LoopWaker, ThreadWaker, call_soon, running_loop
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ _HIGH_WATER: Final = 40_000
 _HIGH_WATER_BYTES: Final = 4 << 30
 
 # How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
-_GRACE_SECONDS: Final = 2.0
+GRACE_SECONDS: Final = 2.0
 
 
 class Tracer(Protocol):
@@ -386,7 +386,7 @@ class VirtualMachine:
         if self._driver == threading.get_ident() or on_a_device():
             return
         if loop is None:
-            self._sleep_until_low()
+            waiting.sleep_until_low(self)
             return
         self._drive()
         if self._above(1.0):
@@ -397,21 +397,6 @@ class VirtualMachine:
                 BackPressureWarning,
                 stacklevel=_stacklevel_of_user(),
             )
-
-    def _sleep_until_low(self) -> None:
-        waker = ThreadWaker()
-        self._thirsty.append(waker)
-        try:
-            while self._above(0.5):
-                self._advance(None, waker, self.control_stream(), lambda: not self._above(0.5))
-        finally:
-            with suppress(ValueError):
-                self._thirsty.remove(waker)
-            self._pass_on()
-
-    def checkpoint(self) -> Checkpoint:
-        """Let the event loop go on; above the high-water mark, until half of it: ``await machine.checkpoint()``."""
-        return Checkpoint(self)
 
     # Driving
 
@@ -565,7 +550,7 @@ class VirtualMachine:
 
     def _wanted(self, instruction: Instruction) -> bool:
         """Whether it is not going to be dropped for all that is known now; if it is, it needs nothing."""
-        scope = _scope_of(instruction)
+        scope = scope_of(instruction)
         return scope is None or scope.dropped() is None
 
     def _hire(self, stream: Stream) -> Worker:
@@ -639,7 +624,7 @@ class VirtualMachine:
         """Block until everything that was handed to workers and devices has ended, and hear of it."""
         for stream in self.streams():
             if stream.worker is not None and stream.posted:
-                stream.worker.wait_until_idle(_GRACE_SECONDS)
+                stream.worker.wait_until_idle(GRACE_SECONDS)
         self._airport.synchronize()
         self._collect_reports()
         self._collect_flights()
@@ -817,129 +802,9 @@ class VirtualMachine:
         Raises:
             RuntimeError: if called by an instruction that this machine is running on the same thread.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
+            VirtualMachineClosed: if the machine is aborted before.
         """
-        tracer = self.tracer
-        if tracer is None:
-            self._wait(instruction)
-            return
-        wait = tracer.awaited(instruction)
-        try:
-            self._wait(instruction)
-        finally:
-            tracer.resumed(wait)
-
-    def _wait(self, instruction: Instruction) -> None:
-        if instruction.state == ERASED or (self._drive(instruction) and instruction.state == ERASED):
-            return
-        if self._driver == threading.get_ident() or on_a_device():
-            raise RuntimeError(
-                f"{instruction!r} cannot be waited for by an instruction of the machine that runs it; "
-                "return from the callback first"
-            )
-        scope = _scope_of(instruction)
-        waker = ThreadWaker()
-        self._waiters.setdefault(instruction, []).append(waker)
-        if scope is not None:
-            scope.enlist(waker)
-        try:
-            while instruction.state != ERASED:
-                self._raise_if_given_up(instruction, scope)
-                patience = scope.remaining() if scope is not None and instruction.state < DONE else None
-                self._advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
-        finally:
-            if scope is not None:
-                scope.dismiss(waker)
-            self._forget_waiter(instruction, waker)
-            self._pass_on()
-
-    def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
-        """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
-        if scope is not None and instruction.state < DONE:
-            dropped = scope.dropped()
-            if dropped is not None:
-                dropped.throw()
-        if self.state == "aborted" and instruction.state != ERASED:
-            self._closed_failure().throw()
-
-    def _advance(
-        self,
-        until: Instruction | None,
-        waker: ThreadWaker,
-        stream: Stream,
-        done: Callable[[], bool],
-        patience: float | None = None,
-    ) -> None:
-        """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
-
-        Args:
-            until: no need to drive further than this.
-            stream: what is waited for happens here, if anywhere.
-            done: whether it is over; looked at before sleeping.
-            patience: seconds to sleep at most.
-        """
-        if self._departures:
-            self._advance_together(waker, done, patience)
-            return
-        if not self._drive(until):
-            self._enlist(waker)
-            # Unless whoever drove has just stopped, he or a successor will wake this thread.
-            if self._turn_lock.locked() and not done():
-                self._stall_watch.sleep(waker, patience)
-            return
-        if done():
-            return
-        flight = self._airport.first(stream)
-        if flight is not None and flight.event is not None:
-            flight.event.synchronize()
-            return
-        self._enlist(waker)
-        if not self._can_go_on() and not done():
-            self._stall_watch.sleep(waker, patience)
-
-    def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
-        """The same for this machine and all those that it waits for: nobody else may be driving them."""
-        machines = self._linked()
-        for machine in machines:
-            machine._drive()
-        if done():
-            return
-        for machine in machines:
-            flight = machine._airport.first(machine.control_stream())
-            if flight is not None and flight.event is not None:
-                flight.event.synchronize()
-                return
-        for machine in machines:
-            machine._enlist(waker)
-        # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
-        if not done() and not any([it._can_go_on() and not it._turn_lock.locked() for it in machines]):
-            self._stall_watch.sleep(waker, patience)
-
-    def _linked(self) -> list[VirtualMachine]:
-        """This machine, and those with a departure that has not run, for this one or for another of them."""
-        found: list[VirtualMachine] = []
-        left = [self]
-        while left:
-            machine = left.pop()
-            if machine in found:
-                continue
-            found.append(machine)
-            while machine._departures:
-                try:
-                    if machine._departures[0][1].state != ERASED:
-                        break
-                    machine._departures.popleft()
-                except IndexError:  # another thread was faster
-                    break
-            left += [previous for previous, _ in list(machine._departures)]
-        return found
-
-    def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
-        """It does not wait any more, whether or not it was woken."""
-        waiting = self._waiters.get(instruction)
-        if waiting is not None and waker in waiting:
-            waiting.remove(waker)
-            if not waiting:
-                self._waiters.pop(instruction, None)
+        waiting.wait(self, instruction)
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
@@ -950,72 +815,13 @@ class VirtualMachine:
         Raises:
             RuntimeError: without a running asyncio loop.
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, at once.
+            VirtualMachineClosed: if the machine is aborted before.
         """
-        loop = running_loop()
-        if loop is None:
-            raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-        tracer = self.tracer
-        wait = tracer.awaited(instruction) if tracer is not None else None
-        scope = _scope_of(instruction)
-        try:
-            while instruction.state != ERASED:
-                self._raise_if_given_up(instruction, scope)
-                # Once it has run, nothing but its end is of interest.
-                yield from self._suspend(loop, instruction, scope if instruction.state < DONE else None)
-            if self._above(1.0):
-                yield from self.checkpoint().__await__()
-        finally:
-            if tracer is not None:
-                tracer.resumed(wait)
+        return waiting.wait_async(self, instruction)
 
-    def _suspend(
-        self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
-    ) -> Generator[Any, None, None]:
-        """Suspend until `instruction` is erased, or its scope is."""
-        waker = FutureWaker(loop, loop.create_future())
-        self._waiters.setdefault(instruction, []).append(waker)
-        if instruction.state == ERASED:
-            # It ended while the waiter was being entered; nobody will look at this list again.
-            self._waiters.pop(instruction, None)
-            return
-        timer = None
-        if scope is not None:
-            scope.enlist(waker)
-            remaining = scope.remaining()
-            if remaining is not None:
-                timer = loop.call_later(remaining, waker.wake)
-            if scope.cancelled():
-                waker.wake()  # perhaps it was cancelled before the waker was enlisted
-        if self._armed is not loop:
-            self._arm(loop)
-        try:
-            yield from waker.future
-        finally:
-            if scope is not None:
-                scope.dismiss(waker)
-            if timer is not None:
-                timer.cancel()
-            if instruction.state != ERASED:
-                self._forget_waiter(instruction, waker)
-
-    def _await_low_water(self) -> Generator[Any, None, None]:
-        """Suspend the coroutine while there is too much, until there is half of that."""
-        loop = running_loop()
-        if loop is None:
-            raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        # At the mark already: whoever issues one more is above it.
-        if not self._above(1.0 - 1.0 / self.high_water):
-            return
-        while self._above(0.5) and not self.closed:
-            waker = FutureWaker(loop, loop.create_future())
-            self._thirsty.append(waker)
-            if self._armed is not loop:
-                self._arm(loop)
-            try:
-                yield from waker.future
-            finally:
-                with suppress(ValueError):
-                    self._thirsty.remove(waker)
+    def checkpoint(self) -> Checkpoint:
+        """Let the event loop go on; above the high-water mark, until half of it: ``await machine.checkpoint()``."""
+        return Checkpoint(self)
 
     def synchronize(self) -> Synchronization:
         """A global sync behind everything issued so far: await it, or in plain code let it block right here."""
@@ -1127,7 +933,7 @@ class VirtualMachine:
         """Drop what has not started and wait for nothing: what is running ends unheard of."""
         self.close(0.0)
 
-    def close(self, timeout: float = _GRACE_SECONDS) -> None:
+    def close(self, timeout: float = GRACE_SECONDS) -> None:
         """Drop what has not started, wait up to `timeout` seconds for what is running, and stop the workers.
 
         What is dropped is poisoned with `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
@@ -1228,41 +1034,10 @@ class VirtualMachine:
         return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
 
 
-class Checkpoint:
-    """Awaitable that lets the loop go on, and lasts while its machine has too much to do."""
-
-    __slots__ = ("_machine",)
-
-    def __init__(self, machine: VirtualMachine) -> None:
-        self._machine = machine
-
-    def __await__(self) -> Generator[Any, None, None]:
-        yield  # as asyncio.sleep(0) does: the task is put behind all that are ready to run
-        yield from self._machine._await_low_water()
-
-
-class Synchronization:
-    """Awaitable end of a `synchronize`."""
-
-    __slots__ = ("_instruction", "_machine")
-
-    def __init__(self, machine: VirtualMachine, instruction: Instruction) -> None:
-        self._machine = machine
-        self._instruction = instruction
-
-    def __await__(self) -> Generator[Any, None, None]:
-        return self._machine.wait_async(self._instruction)
-
-
 def _quiet_context() -> contextvars.Context:
     context = contextvars.Context()
     context.run(np.seterr, all="ignore")
     return context
-
-
-def _scope_of(instruction: Instruction) -> Scope | None:
-    mode = instruction.mode
-    return mode.scope if mode is not None else None
 
 
 def _race_check(wanted: bool | None) -> bool:
@@ -1321,66 +1096,16 @@ def checkpoint() -> Checkpoint:
     return current_machine().checkpoint()
 
 
-def live_machines() -> list[VirtualMachine]:
-    """All machines that are not garbage."""
-    return list(_machines)
-
-
-def _at_exit() -> None:
-    VirtualMachine._exiting = True
-    for machine in live_machines():
-        machine.close()
-
-
-# Forking copies the memory of one thread only.  Everything is finished before, so that the child finds every tensor
-# readable; in the child there are no workers and no loops, and the machine begins anew without them.
-
-_held_for_fork = threading.local()
-
-
-def _before_fork() -> None:
-    held: list[VirtualMachine] = []
-    _held_for_fork.machines = held
-    deadline = time.monotonic() + _GRACE_SECONDS
-    for machine in live_machines():
-        while machine._driver != threading.get_ident():
-            machine.drain()
-            if not machine._turn_lock.acquire(timeout=_GRACE_SECONDS):
-                break
-            # Other threads may have issued, and driven, between the two.
-            if machine.engine.idle() or machine.closed or time.monotonic() > deadline:
-                held.append(machine)
-                break
-            machine._turn_lock.release()
-
-
-def _after_fork_in_parent() -> None:
-    for machine in _held_for_fork.machines:
-        machine._turn_lock.release()
-
-
-def _after_fork_in_child() -> None:
+def after_fork_in_child() -> None:
+    """Locks may have been held by threads that are not here."""
     global _default_lock, _handover_lock
     _default_lock = threading.Lock()
     _handover_lock = threading.Lock()
-    interrupts.after_fork_in_child()
     for machine in live_machines():
-        driving = machine._driver == threading.get_ident()
-        launched = [it for it in machine.engine.lively if it.state == LAUNCHED]
-        machine._forget_threads()
         machine._streams_lock = threading.Lock()
-        if driving:
-            # One of its instructions forked, and goes on in here.
-            machine._turn_lock.acquire()
-            machine._driver = threading.get_ident()
-        else:
-            # There are any only if the grace was not enough.  Nobody here would ever finish them.
-            machine._drop(launched)
-        machine._inline_only = True
-        for stream in machine.streams():
-            stream.worker = None
+        machine._bytes_lock = threading.Lock()
 
 
-atexit.register(_at_exit)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+def live_machines() -> list[VirtualMachine]:
+    """All machines that are not garbage."""
+    return list(_machines)
