@@ -25,7 +25,7 @@ from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.instructions.scope import Scope
 from vmflow.instructions.stream_events import StreamWait
 from vmflow.streams import Allocation, BinAllocator, Stream
-from vmflow.vm import VirtualMachine
+from vmflow.vm import VirtualMachine, memory
 from vmflow.vm.engine import VirtualMachineEngine
 from vmflow.vm.stall_watch import StallWatch
 from vmflow.vm.virtual_machine import live_machines
@@ -332,10 +332,10 @@ def barriers_come_early(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def a_machine_short_of_memory_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(self: VirtualMachine, instruction: Instruction, policy: Any, error: Exception) -> Failure:
-        return self._make_failure(instruction, policy, error)
+    def without(machine: VirtualMachine, instruction: Instruction, policy: Any) -> Failure:
+        return machine._make_failure(instruction, policy, flow.OutOfMemory("at once", 1, None, 0))
 
-    monkeypatch.setattr(VirtualMachine, "_rescue", without)
+    monkeypatch.setattr(memory, "rescue", without)
 
 
 MISTAKES: Final[tuple[tuple[Plant, str], ...]] = (

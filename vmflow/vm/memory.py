@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow.errors import OutOfMemory
 from vmflow.instructions import origin
+from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import LAUNCHED, READY, Dependence, Instruction
+from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.streams import Allocation, BinAllocator
 
@@ -16,6 +18,8 @@ from .stream_table import device_memory
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
+
+    from .virtual_machine import VirtualMachine
 
 # How many of the largest live pieces an error names.
 _NAMED: Final = 5
@@ -66,9 +70,29 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
             policy.compute()
 
 
-def collect_garbage() -> None:
-    """Tensors in reference cycles, tracebacks above all, hold memory that nobody can use."""
+def rescue(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
+    """The device has no memory left: get back all that nobody will use any more, and try once more.
+
+    Called by whoever drives, who waits here for all that is running.
+    """
+    allocator = instruction.stream.allocator
+    allocator.retries += 1
+    # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
     gc.collect()
+    machine._finish_what_runs()
+    machine._issue_releases()
+    while machine.engine.has_work():
+        machine._turn()
+    release_early(machine.engine.lively, [instruction, *machine._launched])
+    allocator.shrink()
+    for other in machine.others():
+        other.shrink(cast("Device", instruction.stream.device))
+    try:
+        policy.prepare(instruction)
+    except OutOfMemory as error:
+        allocator.ooms += 1
+        return machine._make_failure(instruction, policy, explain(error, allocator, instruction))
+    return None
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:

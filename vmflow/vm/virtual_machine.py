@@ -576,7 +576,7 @@ class VirtualMachine:
             try:
                 policy.prepare(instruction)
             except OutOfMemory:
-                failure = self._rescue(instruction, policy)
+                failure = memory.rescue(self, instruction, policy)
             else:
                 return None
         except Exception as error:
@@ -584,27 +584,6 @@ class VirtualMachine:
         if failure is not None:
             policy.doom(failure)
         return failure
-
-    def _rescue(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
-        """The device has no memory left: get back all that nobody will use any more, and try once more."""
-        allocator = instruction.stream.allocator
-        allocator.retries += 1
-        memory.collect_garbage()
-        self._finish_what_runs()
-        self._issue_releases()
-        while self.engine.has_work():
-            self._turn()
-        memory.release_early(self.engine.lively, [instruction, *self._launched])
-        allocator.shrink()
-        for machine in live_machines():
-            if machine is not self:
-                machine.shrink(cast(Device, instruction.stream.device))
-        try:
-            policy.prepare(instruction)
-        except OutOfMemory as still:
-            allocator.ooms += 1
-            return self._make_failure(instruction, policy, memory.explain(still, allocator, instruction))
-        return None
 
     def shrink(self, device: Device) -> bool:
         """Give the memory that is kept for reuse back to the device; not if something is still going on."""
@@ -988,10 +967,10 @@ class VirtualMachine:
         """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
         failure = self._closed_failure()
 
-        def fail(policy: InstructionPolicy) -> None:
-            policy.fail(failure)
+        def drop(policy: InstructionPolicy) -> None:
+            policy.drop(failure)
 
-        for instruction in self.engine.abandon(unrun, fail):
+        for instruction in self.engine.abandon(unrun, drop):
             tracer = self.tracer
             if tracer is not None:
                 tracer.abandoned(instruction)
@@ -1027,6 +1006,10 @@ class VirtualMachine:
         from .snapshot import take_snapshot  # here, because importing attrs takes milliseconds
 
         return take_snapshot(self)
+
+    def others(self) -> list[VirtualMachine]:
+        """All machines but this one."""
+        return [machine for machine in live_machines() if machine is not self]
 
     def __repr__(self) -> str:
         if self.state != "running":
