@@ -331,11 +331,8 @@ def barriers_come_early(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VirtualMachineEngine, "_try_barrier", without)
 
 
-def a_machine_short_of_memory_gives_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without(machine: VirtualMachine, instruction: Instruction, policy: Any) -> Failure:
-        return machine._make_failure(instruction, policy, flow.OutOfMemory("at once", 1, None, 0))
-
-    monkeypatch.setattr(memory, "rescue", without)
+def memory_about_to_be_released_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory, "release_early", lambda lively, unrun: None)
 
 
 MISTAKES: Final[tuple[tuple[Plant, str], ...]] = (
@@ -356,7 +353,7 @@ MISTAKES: Final[tuple[tuple[Plant, str], ...]] = (
     (failures_are_reported_although_seen, "cpu"),
     (failures_are_never_reported, "cpu"),
     (barriers_come_early, "random"),
-    (a_machine_short_of_memory_gives_up, "lazy"),
+    (memory_about_to_be_released_is_not_taken, "lazy"),
 )
 
 
