@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import gzip
+import importlib.util
 import inspect
 import json
 import re
 import shutil
+import sys
 import threading
 import weakref
 from collections import Counter, defaultdict
@@ -876,3 +878,32 @@ def test_a_trace_processor_reads_it_without_complaint(tmp_path: Path) -> None:
         assert next(iter(reader.query("select count(*) as n from flow"))).n == steps
         bad = "select name, value from stats where severity in ('error', 'data_loss') and value > 0"
         assert [(it.name, it.value) for it in reader.query(bad)] == []
+
+
+DIGITS = Path(__file__).resolve().parents[1] / "examples" / "digits.py"
+
+
+@pytest.mark.slow
+@pytest.mark.host
+async def test_the_training_of_the_digits(tmp_path: Path) -> None:
+    """The trace of a real program is as it should be, and every step's loss can be followed to whoever awaited it."""
+    for needed in ("sklearn", "matplotlib", "tqdm", "safetensors"):
+        pytest.importorskip(needed, reason=f"{needed} comes with the examples extra")
+    spec = importlib.util.spec_from_file_location("digits_example", DIGITS)
+    assert spec is not None
+    assert spec.loader is not None
+    example: Any = importlib.util.module_from_spec(spec)
+    sys.modules["digits_example"] = example  # its dataclasses look themselves up there
+    try:
+        spec.loader.exec_module(example)
+        training, _ = example.load(0)
+        model = example.build()
+        optimizer = flow.optim.Adam(model.parameters(), lr=2e-3)
+        async with profiler.profile() as prof:
+            losses = await example.train(model, optimizer, training, 1)
+    finally:
+        del sys.modules["digits_example"]
+    trace = exported(prof, tmp_path)
+    check(trace)
+    assert len(of(trace, "run", "Adam.step")) == len(losses)
+    assert len([chain for chain in chains(trace) if chain == ["issue", "run", "await"]]) >= len(losses)

@@ -86,7 +86,7 @@ BINARY: Final[dict[str, Callable[[Array, Array], Array]]] = {
 
 
 # What the machine is known to do wrong, and is not held against it; the tests say when that can go.
-KNOWN: Final[frozenset[str]] = frozenset({"threads left asleep"})
+KNOWN: Final[frozenset[str]] = frozenset()
 
 # Far longer than anything here takes, in seconds.
 PATIENCE: Final = 10.0

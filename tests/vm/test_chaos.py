@@ -153,7 +153,6 @@ def test_what_a_worker_is_making_is_updated_and_not_replaced(monkeypatch: pytest
         assert closed.tensor.item() == 2.0
 
 
-@pytest.mark.xfail(reason="who lets go of a machine wakes nobody for what is in the hands of a device")
 def test_nobody_is_left_asleep_while_a_device_has_work(monkeypatch: pytest.MonkeyPatch) -> None:
     """One thread drives and goes its way; the other, which could not drive, waits for what that one handed over."""
     asleep = threading.Event()

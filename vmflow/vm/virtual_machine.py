@@ -468,7 +468,11 @@ class VirtualMachine:
                 escaping, self._escaping = self._escaping, None
                 self._turn_lock.release()
                 if self._enlisted:
-                    self._pass_on()
+                    if self._airport.in_use and not deadline and self._airport.busy() is not None:
+                        # What this thread has handed to a device, others may have to wait for: let them find it there.
+                        self._wake()
+                    else:
+                        self._pass_on()
         finally:
             if shielded:
                 self._shield.lower()
