@@ -46,6 +46,14 @@ def failures() -> None:
             bad.tolist()
 
 
+def settle() -> None:
+    """Let everything go that nobody needs."""
+    flow.synchronize()
+    gc.collect()
+    flow.memory_stats()  # takes back the memory that destructors have left
+    flow.synchronize()
+
+
 @pytest.mark.parametrize("work", [chain, reads_of_one, training, failures])
 def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     # The story is bounded, but its size goes up and down with what the last turns happened to hold.
@@ -54,15 +62,11 @@ def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatc
     try:
         for _ in range(3):  # fills the caches
             work()
-        flow.synchronize()
-        gc.collect()
-        flow.memory_stats()  # takes back what destructors have left
+        settle()
         before = tracemalloc.get_traced_memory()[0]
         for _ in range(5):
             work()
-        flow.synchronize()
-        gc.collect()
-        flow.memory_stats()
+        settle()
         after = tracemalloc.get_traced_memory()[0]
     finally:
         tracemalloc.stop()
