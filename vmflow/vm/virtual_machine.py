@@ -285,6 +285,9 @@ class VirtualMachine:
     def require_open(self, name: str) -> None:
         """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
         if self._refusing:
+            if self._exiting and threading.current_thread().daemon:
+                # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
+                threading.Event().wait()
             raise VirtualMachineClosed(
                 f"{name} was issued to the virtual machine {self.name!r}, which is {self.state}; "
                 "issue work inside its `async with` block"
