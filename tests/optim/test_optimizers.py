@@ -310,8 +310,7 @@ async def test_a_dropped_step_is_dropped_as_a_whole() -> None:
     with pytest.raises(Leave):
         await step_and_leave()
     for parameter in parameters:
-        with pytest.raises(flow.VirtualMachineClosed):
-            await parameter
+        assert (await parameter).tolist() == [0.0, 0.0], "as before it"
 
 
 async def test_training_in_a_coroutine_never_blocks() -> None:
