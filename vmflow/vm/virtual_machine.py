@@ -510,6 +510,11 @@ class VirtualMachine:
                         return
             if shield.interrupted or self._escaping is not None:
                 return
+            # Also where streams are full and turns do nothing but take in what is pending.
+            if deadline and spent > 100_000:
+                spent = 0
+                if time.perf_counter() > deadline:
+                    return
             if not (engine.has_work() or self._reports or (airport.in_use and self._collect_flights())):
                 return
 
