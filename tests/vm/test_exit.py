@@ -18,7 +18,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 30.0  # generous: the import alone takes most of a second on a busy machine
-PRELUDE = "import asyncio, os, signal, sys, threading\nimport numpy as np\nimport vmflow as flow\n"
+PRELUDE = """\
+import asyncio, os, signal, sys, threading
+# A shell starts what runs in its background with the interrupt ignored, and all that is started from there inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+import numpy as np
+import vmflow as flow
+"""
 
 
 def start(program: str) -> subprocess.Popen[str]:
@@ -293,7 +299,7 @@ def test_an_unseen_failure_is_reported_once_at_exit() -> None:
     assert code == 0
     assert errors.count("IndexError: ") == 1
     assert "never looked at" in errors
-    assert "issued at <string>:6, in <module>" in errors
+    assert "issued at <string>:8, in <module>" in errors
 
 
 def test_no_exit_takes_long() -> None:
