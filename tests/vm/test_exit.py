@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 30.0  # generous: the import alone takes most of a second on a busy machine
 PRELUDE = """\
 import asyncio, os, signal, sys, threading
-# A shell starts what runs in its background with the interrupt ignored, and all that is started from there inherits that.
+# A shell has its background jobs ignore the interrupt, and they hand that on to what they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import vmflow as flow
