@@ -205,6 +205,7 @@ class VirtualMachine:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
         self._turn_lock = threading.Lock()
         self._driver: int | None = None
+        self._worker_threads: set[int] = set()
         # Launched and not yet run, because the time budget ran out in between.
         self._launched: deque[Instruction] = deque()
         self._reports: deque[tuple[Instruction, Outcome, bool]] = deque()
@@ -386,7 +387,7 @@ class VirtualMachine:
         On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
         running anyway, so that driving right here costs the loop nothing.
         """
-        if self._driver == threading.get_ident() or on_a_device():
+        if self._inside():
             return
         if loop is None:
             waiting.sleep_until_low(self)
@@ -568,7 +569,15 @@ class VirtualMachine:
     def _hire(self, stream: Stream) -> Worker:
         context = _quiet_context()
         run: Callable[[Any], None] = partial(context.run, cast(Any, self._run_on_worker))
-        return Worker(f"{self.name}:{stream.name}", run, polite=lambda: bool(self._loops))
+        worker = Worker(f"{self.name}:{stream.name}", run, polite=lambda: bool(self._loops))
+        assert worker.thread.ident is not None
+        self._worker_threads.add(worker.thread.ident)
+        return worker
+
+    def _inside(self) -> bool:
+        """Whether an instruction of this machine, or any for a device, is running on this very thread."""
+        me = threading.get_ident()
+        return self._driver == me or me in self._worker_threads or on_a_device()
 
     def _conclude(self, instruction: Instruction, outcome: Outcome) -> None:
         """It was run, or its end was reported."""

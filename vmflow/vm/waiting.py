@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,6 @@ from vmflow.instructions.instruction import DONE, ERASED, Instruction
 from vmflow.instructions.scope import Scope, scope_of
 from vmflow.streams import Stream
 
-from .flights import on_a_device
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
@@ -36,7 +34,7 @@ def wait(machine: VirtualMachine, instruction: Instruction) -> None:
 def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
     if instruction.state == ERASED or (machine._drive(instruction) and instruction.state == ERASED):
         return
-    if machine._driver == threading.get_ident() or on_a_device():
+    if machine._inside():
         raise RuntimeError(
             f"{instruction!r} cannot be waited for by an instruction of the machine that runs it; "
             "return from the callback first"
