@@ -59,7 +59,9 @@ def _engines_are_sound() -> Iterator[None]:
         if machine.races is not None:
             assert machine.races.detector.races == []
     machine = current_machine()
-    machine.drain()
+    # The end of what held tensors may be the beginning of their release.
+    for _ in range(5):
+        machine.drain()
     machine.engine.check_invariants()
     assert machine.engine.idle()
 
