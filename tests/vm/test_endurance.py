@@ -10,6 +10,7 @@ from itertools import pairwise
 import pytest
 
 import vmflow as flow
+from vmflow.context import MODE
 from vmflow.vm.story import Story
 from vmflow.vm.virtual_machine import current_machine
 
@@ -72,6 +73,8 @@ def test_memory_is_flat(work: Callable[[], None], monkeypatch: pytest.MonkeyPatc
     finally:
         tracemalloc.stop()
     grown = [later - earlier for earlier, later in pairwise(sizes)]
-    # A table may grow once more; what is kept of each instruction, even if it is a byte, would make both of them grow.
-    assert min(grown) < 5_000, f"{grown} bytes more after each five rounds"
+    # One more kilobyte for each of the five rounds would be one byte for each instruction.  On another device than the
+    # host, a table may grow once more; what is kept of each instruction would make it grow each time.
+    worst = max(grown) if MODE.get().device is None else min(grown)
+    assert worst < 5_000, f"{grown} bytes more after each five rounds"
     assert current_machine().engine.idle()
