@@ -16,6 +16,7 @@ from .critical_section import CriticalSectionBegin as CriticalSectionBegin
 from .critical_section import CriticalSectionEnd as CriticalSectionEnd
 from .deferred import Deferred as Deferred
 from .failure import Failure as Failure
+from .fuse import FuseInstructionPolicy as FuseInstructionPolicy
 from .instruction import Dependence as Dependence
 from .instruction import Instruction as Instruction
 from .launch_lazy_job import LaunchLazyJob as LaunchLazyJob

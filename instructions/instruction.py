@@ -12,6 +12,7 @@ on the same in-order stream needs no more than that its predecessor was launched
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,8 @@ class Instruction:
         waits: how many edges into it are not satisfied.
         on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
         nbytes: of the results, if they are large; for back-pressure.
+        members: if this stands for several that are scheduled as one, those.  They are not lively themselves: they wait
+            until it is launched, and are done and erased when it is.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
         mode: what surrounded it when it was issued (scope, module, ...), None for the machine's own.
@@ -71,6 +74,7 @@ class Instruction:
         "code",
         "cost",
         "last",
+        "members",
         "mode",
         "name",
         "nbytes",
@@ -112,6 +116,15 @@ class Instruction:
         self.last = last
         self.mode = mode
         self.nbytes = nbytes
+        self.members: tuple[Instruction, ...] | None = None
 
     def __repr__(self) -> str:
-        return f"<{self.name} #{self.serial} {STATE_NAMES[self.state]} on {self.stream.name}>"
+        name = self.name
+        if self.members is not None:
+            name += f"({', '.join([it.name for it in self.members])})"
+        return f"<{name} #{self.serial} {STATE_NAMES[self.state]} on {self.stream.name}>"
+
+
+def members_of(instructions: Iterable[Instruction]) -> list[Instruction]:
+    """The same, with members in place of those that stand for several."""
+    return [member for it in instructions for member in (it.members or (it,))]

@@ -45,6 +45,8 @@ class OpCall(InstructionPolicy):
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "prepares", "scalars", "several")
 
+    fusable = True
+
     def __init__(
         self,
         name: str,

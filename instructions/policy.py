@@ -27,6 +27,7 @@ class InstructionPolicy:
         follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
             stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
+        fusable: whether it may be scheduled together with those next to it, as one; see `FuseInstructionPolicy`.
         droppable: whether a scope that ends may keep it from running; not what others rely on to have run.
         touches_memory: whether it reads or writes what its dependences stand for, or merely takes its place in the
             order.
@@ -40,6 +41,7 @@ class InstructionPolicy:
     preschedulable: bool = True
     follows: Stream | None = None
     deferred: bool = False
+    fusable: bool = False
     touches_memory: bool = True
     droppable: bool = True
 

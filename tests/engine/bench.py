@@ -9,7 +9,7 @@ from typing import Any
 import vmflow.vm
 from vmflow.context import Mode
 from vmflow.instructions import Dependence, Instruction, InstructionPolicy
-from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES
+from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES, members_of
 from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream, StreamPolicy
 from vmflow.vm import VirtualMachineEngine
@@ -28,12 +28,18 @@ class InOrder(StreamPolicy):
 class Step(InstructionPolicy):
     """Orders as told and runs nothing."""
 
-    __slots__ = ("barrier", "follows", "name", "preschedulable")
+    __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
 
     def __init__(
-        self, name: str, barrier: bool = False, preschedulable: bool = True, follows: Stream | None = None
+        self,
+        name: str,
+        barrier: bool = False,
+        preschedulable: bool = True,
+        follows: Stream | None = None,
+        fusable: bool = False,
     ) -> None:
         self.name = name
+        self.fusable = fusable
         self.barrier = barrier
         self.preschedulable = preschedulable
         self.follows = follows
@@ -42,7 +48,8 @@ class Step(InstructionPolicy):
 class Bench:
     """An engine whose instructions, streams and storages have names.
 
-    Storages are single letters: ``reads="xy"`` reads two.  Each name of an instruction is used once.
+    Storages are single letters: ``reads="xy"`` reads two.  Each name of an instruction is used once.  What is fused is
+    named after its members, as in ``"one+two"``.
     """
 
     def __init__(self, engine: Any = None) -> None:
@@ -73,11 +80,12 @@ class Bench:
         follows: str | None = None,
         priority: int = 0,
         cost: int = 0,
+        fusable: bool = False,
     ) -> Instruction:
         assert name not in self.instructions
         instruction = self.instructions[name] = Instruction(
             self.stream(on),
-            Step(name, barrier, preschedulable, None if follows is None else self.stream(follows)),
+            Step(name, barrier, preschedulable, None if follows is None else self.stream(follows), fusable),
             tuple([self.storage(it) for it in reads]),
             tuple([self.storage(it) for it in writes]),
             cost,
@@ -110,9 +118,12 @@ class Bench:
 
     def turn(self) -> list[str]:
         """The names of what one turn launches, in order."""
-        launched: list[str] = [it.name for it in self.engine.schedule()]
+        launched: list[Instruction] = self.engine.schedule()
         self.engine.check_invariants()
-        return launched
+        for instruction in launched:
+            if instruction.members is not None:
+                self.instructions[_name(instruction)] = instruction
+        return [_name(it) for it in launched]
 
     def erased(self) -> list[str]:
         """What the last turn erased."""
@@ -122,14 +133,14 @@ class Bench:
         return STATE_NAMES[self.instructions[name].state]
 
     def lively(self) -> list[str]:
-        return [it.name for it in self.engine.lively]
+        return [_name(it) for it in self.engine.lively]
 
     def writer(self, storage: str) -> str | None:
         writer = self.storage(storage).writer
-        return None if writer is None else writer.name
+        return None if writer is None else _name(writer)
 
     def readers(self, storage: str) -> list[str]:
-        return [it.name for it in self.storage(storage).readers or {}]
+        return [_name(it) for it in self.storage(storage).readers or {}]
 
     def drain(self) -> None:
         """Finish everything, the youngest first, and see that nothing is left."""
@@ -142,6 +153,10 @@ class Bench:
         assert self.lively() == []
         assert self.engine.idle()
         assert not self.engine.active_streams
+
+
+def _name(instruction: Instruction) -> str:
+    return "+".join(it.name for it in members_of([instruction]))
 
 
 def engine_source() -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from vmflow.context import Mode
 from vmflow.instructions import Dependence, Instruction
-from vmflow.instructions.instruction import ERASED
+from vmflow.instructions.instruction import ERASED, members_of
 from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream
 
@@ -37,6 +37,7 @@ class Operation(NamedTuple):
     """One line of a program."""
 
     kind: str
+    fusable: bool
     stream: int
     reads: tuple[Cell, ...]
     writes: tuple[Cell, ...]
@@ -52,6 +53,8 @@ class Program(NamedTuple):
 def random_program(choose: random.Random, length: int) -> Program:
     storages = choose.randint(1, 5)
     streams = choose.randint(1, 4)
+    share_fusable = choose.choice((0.0, 0.3, 1.0))
+    stream = 0
     operations: list[Operation] = []
 
     def cells(most: int) -> tuple[Cell, ...]:
@@ -60,12 +63,16 @@ def random_program(choose: random.Random, length: int) -> Program:
     for _ in range(length):
         kind = choose.choices((STEP, HOST, DROPPED, FENCE), (16, 2, 2, 1))[0]
         if kind == FENCE:
-            operations.append(Operation(kind, streams, (), ()))
+            operations.append(Operation(kind, False, streams, (), ()))
             continue
         reads, writes = cells(3), cells(2)
         if choose.random() < 0.2:
             reads += writes  # in place
-        operations.append(Operation(kind, choose.randrange(streams), reads, writes))
+        fusable = kind == STEP and choose.random() < share_fusable
+        # Neighbours often share a stream, or hardly any would be fused.
+        if not (fusable and operations and choose.random() < 0.6):
+            stream = choose.randrange(streams)
+        operations.append(Operation(kind, fusable, stream, reads, writes))
     return Program(operations, [choose.random() < 0.2 for _ in range(streams)] + [False])
 
 
@@ -118,7 +125,7 @@ class Simulation:
         self.instructions = [
             Instruction(
                 streams[it.stream],
-                Step(f"{it.kind} {number}", it.kind == FENCE, it.kind not in (HOST, FENCE)),
+                Step(f"{it.kind} {number}", it.kind == FENCE, it.kind not in (HOST, FENCE), None, it.fusable),
                 accesses(it.reads),
                 accesses(it.writes),
                 mode=Mode(scope=Scope(priority=choose.choice((-1, 0, 1, 5)))) if urgent else None,
@@ -126,6 +133,9 @@ class Simulation:
             for number, it in enumerate(program.operations)
         ]
         self.numbers = {instruction: number for number, instruction in enumerate(self.instructions)}
+        # What is reported when an operation has ended: itself, or what stands for it if it is the last of those.
+        self.reported: list[Instruction | None] = list(self.instructions)
+        self.fused = 0
 
     def run(self) -> None:
         """Until everything is erased.
@@ -155,6 +165,14 @@ class Simulation:
 
     def turn(self) -> None:
         for instruction in self.engine.schedule():
+            self.launch(instruction)
+
+    def launch(self, launched: Instruction) -> None:
+        if launched.members is not None:
+            self.fused += 1
+            for member in launched.members:
+                self.reported[self.numbers[member]] = launched if member is launched.members[-1] else None
+        for instruction in members_of([launched]):
             number = self.numbers[instruction]
             kind = self.program.operations[number].kind
             self.launched.append(number)
@@ -186,7 +204,8 @@ class Simulation:
         else:
             queue.popleft()
             self.write(number)
-            self.reportable.append(number)
+            if self.reported[number] is not None:
+                self.reportable.append(number)
 
     def read(self, number: int) -> None:
         self.observed[number] = [self.values.get(cell, 0) for cell in self.program.operations[number].reads]
@@ -198,10 +217,11 @@ class Simulation:
 
     def report(self) -> None:
         number = self.reportable.pop(self.choose.randrange(len(self.reportable)))
+        instruction = self.reported[number]
         if self.choose.random() < 0.1:
-            self.engine.failed(self.instructions[number], ValueError(f"failure of {number}"))
+            self.engine.failed(instruction, ValueError(f"failure of {number}"))
         else:
-            self.engine.completed(self.instructions[number])
+            self.engine.completed(instruction)
 
     def check(self) -> None:
         observed, values = one_after_the_other(self.program)

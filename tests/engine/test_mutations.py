@@ -12,7 +12,7 @@ import pytest
 
 from vmflow.errors import InternalError
 
-from . import test_barriers, test_edges, test_flatness, test_ready, test_story, test_transitions
+from . import test_barriers, test_edges, test_flatness, test_fuse, test_ready, test_story, test_transitions
 from .bench import Bench, copied_engine
 from .simulation import simulate
 
@@ -237,8 +237,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a failure unlocks its successors like any other end",
-        "        self.completed(instruction)\n        self._failures.append",
-        "        self._failures.append",
+        "        self.completed(instruction)\n        self.remember_failure",
+        "        self.remember_failure",
         test_transitions.test_a_failed_instruction_unlocks_its_successors_like_any_other,
         in_programs=True,
     ),
@@ -279,8 +279,8 @@ MUTATIONS = [
     ),
     Mutation(
         "an instruction drops its policy when it has run",
-        "        instruction.policy = None\n        self._finished.append(instruction)\n",
-        "        self._finished.append(instruction)\n",
+        "        instruction.state = DONE\n        instruction.policy = None\n",
+        "        instruction.state = DONE\n",
         test_transitions.test_what_the_engine_holds_of_an_instruction_that_has_run,
         in_programs=False,
     ),
@@ -339,6 +339,69 @@ MUTATIONS = [
         "[probe for probe in self._probes if not probe() or probe]",
         test_transitions.test_a_probe_is_called_after_each_turn_until_it_returns_true,
         in_programs=False,
+    ),
+    Mutation(
+        "only neighbours on one stream are fused",
+        "                or instruction.stream is not stream\n",
+        "",
+        test_fuse.test_another_stream_in_between_ends_it,
+        in_programs=True,
+    ),
+    Mutation(
+        "only what is of one priority is fused",
+        "                or (instruction.mode is not mode and _priority(instruction) != _priority(first))\n",
+        "",
+        test_fuse.test_priorities_are_not_mixed,
+        in_programs=False,
+    ),
+    Mutation(
+        "what is not fusable is not fused",
+        "                or not policy.fusable\n",
+        "",
+        test_fuse.test_one_alone_stays_alone,
+        in_programs=False,
+    ),
+    Mutation(
+        "no more work is fused than allowed",
+        "                room < 0\n                or ",
+        "                ",
+        test_fuse.test_no_more_work_is_fused_than_allowed,
+        in_programs=False,
+    ),
+    Mutation(
+        "what may wait for another stream is not fused with what comes before it",
+        "                or _waits_elsewhere(instruction, stream)\n",
+        "",
+        test_fuse.test_what_is_written_elsewhere_does_not_hold_up_those_before_it,
+        in_programs=False,
+    ),
+    Mutation(
+        "what is fused reads what its members read",
+        "            reads += member.reads\n",
+        "",
+        test_fuse.test_others_wait_for_all_of_it,
+        in_programs=True,
+    ),
+    Mutation(
+        "what is fused writes what its members write",
+        "            writes += member.writes\n",
+        "",
+        test_fuse.test_neighbours_on_one_stream_are_fused,
+        in_programs=True,
+    ),
+    Mutation(
+        "members end when what stands for them ends",
+        "                member.state = ERASED\n",
+        "                pass\n",
+        test_fuse.test_neighbours_on_one_stream_are_fused,
+        in_programs=True,
+    ),
+    Mutation(
+        "each member counts",
+        "            self.total_erased += len(instruction.members)\n",
+        "            self.total_erased += 1\n",
+        test_fuse.test_what_is_outstanding_counts_members,
+        in_programs=True,
     ),
 ]
 

@@ -23,7 +23,7 @@ def test_long_programs() -> None:
 def test_the_programs_contain_what_they_are_to_test() -> None:
     """Otherwise the two tests above would prove less than they say."""
     kinds: set[str] = set()
-    sequential = prescheduled = out_of_order = 0
+    sequential = prescheduled = out_of_order = fused = 0
     for seed in range(30):
         simulation = simulate(seed, VirtualMachineEngine(story=1 << 20))
         program = simulation.program
@@ -31,8 +31,10 @@ def test_the_programs_contain_what_they_are_to_test() -> None:
         sequential += any(program.sequential)
         launched_of = [[it.serial for it in turn.launched] for turn in simulation.engine.story.turns]
         prescheduled += any(len(launched) > 1 for launched in launched_of)
+        fused += simulation.fused > 0
         out_of_order += simulation.launched != sorted(simulation.launched)
     assert kinds == {STEP, HOST, DROPPED, FENCE}
     assert sequential > 5
     assert prescheduled > 20
-    assert out_of_order > 20
+    assert out_of_order > 15
+    assert fused > 5

@@ -91,7 +91,7 @@ def copies_and_changes(choose: random.Random) -> None:
 
 def releases_and_reuses(choose: random.Random) -> None:
     """What is copied down is dropped at once, and its memory wanted by the next."""
-    size = choose.choice((30_000, 50_000))
+    size = choose.choice((70_000, 90_000))  # nothing else that has become free would do
     filler(choose)
     x = flow.full((size,), 3.0)
     down = x.cpu()

@@ -274,7 +274,7 @@ class MachineRecorder:
             state,
             error,
             allocated,
-            len(engine.lively) + len(engine.pending),
+            engine.outstanding(),
         )
 
 

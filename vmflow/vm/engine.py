@@ -23,6 +23,7 @@ from heapq import heappop, heappush
 from typing import Final, TypeAlias, final
 
 from vmflow.errors import InternalError
+from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import (
     DONE,
     ERASED,
@@ -32,6 +33,7 @@ from vmflow.instructions.instruction import (
     WAITING,
     Dependence,
     Instruction,
+    members_of,
 )
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams import Stream
@@ -48,6 +50,11 @@ AGEING: Final = 16
 
 # Nanoseconds that launching costs, whatever the instruction does.
 LAUNCH_COST: Final = 1_000
+
+
+# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work: what comes after
+# them, whoever waits for one of them, and an event loop wait a little longer than they would.
+FUSE_BELOW: Final = 20_000
 
 
 # Heaps of these give the earliest in program order first.  What was issued first is often what the rest waits for, and
@@ -77,13 +84,17 @@ class VirtualMachineEngine:
 
     Args:
         window: the largest number of instructions absorbed in one turn.
+        fuse_below: nanoseconds of estimated work that are fused at most; 0 to fuse nothing.
         story: how many turns the story remembers.
     """
 
-    def __init__(self, window: int = WINDOW, story: int = 32) -> None:
+    def __init__(self, window: int = WINDOW, story: int = 32, fuse_below: int = FUSE_BELOW) -> None:
         if window < 1:
             raise ValueError(f"window must be at least 1, not {window}")
+        if fuse_below < 0:
+            raise ValueError(f"fuse_below must be nanoseconds, 0 to fuse nothing, not {fuse_below}")
         self.window = window
+        self.fuse_below = fuse_below
         self.pending: deque[Instruction] = deque()
         self.local_pending: list[Instruction] = []
         # Streams that have something ready and are not full, in the order they became so.
@@ -105,6 +116,7 @@ class VirtualMachineEngine:
         # For the story: failures reported, and instructions absorbed with other than the usual order.
         self._failures: list[tuple[int, str]] = []
         self._fences: list[Fence] = []
+        self._fused: list[Instruction] = []
         self._probes: list[Callable[[], bool]] = []
 
     # Events
@@ -119,6 +131,10 @@ class VirtualMachineEngine:
             raise InternalError(f"{instruction!r} was reported finished but is not running\n{self.story}")
         instruction.state = DONE
         instruction.policy = None
+        if instruction.members is not None:
+            for member in instruction.members:
+                member.state = DONE
+                member.policy = None
         self._finished.append(instruction)
         stream = instruction.stream
         stream.outstanding -= instruction.cost + LAUNCH_COST
@@ -129,6 +145,10 @@ class VirtualMachineEngine:
     def failed(self, instruction: Instruction, error: BaseException) -> None:
         """A launched instruction has finished by raising.  It unlocks its successors like any other."""
         self.completed(instruction)
+        self.remember_failure(instruction, error)
+
+    def remember_failure(self, instruction: Instruction, error: BaseException) -> None:
+        """For the story: this instruction, perhaps a member of one that is about to be reported, has raised."""
         self._failures.append((instruction.serial, f"{type(error).__name__}: {error}"))
 
     def add_probe(self, probe: Callable[[], bool]) -> None:
@@ -156,12 +176,15 @@ class VirtualMachineEngine:
         if self.ready:
             self._dispatch(launches)
         if finished or launches or self.local_pending:
-            self.story.remember(finished, erased, self.local_pending, launches, self._failures, self._fences)
+            self.story.remember(
+                finished, erased, self.local_pending, launches, self._failures, self._fences, self._fused
+            )
             # The story keeps these lists, also the empty ones: filling them later would rewrite what it tells.
             self.local_pending = []
             self._finished = []
             self._failures = []
             self._fences = []
+            self._fused = []
         if self._probes:
             self._probes = [probe for probe in self._probes if not probe()]
         self._barrier_due = bool(self.barriers) and self.barriers[0] is next(iter(self.lively))
@@ -170,6 +193,10 @@ class VirtualMachineEngine:
     def has_work(self) -> bool:
         """Whether another turn would change anything, with no further event.  May be asked from any thread."""
         return bool(self._finished or self.pending) or bool(self.ready) or self._barrier_due
+
+    def outstanding(self) -> int:
+        """How many have been received and not erased.  May be asked from any thread."""
+        return self.total_inserted - self.total_erased + len(self.pending)
 
     def idle(self) -> bool:
         """Whether nothing is known that has not been erased.  May be asked from any thread."""
@@ -203,6 +230,8 @@ class VirtualMachineEngine:
             instruction.policy = None
             instruction.on_launch = instruction.on_finish = None
             instruction.waits = 0
+            for member in instruction.members or ():
+                member.policy = None
             if instruction.state == NEW:
                 instruction.state = ERASED
                 self.erased_bytes += instruction.nbytes
@@ -212,10 +241,11 @@ class VirtualMachineEngine:
             instruction.on_launch = instruction.on_finish = None
         for stream in [stream for stream in self.active_streams if not stream.running]:
             del self.active_streams[stream]
-        seen = [instruction for instruction in doomed if instruction.serial >= 0]
+        abandoned = members_of(doomed)
+        seen = [instruction for instruction in abandoned if instruction.serial >= 0]
         if seen:
             self.story.remember_abandoned(seen)
-        return doomed
+        return abandoned
 
     # The steps of a turn
 
@@ -227,7 +257,10 @@ class VirtualMachineEngine:
             while running and running[0].state == DONE:
                 instruction: Instruction = running.popleft()
                 self._erase(instruction)
-                erased.append(instruction)
+                if instruction.members is None:
+                    erased.append(instruction)
+                else:
+                    erased.extend(instruction.members)
             if not running:
                 emptied.append(stream)
         for stream in emptied:
@@ -248,7 +281,12 @@ class VirtualMachineEngine:
             for successor in successors:
                 self._satisfy(successor)
         del self.lively[instruction]
-        self.total_erased += 1
+        if instruction.members is None:
+            self.total_erased += 1
+        else:
+            for member in instruction.members:
+                member.state = ERASED
+            self.total_erased += len(instruction.members)
         self.erased_bytes += instruction.nbytes
 
     def _try_barrier(self, launches: list[Instruction]) -> None:
@@ -259,21 +297,34 @@ class VirtualMachineEngine:
             self._launch(barrier, launches)
 
     def _absorb(self) -> None:
-        """Take a window of pending instructions and draw their edges."""
+        """Take a window of pending instructions, fuse, and draw their edges."""
         pending = self.pending
         taken = self.local_pending
         for _ in range(min(self.window, len(pending))):
             # First in the one, then out of the other: `idle` may be asked from another thread in between.
             taken.append(pending[0])
             pending.popleft()
-        for instruction in taken:
+        end = len(taken)
+        position = 0
+        while position < end:
+            instruction = taken[position]
             policy = instruction.policy
             if policy is None or instruction.state != NEW:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
+            position += 1
+            if policy.fusable and position < end:
+                behind = self._fusable_behind(taken, position)
+                if behind > position:
+                    instruction = self._fuse(tuple(taken[position - 1 : behind]))
+                    policy = instruction.policy
+                    assert policy is not None
+                    position = behind
             instruction.serial = self.total_inserted
             self.total_inserted += 1
             instruction.state = WAITING
             self.lively[instruction] = None
+            if instruction.members is not None:
+                self._number(instruction.members)
             preschedulable = policy.preschedulable
             if policy.barrier:
                 self._fences.append((instruction.serial, True, None))
@@ -285,6 +336,65 @@ class VirtualMachineEngine:
             self._connect(instruction, preschedulable, follows)
             if instruction.waits == 0:
                 self._make_ready(instruction)
+
+    def _fusable_behind(self, taken: list[Instruction], position: int) -> int:
+        """Where the instructions end that can be fused with the one before `position`."""
+        first = taken[position - 1]
+        stream = first.stream
+        mode = first.mode
+        room = self.fuse_below - first.cost
+        for behind in range(position, len(taken)):
+            instruction = taken[behind]
+            policy = instruction.policy
+            room -= instruction.cost + LAUNCH_COST
+            if (
+                room < 0
+                or instruction.stream is not stream
+                or policy is None
+                or not policy.fusable
+                or (instruction.mode is not mode and _priority(instruction) != _priority(first))
+                or _waits_elsewhere(instruction, stream)
+            ):
+                return behind
+        return len(taken)
+
+    def _fuse(self, members: tuple[Instruction, ...]) -> Instruction:
+        """One instruction that stands for all of them."""
+        first = members[0]
+        reads: list[Dependence] = []
+        writes: list[Dependence] = []
+        cost = -LAUNCH_COST
+        nbytes = 0
+        for member in members:
+            reads += member.reads
+            writes += member.writes
+            cost += member.cost + LAUNCH_COST
+            nbytes += member.nbytes
+        fused = Instruction(
+            first.stream,
+            FuseInstructionPolicy(members),
+            tuple(reads),
+            tuple(writes),
+            cost,
+            first.code,
+            first.last,
+            first.mode,
+            nbytes,
+        )
+        fused.members = members
+        self._fused.append(fused)
+        return fused
+
+    def _number(self, members: tuple[Instruction, ...]) -> None:
+        """Members have serials of their own; the first one's is also that of what stands for them."""
+        serial = self.total_inserted - 1
+        for member in members:
+            if member.state != NEW:
+                raise InternalError(f"{member!r} was issued twice\n{self.story}")
+            member.serial = serial
+            member.state = WAITING
+            serial += 1
+        self.total_inserted = serial
 
     def _connect(self, instruction: Instruction, preschedulable: bool, follows: Stream | None) -> None:
         """Draw the edges into `instruction` and enter it into its dependences.
@@ -403,6 +513,9 @@ class VirtualMachineEngine:
             self.active_streams[stream] = None
         running.append(instruction)
         launches.append(instruction)
+        if instruction.members is not None:
+            for member in instruction.members:
+                member.state = LAUNCHED
 
     # Looking inside
 
@@ -419,10 +532,9 @@ class VirtualMachineEngine:
         ready = {it for instruction in self.lively for it in _ready_on(instruction.stream)}
         running = {it for stream in self.active_streams for it in stream.running}
         barriers = set(self.barriers)
-        if self.total_inserted - self.total_erased != len(self.lively):
-            problems.append(
-                f"{self.total_inserted} inserted - {self.total_erased} erased is not {len(self.lively)} lively"
-            )
+        lively = len(members_of(self.lively))
+        if self.total_inserted - self.total_erased != lively:
+            problems.append(f"{self.total_inserted} inserted - {self.total_erased} erased is not {lively} lively")
         serials = [instruction.serial for instruction in self.lively]
         if serials != sorted(serials):
             problems.append("lively is not in arrival order")
@@ -453,11 +565,36 @@ class VirtualMachineEngine:
             problems.append(f"{instruction!r} waits for nothing and is not ready")
         if state >= READY and instruction.waits:
             problems.append(f"{instruction!r} went ahead of its predecessors")
+        for member in instruction.members or ():
+            if member.state != (WAITING if state == READY else state):
+                problems.append(f"{member!r} and {instruction!r}, which stands for it, disagree")
         for dependence in instruction.writes + instruction.reads:
             for access in (dependence.writer, *(dependence.readers or ())):
                 if access is not None and access.state == ERASED:
                     problems.append(f"{access!r} is remembered by a dependence of {instruction!r} after its end")
         return problems
+
+
+def _priority(instruction: Instruction) -> int:
+    mode = instruction.mode
+    return 0 if mode is None or mode.scope is None else mode.scope.priority
+
+
+def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
+    """Whether it may have to wait for something on another stream, for which those before it should not wait too."""
+    for dependence in instruction.reads:
+        writer = dependence.writer
+        if writer is not None and writer.stream is not stream:
+            return True
+    for dependence in instruction.writes:
+        writer = dependence.writer
+        if writer is not None and writer.stream is not stream:
+            return True
+        if dependence.readers:
+            for reader in dependence.readers:
+                if reader.stream is not stream:
+                    return True
+    return False
 
 
 def _most_urgent(stream: Stream) -> Instruction:

@@ -70,10 +70,13 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
             policy.compute()
 
 
-def rescue(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
+def rescue(
+    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, launched: Instruction
+) -> Failure | None:
     """The device has no memory left: get back all that nobody will use any more, and try once more.
 
-    Called by whoever drives, who waits here for all that is running.
+    Called by whoever drives, who waits here for all that is running; `launched` is what is about to be, which is the
+    instruction or stands for it.
     """
     allocator = instruction.stream.allocator
     allocator.retries += 1
@@ -83,7 +86,7 @@ def rescue(machine: VirtualMachine, instruction: Instruction, policy: Instructio
     machine._issue_releases()
     while machine.engine.has_work():
         machine._turn()
-    release_early(machine.engine.lively, [instruction, *machine._launched])
+    release_early(machine.engine.lively, [launched, *machine._launched])
     allocator.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))
@@ -91,7 +94,7 @@ def rescue(machine: VirtualMachine, instruction: Instruction, policy: Instructio
         policy.prepare(instruction)
     except OutOfMemory as error:
         allocator.ooms += 1
-        return machine._make_failure(instruction, policy, explain(error, allocator, instruction))
+        return machine._make_failure(instruction, explain(error, allocator, instruction))
     return None
 
 

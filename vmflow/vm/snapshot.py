@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from vmflow.instructions import origin
-from vmflow.instructions.instruction import STATE_NAMES, Instruction
+from vmflow.instructions.instruction import STATE_NAMES, Instruction, members_of
 
 from .memory import format_bytes
 
@@ -128,7 +128,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
         engine.total_erased,
         len(engine.pending),
         machine.has_waiters(),
-        tuple([_instruction(it) for it in list(engine.lively)]),
+        tuple([_instruction(it) for it in members_of(list(engine.lively))]),
         tuple(
             [
                 StreamInfo(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow.context import Mode
 from vmflow.errors import InternalError
-from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction
+from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream, StreamPolicy
@@ -29,10 +29,12 @@ class Turn:
 
     Attributes:
         fences: of the absorbed ones.  Their policies, which say it too, are dropped when they have run.
+        fused: what stands for several of the absorbed ones, which are absorbed, erased and abandoned each by itself;
+            where it stands for them, it has the serial of the first.
         abandoned: what was forgotten instead, if this is no turn but a call of `abandon`.
     """
 
-    __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "launched")
+    __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "fused", "launched")
 
     def __init__(
         self,
@@ -42,6 +44,7 @@ class Turn:
         launched: list[Instruction],
         failures: list[tuple[int, str]],
         fences: list[Fence],
+        fused: list[Instruction],
         abandoned: list[Instruction],
     ) -> None:
         self.finished = finished
@@ -50,6 +53,7 @@ class Turn:
         self.launched = launched
         self.failures = failures
         self.fences = fences
+        self.fused = fused
         self.abandoned = abandoned
 
 
@@ -70,13 +74,14 @@ class Story:
         launched: list[Instruction],
         failures: list[tuple[int, str]],
         fences: list[Fence],
+        fused: list[Instruction],
     ) -> None:
         """Add a turn; the lists are kept, not copied."""
-        self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, []))
+        self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, fused, []))
 
     def remember_abandoned(self, abandoned: list[Instruction]) -> None:
         """Add what was forgotten between two turns."""
-        self.turns.append(Turn([], [], [], [], [], [], abandoned))
+        self.turns.append(Turn([], [], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
         """The story as ``(event, serial, detail)``, oldest first.
@@ -114,6 +119,7 @@ class Story:
         script: Script = []
         for turn in self.turns:
             fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
+            fused = {it.serial for it in members_of(turn.fused)}
             script.append(
                 {
                     "failed": [serial for serial, _ in turn.failures],
@@ -129,6 +135,7 @@ class Story:
                             "cost": it.cost,
                             "depth": it.stream.policy.depth,
                             "priority": _priority(it),
+                            "fusable": it.serial in fused,
                             **_order(fences.get(it.serial), name),
                         }
                         for it in turn.absorbed
@@ -158,7 +165,7 @@ def _order(fence: tuple[bool, Stream | None] | None, name: Callable[[Stream], st
 
 
 def _instructions(turn: Turn) -> list[Instruction]:
-    return turn.erased + turn.absorbed + turn.launched + turn.abandoned
+    return turn.erased + turn.absorbed + members_of(turn.launched) + turn.abandoned
 
 
 def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
@@ -167,7 +174,7 @@ def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
     for event, instructions in (
         ("erased", turn.erased),
         ("absorbed", turn.absorbed),
-        ("launched", turn.launched),
+        ("launched", members_of(turn.launched)),
         ("abandoned", turn.abandoned),
     ):
         for instruction in instructions:
@@ -177,10 +184,11 @@ def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
 class Replayed(InstructionPolicy):
     """Stands for the policy of an instruction that is replayed; it orders like that one and runs nothing."""
 
-    __slots__ = ("barrier", "follows", "name", "preschedulable")
+    __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
 
-    def __init__(self, name: str, barrier: bool, preschedulable: bool, follows: Stream | None) -> None:
+    def __init__(self, name: str, fusable: bool, barrier: bool, preschedulable: bool, follows: Stream | None) -> None:
         self.name = name
+        self.fusable = fusable
         self.barrier = barrier
         self.preschedulable = preschedulable
         self.follows = follows
@@ -240,14 +248,17 @@ def replay(script: Script) -> VirtualMachineEngine:
             follows = streams.get(it["follows"])
             played[it["serial"]] = Instruction(
                 streams.setdefault(it["stream"], Stream(it["stream"], None, ReplayedStream(it["depth"]))),
-                Replayed(it["name"], it["barrier"], it["preschedulable"], follows),
+                Replayed(it["name"], it["fusable"], it["barrier"], it["preschedulable"], follows),
                 accessed(it["reads"]),
                 accessed(it["writes"]),
                 it["cost"],
                 mode=Mode(scope=Scope(priority=it["priority"])) if it["priority"] else None,
             )
             engine.receive(played[it["serial"]])
-        launched = [it.serial for it in engine.schedule()]
+        launches = engine.schedule()
+        # What stands for several is told of under the serial of the first.
+        played.update({it.serial: it for it in launches})
+        launched = [it.serial for it in launches]
         if launched != entry["launched"]:
             raise InternalError(
                 f"turn {turn} of the replay launched {launched}, the script {entry['launched']}\n{engine.story}"

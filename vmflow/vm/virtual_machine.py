@@ -35,6 +35,7 @@ from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
+from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
@@ -218,7 +219,7 @@ class VirtualMachine:
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
-        self._airport = Airport(self._run, self._poison_instruction, _quiet_context)
+        self._airport = Airport(self._run, self._poison_by_device, _quiet_context)
         # Those who wait for the number of lively instructions to come down.
         self._thirsty: list[ThreadWaker | FutureWaker] = []
         self._stall_watch = StallWatch(self)
@@ -342,7 +343,7 @@ class VirtualMachine:
                 self._arm_from_elsewhere(self._home)
         elif len(pending) >= self.gather or instruction.cost >= _HEAVY:
             self._drive()
-        if len(engine.lively) + len(pending) > self.high_water or (
+        if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
             self._relieve(loop)
@@ -377,7 +378,7 @@ class VirtualMachine:
         """Whether more is lively than this share of the high-water marks."""
         engine = self.engine
         return (
-            len(engine.lively) + len(engine.pending) > share * self.high_water
+            engine.outstanding() > share * self.high_water
             or self._issued_bytes - engine.erased_bytes > share * self.high_water_bytes
         )
 
@@ -538,12 +539,16 @@ class VirtualMachine:
         stream = instruction.stream
         policy = instruction.policy
         assert policy is not None
-        failure = self._prepare(instruction, policy) if policy.prepares and self._wanted(instruction) else None
+        failure: Failure | None = None
+        if instruction.members is not None:
+            self._prepare_members(instruction, instruction.members)
+        elif policy.prepares:
+            failure = self._prepare(instruction, policy, instruction)
         if self.races is not None:
             try:
                 self.races.launched(instruction)
             except RaceDetected as race:
-                failure = self._make_failure(instruction, policy, race)
+                failure = self._make_failure(instruction, race)
         if stream.policy.asynchronous:
             self._airport.depart(instruction, failure)
         elif stream.posted == 0 and (
@@ -585,23 +590,41 @@ class VirtualMachine:
             return
         if self.races is not None:
             self.races.finished(instruction)
-        if outcome is None:
+        if instruction.members is not None:
+            for member, failure in cast(FuseInstructionPolicy, instruction.policy).failed:
+                self.engine.remember_failure(member, failure.error)
+            self.engine.completed(instruction)
+        elif outcome is None:
             self.engine.completed(instruction)
         else:
             self.engine.failed(instruction, outcome.error)
 
-    def _prepare(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
-        """Prepare; what went wrong is returned, and takes effect when the instruction's turn comes on its stream."""
+    def _prepare_members(self, instruction: Instruction, members: tuple[Instruction, ...]) -> None:
+        fused = cast(FuseInstructionPolicy, instruction.policy)
+        for member in members:
+            policy = member.policy
+            if policy is not None and policy.prepares:
+                failure = self._prepare(member, policy, instruction)
+                if failure is not None:
+                    fused.doomed[member] = failure
+
+    def _prepare(self, instruction: Instruction, policy: InstructionPolicy, launched: Instruction) -> Failure | None:
+        """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream.
+
+        `launched` is what is being launched: the instruction, or what stands for it and others.
+        """
+        if not self._wanted(instruction):
+            return None
         failure: Failure | None
         try:
             try:
                 policy.prepare(instruction)
             except OutOfMemory:
-                failure = memory.rescue(self, instruction, policy)
+                failure = memory.rescue(self, instruction, policy, launched)
             else:
                 return None
         except Exception as error:
-            failure = self._make_failure(instruction, policy, error)
+            failure = self._make_failure(instruction, error)
         if failure is not None:
             policy.doom(failure)
         return failure
@@ -631,6 +654,8 @@ class VirtualMachine:
 
     def _run(self, instruction: Instruction, failure: Failure | None = None) -> Outcome:
         """Compute; a failure, also one there was before, poisons the outputs and is returned."""
+        if instruction.members is not None:
+            return self._run_members(instruction, instruction.members, failure)
         policy = instruction.policy
         assert policy is not None
         tracer = self.tracer
@@ -657,16 +682,30 @@ class VirtualMachine:
             if policy.deferred and cast(Deferred, policy).ends_later(partial(self._ended, instruction)):
                 outcome = LATER
         except Exception as error:
-            outcome = self._poison(instruction, policy, error)
+            outcome = self._poison(instruction, error)
         except BaseException as error:
             # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
             self._escaping = error
-            outcome = self._poison(instruction, policy, error)
+            outcome = self._poison(instruction, error)
         if tracer is not None:
             tracer.ended(instruction, outcome)
         return outcome
 
-    def _make_failure(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
+    def _run_members(
+        self, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
+    ) -> Outcome:
+        """Run each by itself; returns the first failure, for there may be more to tell the engine."""
+        fused = cast(FuseInstructionPolicy, instruction.policy)
+        doomed = fused.doomed
+        for member in members:
+            outcome = self._run(member, doomed.get(member) if doomed and failure is None else failure)
+            if isinstance(outcome, Failure):
+                fused.failed.append((member, outcome))
+        return fused.failed[0][1] if fused.failed else None
+
+    def _make_failure(self, instruction: Instruction, error: BaseException) -> Failure:
+        policy = instruction.policy
+        assert policy is not None
         error.add_note(f"while running {policy.describe()}")
         error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
         mode = instruction.mode
@@ -676,21 +715,27 @@ class VirtualMachine:
         self._failures.add(failure)
         return failure
 
-    def _poison(self, instruction: Instruction, policy: InstructionPolicy, error: BaseException) -> Failure:
-        failure = self._make_failure(instruction, policy, error)
-        policy.fail(failure)
+    def _poison(self, instruction: Instruction, error: BaseException) -> Failure:
+        failure = self._make_failure(instruction, error)
+        cast(InstructionPolicy, instruction.policy).fail(failure)
         return failure
 
-    def _poison_instruction(self, instruction: Instruction, error: BaseException) -> Failure:
+    def _poison_by_device(self, instruction: Instruction, error: BaseException) -> Failure:
         """As told by a device that cannot run it."""
-        policy = instruction.policy
-        assert policy is not None
         tracer = self.tracer
-        if tracer is not None:
-            tracer.began(instruction)
-        failure = self._poison(instruction, policy, error)
-        if tracer is not None:
-            tracer.ended(instruction, failure)
+        failure: Failure | None = None
+        for member in instruction.members or (instruction,):
+            if tracer is not None:
+                tracer.began(member)
+            if failure is None:
+                failure = self._poison(member, error)
+            else:
+                cast(InstructionPolicy, member.policy).fail(failure)
+            if tracer is not None:
+                tracer.ended(member, failure)
+        assert failure is not None
+        if instruction.members is not None:
+            cast(FuseInstructionPolicy, instruction.policy).failed = [(it, failure) for it in instruction.members]
         return failure
 
     def _run_on_worker(self, item: tuple[Instruction, Failure | None]) -> None:
@@ -700,7 +745,7 @@ class VirtualMachine:
     def _ended(self, instruction: Instruction, error: Exception | None) -> None:
         """A deferred instruction has ended, later than it returned."""
         policy = instruction.policy
-        failure = None if error is None or policy is None else self._poison(instruction, policy, error)
+        failure = None if error is None or policy is None else self._poison(instruction, error)
         tracer = self.tracer
         if tracer is not None:
             tracer.finished(instruction, failure)
@@ -976,8 +1021,9 @@ class VirtualMachine:
                 self.state = "aborted"
                 if instruction.policy is not None:
                     instruction.policy.fail(self._closed_failure())
-                for waiter in self._waiters.pop(instruction, ()):
-                    waiter.wake()
+                for member in instruction.members or (instruction,):
+                    for waiter in self._waiters.pop(member, ()):
+                        waiter.wake()
             self._quench()
         finally:
             self._turn_lock.release()

@@ -1,0 +1,54 @@
+"""`FuseInstructionPolicy`: several instructions that are scheduled as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .failure import Failure
+from .policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .instruction import Instruction
+
+
+class FuseInstructionPolicy(InstructionPolicy):
+    """Run consecutive instructions of one stream, one after the other.
+
+    Made by the engine, which then draws edges, launches and erases once for all of them.  Each keeps its own origin,
+    scope and outputs: a machine prepares and runs the members one by one, so that what goes wrong with one, or keeps it
+    from running, is no concern of the others.
+
+    Args:
+        members: in program order; see `Instruction.members`.
+
+    Attributes:
+        doomed: what went wrong while preparing a member.
+        failed: the members that have failed, and how.
+    """
+
+    __slots__ = ("doomed", "failed", "members")
+
+    name = "fuse"
+
+    def __init__(self, members: tuple[Instruction, ...]) -> None:
+        self.members = members
+        self.doomed: dict[Instruction, Failure] = {}
+        self.failed: list[tuple[Instruction, Failure]] = []
+
+    def compute(self) -> None:
+        for policy in self._policies():
+            policy.compute()
+
+    def fail(self, failure: Failure) -> None:
+        for policy in self._policies():
+            policy.fail(failure)
+
+    def drop(self, failure: Failure) -> None:
+        for policy in self._policies():
+            policy.drop(failure)
+
+    def describe(self) -> str:
+        return "; ".join([policy.describe() for policy in self._policies()])
+
+    def _policies(self) -> list[InstructionPolicy]:
+        return [member.policy for member in self.members if member.policy is not None]
