@@ -1528,8 +1528,8 @@ class Reported:
         for error in errors:
             check(id(error) not in seen, f"{error!r} was looked at, and reported as not looked at")
             reasons = [it for it in self.assigned if it.explains(error)]
-            # A device may fail at what has no result, too: giving memory back, for instance.  And for an upload there may
-            # have been no memory before it was dropped.
+            # A device may fail at what has no result, too: giving memory back, for instance.  And there may have been
+            # no memory for an upload before it was dropped.
             blameless = isinstance(error, DeviceFault) or (
                 isinstance(error, OutOfMemory) and _upload(error) and any(it.is_dropping() for it in self.assigned)
             )
