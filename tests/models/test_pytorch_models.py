@@ -1,0 +1,69 @@
+"""Models written for PyTorch run here after changing the import, with PyTorch's weights, and agree."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+
+from .sources import GPT2, LENET, RESNET18, loaded
+
+torch = pytest.importorskip("torch", reason="compares with PyTorch")
+
+SOURCES = {"lenet": LENET, "resnet18": RESNET18, "gpt2": GPT2}
+
+
+def twins(source: str) -> tuple[Any, Any, Any]:
+    """The model on torch, the same on vmflow with its weights, and the arrays to feed."""
+    torch.manual_seed(1)
+    theirs_module, ours_module = loaded(source, "torch"), loaded(source, "vmflow")
+    theirs, ours = theirs_module.build(), ours_module.build()
+    state = {name: flow.tensor(value.numpy()) for name, value in theirs.state_dict().items()}
+    found = ours.load_state_dict(state)
+    assert not found.missing_keys
+    assert not found.unexpected_keys
+    return theirs, ours, theirs_module.inputs(np.random.default_rng(2))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
+def test_forward_and_gradients_agree(name: str, training: bool) -> None:
+    theirs, ours, arrays = twins(SOURCES[name])
+    theirs.train(training)
+    ours.train(training)
+    expected = theirs(*[torch.from_numpy(it) for it in arrays])
+    found = ours(*[flow.tensor(it) for it in arrays])
+    np.testing.assert_allclose(found.detach().numpy(), expected.detach().numpy(), atol=1e-4, rtol=1e-4)
+
+    weight = np.random.default_rng(3).standard_normal(tuple(expected.shape)).astype(np.float32)
+    (expected * torch.from_numpy(weight)).sum().backward()
+    (found * flow.tensor(weight)).sum().backward()
+    ours_named = dict(ours.named_parameters())
+    for parameter, value in theirs.named_parameters():
+        scale = float(value.grad.abs().max()) + 1e-6
+        difference = np.abs(ours_named[parameter].grad.numpy() - value.grad.numpy()).max()
+        assert difference <= 2e-4 * scale, f"{parameter}: gradients differ by {difference}, of {scale}"
+    for buffer, value in theirs.named_buffers():
+        np.testing.assert_allclose(dict(ours.named_buffers())[buffer].numpy(), value.numpy(), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_structure_and_names_agree(name: str) -> None:
+    theirs, ours, _ = twins(SOURCES[name])
+    assert [it for it, _ in ours.named_modules()] == [it for it, _ in theirs.named_modules()]
+    assert [it for it, _ in ours.named_parameters()] == [it for it, _ in theirs.named_parameters()]
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    assert repr(ours) == repr(theirs)
+
+
+def test_generated_text_agrees() -> None:
+    """Greedy decoding takes the same tokens, for as long as no two are nearly as likely."""
+    theirs, ours, (start,) = twins(GPT2)
+    theirs.eval()
+    ours.eval()
+    expected = theirs.generate(torch.from_numpy(start), 12, top_k=20)
+    found = ours.generate(flow.tensor(start), 12, top_k=20)
+    np.testing.assert_array_equal(found.numpy(), expected.numpy())
