@@ -5,11 +5,18 @@ accelerator (``VMFLOW_SIM`` says how that behaves), ``VMFLOW_TEST_CPU_WORKER=alw
 work runs, and ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses.
 """
 
+# ruff: noqa: E402 (the environment has to be set before numpy is imported)
+
 from __future__ import annotations
 
 import gc
 import os
 from collections.abc import Iterator
+
+# Two threads of OpenBLAS stall each other for milliseconds where cores are shared, and the
+# matrices here are too small for a second thread to help.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
 import pytest
 

@@ -1,11 +1,12 @@
-"""Models as people write them for PyTorch, as text: a test runs each on torch and, with the import changed, on vmflow."""
+"""Models as people write them for PyTorch, as text: tests run each on torch and, after changing the import, on vmflow."""
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any, Final
 
-LENET: Final = '''
+LENET: Final = """
 import torch
 import torch.nn as nn
 import torch.nn.functional as F
@@ -35,9 +36,9 @@ def build():
 
 def inputs(generator):
     return (generator.standard_normal((4, 1, 28, 28)).astype("float32"),)
-'''
+"""
 
-RESNET18: Final = '''
+RESNET18: Final = """
 from typing import List, Optional
 
 import torch
@@ -121,9 +122,9 @@ def build():
 
 def inputs(generator):
     return (generator.standard_normal((2, 3, 64, 64)).astype("float32"),)
-'''
+"""
 
-GPT2: Final = '''
+GPT2: Final = """
 import math
 from dataclasses import dataclass
 
@@ -254,9 +255,9 @@ def build():
 
 def inputs(generator):
     return (generator.integers(0, 211, (2, 33)),)
-'''
+"""
 
-SEQUENCE: Final = '''
+SEQUENCE: Final = """
 import torch
 from torch import nn
 
@@ -278,18 +279,71 @@ def build():
 
 def inputs(generator):
     return (generator.standard_normal((3, 20, 1)).astype("float32"),)
-'''
+"""
+
+DIGITS: Final = """
+from torch import nn
+
+
+def build():
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1),
+        nn.BatchNorm2d(32),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128, 10),
+    )
+"""
+
+# What trains any of them: the same text for both libraries, which are given as `torch`.
+TRAINING: Final = """
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+def train(model, loss_of, batches, lr, weight_decay=0.0, max_norm=None):
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=weight_decay)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=len(batches))
+    losses = []
+    model.train()
+    for batch in batches:
+        loss = loss_of(model, *[torch.tensor(it) for it in batch])
+        optimizer.zero_grad()
+        loss.backward()
+        if max_norm is not None:
+            nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.item())
+    return losses
+
+
+def classify(model, images, labels):
+    return nn.CrossEntropyLoss(label_smoothing=0.05)(model(images), labels)
+
+
+def next_token(model, tokens, targets):
+    return model(tokens, targets)
+
+
+def forecast(model, windows, targets):
+    return F.mse_loss(model(windows), targets)
+"""
 
 
 def loaded(source: str, library: str) -> Any:
-    """The module that `source` makes on this library, ``"torch"`` as written or ``"vmflow"`` with the imports changed."""
+    """The module that `source` makes on torch, as written, or on vmflow, with the imports changed."""
     if library == "vmflow":
         source = source.replace("from torch", "from vmflow").replace("import torch.nn", "import vmflow.nn")
         source = source.replace("import torch\n", "import vmflow as torch\n")
     module = ModuleType(f"{library}_model")
     # Dataclasses look their module up.
-    import sys
-
     sys.modules[module.__name__] = module
     try:
         exec(compile(source, f"<model on {library}>", "exec"), module.__dict__)
