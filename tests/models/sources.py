@@ -1,4 +1,4 @@
-"""Models as people write them for PyTorch, as text: tests run each on torch and, after changing the import, on vmflow."""
+"""Models as people write them for PyTorch, as text: run on torch as they are, on vmflow with the import changed."""
 
 from __future__ import annotations
 
