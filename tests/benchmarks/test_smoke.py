@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import loop_lag, throughput
+from tests.benchmarks import loop_lag, ops, throughput
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -89,3 +89,10 @@ def test_a_table_refuses_what_it_has_no_place_for() -> None:
     with pytest.raises(ValueError, match=r"\['ms'\] are not among"):
         table.add("second", ms=1.0)
     assert table.rows == {"first": {"us, each": 1.0}}
+
+
+def test_every_op_of_the_table_runs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["ops", "--quick"])
+    ops.main()
+    printed = capsys.readouterr().out
+    assert all(f"\n{name} " in printed for name in ops.OPS)
