@@ -8,9 +8,20 @@ whichever machine, and machines that exchange storages cannot come to wait for e
 
 from __future__ import annotations
 
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
+from vmflow.streams import ControlStreamPolicy, Stream
+
+if TYPE_CHECKING:
+    from .virtual_machine import VirtualMachine
 
 
 class Arrival(Deferred):
@@ -38,3 +49,47 @@ class Departure(InstructionPolicy):
     def fail(self, failure: Failure) -> None:
         # The old machine was closed: what was issued before this has ended too, and the new machine must hear of it.
         self.arrival.end()
+
+
+def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependence:
+    """See `VirtualMachine.take_over`; `lock` is held by whoever looks at a storage's machine and stream together."""
+    with lock:
+        dependence = storage.dependence
+        previous: VirtualMachine | None = dependence.machine
+        if previous is machine:
+            return dependence
+        # Whoever looks the two up without the lock looks at the stream second.
+        home = machine._home_of(storage.stream) if storage.stream is not None else None
+        if previous is None or previous.engine.idle():
+            # A new one, for a thread may be about to issue something there that has looked up the old.
+            arrived = Dependence(machine)
+            storage.stream = home
+            storage.dependence = arrived
+            return arrived
+        stream = machine._streams.get((None, "handover"))
+        if stream is None:
+            stream = Stream("host:handover", None, ControlStreamPolicy())
+            stream = machine._streams.setdefault((None, "handover"), stream)
+        arrives = Arrival()
+        arrived = Dependence(machine)
+        arrival = Instruction(stream, arrives, (), (arrived,))
+        departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
+        pending = machine.engine.pending
+        for each, half in ((previous, departure), (machine, arrival)):
+            tracer = each.tracer
+            if tracer is not None:
+                tracer.issued(half)
+        previous.engine.pending.append(departure)
+        # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
+        # The arrival stands for all that was done on the streams there.
+        storage.stream = home
+        storage.dependence = arrived
+        storage.writer = arrival
+        pending.append(arrival)
+        machine._last_arrival = arrival
+        machine._departures.append((previous, departure))
+    # If it is closed, everything there has ended, and the departure, dropped, has said so.
+    with suppress(VirtualMachineClosed):
+        previous._accepted(departure)
+    # That somebody drives this machine is seen to with the instruction for which all this is done.
+    return arrived

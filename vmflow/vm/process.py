@@ -9,7 +9,7 @@ import time
 
 from vmflow.instructions.instruction import LAUNCHED
 
-from . import interrupts, stream_table, virtual_machine
+from . import closing, interrupts, stream_table, virtual_machine
 from .virtual_machine import GRACE_SECONDS, VirtualMachine, live_machines
 
 
@@ -60,7 +60,7 @@ def _after_fork_in_child() -> None:
             machine._driver = threading.get_ident()
         else:
             # There are any only if the grace was not enough.  Nobody here would ever finish them.
-            machine._drop(launched)
+            closing.drop(machine, launched)
         machine._inline_only = True
         for stream in machine.streams():
             stream.worker = None

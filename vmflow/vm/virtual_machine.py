@@ -21,9 +21,8 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -41,16 +40,16 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.instructions.scope import scope_of
 from vmflow.instructions.stream_events import StreamWait
-from vmflow.streams import ControlStreamPolicy, CpuStreamPolicy, Stream, Worker
+from vmflow.streams import CpuStreamPolicy, Stream, Worker
 
-from . import memory, stream_table, waiting
+from . import closing, handover, memory, stream_table, waiting
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
-from .handover import Arrival, Departure
 from .interrupts import Shield
 from .outcome import LATER, Later, Outcome
 from .race_watch import RaceWatch
 from .stall_watch import STALL_SECONDS, StallWatch
+from .tracing import Tracer
 from .waiting import Checkpoint, Synchronization
 from .wakers import FutureWaker, LoopWaker, ThreadWaker, call_soon, running_loop
 
@@ -72,38 +71,6 @@ _HIGH_WATER_BYTES: Final = 4 << 30
 
 # How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
 GRACE_SECONDS: Final = 2.0
-
-
-class Tracer(Protocol):
-    """What is told of every step of every instruction, while somebody listens; each time on the thread that does it."""
-
-    def issued(self, instruction: Instruction) -> None:
-        """It is about to be accepted."""
-        ...
-
-    def began(self, instruction: Instruction) -> None:
-        """Its turn has come: it is about to run, or to be told that it will not."""
-        ...
-
-    def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """What began is over, but for a deferred one that is to end `LATER`.  A dropped one has its scope's failure."""
-        ...
-
-    def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """A deferred one has ended; perhaps on another thread, and before `ended` was called."""
-        ...
-
-    def abandoned(self, instruction: Instruction) -> None:
-        """It will never begin, because the machine was closed."""
-        ...
-
-    def awaited(self, instruction: Instruction) -> object:
-        """Somebody begins to wait for it; returns what `resumed` is to be given."""
-        ...
-
-    def resumed(self, wait: object) -> None:
-        """The waiting is over, whether or not what was waited for has happened."""
-        ...
 
 
 _handover_lock = threading.Lock()
@@ -331,7 +298,7 @@ class VirtualMachine:
                 self._issued_bytes += nbytes
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self._refusing:
-            self._refuse(instruction)
+            closing.refuse(self, instruction)
         if self._enlisted:
             self._pass_on()
         loop = running_loop()
@@ -347,32 +314,6 @@ class VirtualMachine:
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
             self._relieve(loop)
-
-    def _refuse(self, instruction: Instruction) -> None:
-        """Raise, having dropped what came in the very moment of the end."""
-        if self._driver == threading.get_ident():
-            # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
-            self._turn_away(instruction)
-        else:
-            with self._turn_lock:
-                if self.closed:
-                    self._drop([])
-                else:
-                    self._turn_away(instruction)
-        self.require_open(instruction.name)
-
-    def _turn_away(self, instruction: Instruction) -> None:
-        try:
-            self.engine.pending.remove(instruction)
-        except ValueError:
-            return  # somebody drove in between, and it is accepted after all
-        tracer = self.tracer
-        if tracer is not None:
-            tracer.abandoned(instruction)
-        if instruction.policy is not None:
-            instruction.policy.fail(self._closed_failure())
-        instruction.state = ERASED
-        self.engine.erased_bytes += instruction.nbytes
 
     def _above(self, share: float) -> bool:
         """Whether more is lively than this share of the high-water marks."""
@@ -880,46 +821,7 @@ class VirtualMachine:
 
     def take_over(self, storage: Storage) -> Dependence:
         """Make this the machine that orders the accesses to `storage`, behind all issued elsewhere so far."""
-        with _handover_lock:
-            dependence = storage.dependence
-            previous: VirtualMachine | None = dependence.machine
-            if previous is self:
-                return dependence
-            # Whoever looks the two up without the lock looks at the stream second.
-            home = self._home_of(storage.stream) if storage.stream is not None else None
-            if previous is None or previous.engine.idle():
-                # A new one, for a thread may be about to issue something there that has looked up the old.
-                arrived = Dependence(self)
-                storage.stream = home
-                storage.dependence = arrived
-                return arrived
-            stream = self._streams.get((None, "handover"))
-            if stream is None:
-                stream = Stream("host:handover", None, ControlStreamPolicy())
-                stream = self._streams.setdefault((None, "handover"), stream)
-            arrives = Arrival()
-            arrived = Dependence(self)
-            arrival = Instruction(stream, arrives, (), (arrived,))
-            departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
-            pending = self.engine.pending
-            for machine, half in ((previous, departure), (self, arrival)):
-                tracer = machine.tracer
-                if tracer is not None:
-                    tracer.issued(half)
-            previous.engine.pending.append(departure)
-            # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
-            # The arrival stands for all that was done on the streams there.
-            storage.stream = home
-            storage.dependence = arrived
-            storage.writer = arrival
-            pending.append(arrival)
-            self._last_arrival = arrival
-            self._departures.append((previous, departure))
-        # If it is closed, everything there has ended, and the departure, dropped, has said so.
-        with suppress(VirtualMachineClosed):
-            previous._accepted(departure)
-        # That somebody drives this machine is seen to with the instruction for which all this is done.
-        return arrived
+        return handover.take_over(self, storage, _handover_lock)
 
     # Life and end
 
@@ -957,22 +859,7 @@ class VirtualMachine:
 
         Cancelling the coroutine drops what has not started, too.
         """
-        if self.state != "running":
-            self.close()
-            return
-        finished = self._issue_sync()
-        self.state = "draining"
-        self._refusing = True
-        loop = running_loop()
-        assert loop is not None
-        # Nothing may block the loop, however long the instruction takes that is running.
-        deadline = None if grace is None else loop.call_later(grace, self.abort)
-        try:
-            await Synchronization(self, finished)
-        finally:
-            if deadline is not None:
-                deadline.cancel()
-            self.close()
+        await closing.shutdown(self, grace)
 
     def abort(self) -> None:
         """Drop what has not started and wait for nothing: what is running ends unheard of."""
@@ -984,65 +871,8 @@ class VirtualMachine:
         What is dropped is poisoned with `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
         The state is "aborted" afterwards if something was still running, else "closed".
         """
-        if self.closed:
-            return
-        if self._last_arrival is not None and not self._exiting and timeout > 0:
-            # Dropping an arrival would lose the order between another machine, which may still be writing the
-            # storage, and whoever uses it next.
-            self.wait(self._last_arrival)
-        self._refusing = True
-        deadline = time.monotonic() + timeout
-        if not self._turn_lock.acquire(timeout=timeout):
-            self.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
-            return
-        try:
-            if self.closed:
-                return
-            self.state = "closed"
-            unrun = list(self._launched)
-            self._launched.clear()
-            for stream in self.streams():
-                if stream.worker is not None:
-                    left = [instruction for instruction, _ in stream.worker.stop(max(0.0, deadline - time.monotonic()))]
-                    stream.posted -= len(left)
-                    unrun += left
-                    stream.worker = None
-            self._drop(unrun)
-            # A device cannot be told to forget what it was handed.
-            self._airport.synchronize()
-            self._collect_reports()
-            self._collect_flights()
-            # Others may have appended in the meantime; what this turn would launch is dropped too.
-            late = self.engine.schedule()
-            self._settle(self.engine.erased)
-            self._drop(late)
-            for instruction in self.engine.lively:
-                # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
-                self.state = "aborted"
-                if instruction.policy is not None:
-                    instruction.policy.fail(self._closed_failure())
-                for member in instruction.members or (instruction,):
-                    for waiter in self._waiters.pop(member, ()):
-                        waiter.wake()
-            self._quench()
-        finally:
-            self._turn_lock.release()
-        for unseen in list(self._failures):
-            unseen.report()
-
-    def _drop(self, unrun: list[Instruction]) -> None:
-        """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
-        failure = self._closed_failure()
-
-        def drop(policy: InstructionPolicy) -> None:
-            policy.drop(failure)
-
-        for instruction in self.engine.abandon(unrun, drop):
-            tracer = self.tracer
-            if tracer is not None:
-                tracer.abandoned(instruction)
-            for waiter in self._waiters.pop(instruction, ()):
-                waiter.wake()
+        if not self.closed:
+            closing.close(self, timeout)
 
     def _closed_failure(self) -> Failure:
         error = VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed")
