@@ -28,7 +28,9 @@ from .ops import (
     closeness,
     comparison,
     copying,
+    gathering,
     in_place,
+    index_expression,
     indexing,
     joining,
     linear_algebra,
@@ -746,18 +748,18 @@ class Tensor:
     fliplr = joining.fliplr
     flipud = joining.flipud
 
-    gather = indexing.gather
-    scatter = indexing.scatter
-    scatter_add = indexing.scatter_add
+    gather = gathering.gather
+    scatter = gathering.scatter
+    scatter_add = gathering.scatter_add
     index_select = indexing.index_select
     index_add = indexing.index_add
     index_copy = indexing.index_copy
     index_fill = indexing.index_fill
-    take_along_dim = indexing.take_along_dim
+    take_along_dim = gathering.take_along_dim
     index_put = indexing.index_put
     index_put_ = indexing.index_put_
     masked_select = indexing.masked_select
-    nonzero = indexing.nonzero
+    nonzero = index_expression.nonzero
 
     relu = activation.relu
     relu_ = activation.relu_

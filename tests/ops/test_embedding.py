@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.embedding import embedding
-from vmflow.ops.indexing import one_hot
+from vmflow.ops.gathering import one_hot
 
 pytestmark = pytest.mark.usefixtures("contract")
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.indexing import one_hot, scatter_slice
+from vmflow.ops.gathering import one_hot, scatter_slice
 
 from .oracle import ALL, INTEGERS, REAL, Array, KernelContract, Row, Shapes, check, layouts, sample, values
 

@@ -20,7 +20,7 @@ from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
 from vmflow.ops.creation import ones
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.embedding import embedding as embedding
-from vmflow.ops.indexing import one_hot as one_hot
+from vmflow.ops.gathering import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy

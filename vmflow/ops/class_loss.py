@@ -14,7 +14,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .activation import log_softmax, softmax
 from .elementwise import CHEAP, DEAR
-from .indexing import one_hot
+from .gathering import one_hot
 from .layer_operands import computes_in
 from .loss import check_reduction, check_same, reduced
 from .selection import where

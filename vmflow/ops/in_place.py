@@ -17,6 +17,7 @@ from . import (
     activation,
     arithmetic,
     comparison,
+    gathering,
     indexing,
     joining,
     linear_algebra,
@@ -170,8 +171,8 @@ lerp_: Form = _copied(arithmetic.lerp)
 logit_: Form = _copied(transcendental.logit)
 nan_to_num_: Form = _copied(selection.nan_to_num)
 round_: Form = _copied(rounding.round)
-scatter_: Form = _copied(indexing.scatter)
-scatter_add_: Form = _copied(indexing.scatter_add)
+scatter_: Form = _copied(gathering.scatter)
+scatter_add_: Form = _copied(gathering.scatter_add)
 tril_: Form = _copied(joining.tril)
 triu_: Form = _copied(joining.triu)
 

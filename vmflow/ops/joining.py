@@ -274,7 +274,7 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
         return input.diagonal(diagonal).clone()
     if input.ndim != 1:
         raise ValueError(f"diag: expected a vector or a matrix, got shape {list(input.shape)}")
-    from .indexing import scatter_diagonal
+    from .gathering import scatter_diagonal
 
     size = input.shape[0] + abs(diagonal)
     return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))

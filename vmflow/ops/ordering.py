@@ -14,7 +14,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
-from .indexing import gather
+from .gathering import gather
 from .reduction import ValuesIndices
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 

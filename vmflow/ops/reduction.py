@@ -320,7 +320,7 @@ def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
 
 
 def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
-    from .indexing import gather
+    from .gathering import gather
 
     if input.ndim == 0:
         return ValuesIndices(input.clone(), indices)

@@ -77,7 +77,7 @@ def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor
     if input is None or other is None:
         if input is not other:
             raise TypeError("where: give both values to choose from, or neither")
-        from .indexing import nonzero
+        from .index_expression import nonzero
 
         return nonzero(condition, as_tuple=True)
     if isinstance(input, _tensors.Tensor):

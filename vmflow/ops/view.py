@@ -348,7 +348,7 @@ def meshgrid(*tensors: Any, indexing: str | None = None) -> tuple[Tensor, ...]:
 # Cutting
 
 
-def _view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+def view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
     axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
     return (
         shape[:axis] + (length,) + shape[axis + 1 :],
@@ -357,12 +357,12 @@ def _view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: in
     )
 
 
-_SLICE = ViewExpr("slice", _view_slice)
+_SLICE = ViewExpr("slice", view_slice)
 
 
 @_SLICE.gradient()
 def _slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .indexing import scatter_slice
+    from .gathering import scatter_slice
 
     return (scatter_slice(gradient, node.meta(0), node.attributes),)
 
@@ -393,14 +393,24 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
     Raises:
         IndexError: if there is no such index.
     """
-    axis = normalize_dim("select", dim, input.ndim)
-    size = _size("select", input, axis)
+    axis, place = place_in("select", input, dim, index)
+    shape = tuple(input.shape)
+    one = sliced(input, axis, place, 1)
+    return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+
+
+def place_in(name: str, input: Tensor, dim: int, index: int) -> tuple[int, int]:
+    """A dimension and an index in it, both counted from the front.
+
+    Raises:
+        IndexError: if one is not there.
+    """
+    axis = normalize_dim(name, dim, input.ndim)
+    size = _size(name, input, axis)
     place = int(index.__index__())
     if not -size <= place < size:
-        raise IndexError(f"select: index {place} is out of range for dimension {dim} of size {size}")
-    shape = tuple(input.shape)
-    one = sliced(input, axis, place % size, 1)
-    return _interpreter.dispatch_view(_RESHAPE, one, (shape[:axis] + shape[axis + 1 :],))
+        raise IndexError(f"{name}: index {place} is out of range for dimension {dim} of size {size}")
+    return axis, place % size
 
 
 def _size(name: str, input: Tensor, axis: int) -> int:
@@ -471,7 +481,7 @@ def unbind(input: Tensor, dim: int = 0) -> tuple[Tensor, ...]:
     return tuple([select(input, axis, index) for index in range(_size("unbind", input, axis))])
 
 
-def _view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
+def view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset: int) -> Viewed:
     diagonal, first, second = cast("tuple[int, int, int]", attributes)
     rows, columns = shape[first], shape[second]
     length = max(0, min(rows, columns - diagonal) if diagonal >= 0 else min(rows + diagonal, columns))
@@ -485,12 +495,12 @@ def _view_diagonal(attributes: Attributes, shape: Shape, strides: Shape, offset:
     )
 
 
-_DIAGONAL = ViewExpr("diagonal", _view_diagonal)
+_DIAGONAL = ViewExpr("diagonal", view_diagonal)
 
 
 @_DIAGONAL.gradient()
 def _diagonal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .indexing import scatter_diagonal
+    from .gathering import scatter_diagonal
 
     return (scatter_diagonal(gradient, node.meta(0), node.attributes),)
 
