@@ -87,6 +87,21 @@ from .ops.arithmetic import remainder as remainder
 from .ops.arithmetic import sign as sign
 from .ops.arithmetic import square as square
 from .ops.arithmetic import sub as sub
+from .ops.arrangement import atleast_1d as atleast_1d
+from .ops.arrangement import atleast_2d as atleast_2d
+from .ops.arrangement import atleast_3d as atleast_3d
+from .ops.arrangement import block_diag as block_diag
+from .ops.arrangement import cartesian_prod as cartesian_prod
+from .ops.arrangement import column_stack as column_stack
+from .ops.arrangement import combinations as combinations
+from .ops.arrangement import diag_embed as diag_embed
+from .ops.arrangement import diagflat as diagflat
+from .ops.arrangement import dsplit as dsplit
+from .ops.arrangement import dstack as dstack
+from .ops.arrangement import hsplit as hsplit
+from .ops.arrangement import rot90 as rot90
+from .ops.arrangement import split_with_sizes as split_with_sizes
+from .ops.arrangement import vsplit as vsplit
 from .ops.closeness import allclose as allclose
 from .ops.closeness import equal as equal
 from .ops.closeness import isclose as isclose
@@ -110,6 +125,12 @@ from .ops.comparison import ne as ne
 from .ops.copying import cast as cast
 from .ops.copying import clone as clone
 from .ops.copying import fill as fill
+from .ops.counting import argwhere as argwhere
+from .ops.counting import bincount as bincount
+from .ops.counting import histc as histc
+from .ops.counting import histogram as histogram
+from .ops.counting import unique as unique
+from .ops.counting import unique_consecutive as unique_consecutive
 from .ops.creation import arange as arange
 from .ops.creation import as_tensor as as_tensor
 from .ops.creation import empty as empty
@@ -126,6 +147,9 @@ from .ops.creation import tensor as tensor
 from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
 from .ops.einsum import einsum as einsum
+from .ops.flat_elements import masked_scatter as masked_scatter
+from .ops.flat_elements import put as put
+from .ops.flat_elements import take as take
 from .ops.gathering import gather as gather
 from .ops.gathering import scatter as scatter
 from .ops.gathering import scatter_add as scatter_add
@@ -137,6 +161,14 @@ from .ops.indexing import index_fill as index_fill
 from .ops.indexing import index_put as index_put
 from .ops.indexing import index_select as index_select
 from .ops.indexing import masked_select as masked_select
+from .ops.inquiry import broadcast_shapes as broadcast_shapes
+from .ops.inquiry import can_cast as can_cast
+from .ops.inquiry import is_complex as is_complex
+from .ops.inquiry import is_floating_point as is_floating_point
+from .ops.inquiry import is_nonzero as is_nonzero
+from .ops.inquiry import is_tensor as is_tensor
+from .ops.inquiry import numel as numel
+from .ops.inquiry import result_type as result_type
 from .ops.joining import cat as cat
 from .ops.joining import diag as diag
 from .ops.joining import flip as flip
@@ -165,6 +197,14 @@ from .ops.ordering import median as median
 from .ops.ordering import msort as msort
 from .ops.ordering import sort as sort
 from .ops.ordering import topk as topk
+from .ops.quantiles import mode as mode
+from .ops.quantiles import nanmedian as nanmedian
+from .ops.quantiles import nanquantile as nanquantile
+from .ops.quantiles import quantile as quantile
+from .ops.ranges import empty_strided as empty_strided
+from .ops.ranges import logspace as logspace
+from .ops.ranges import tril_indices as tril_indices
+from .ops.ranges import triu_indices as triu_indices
 from .ops.reduction import all as all
 from .ops.reduction import amax as amax
 from .ops.reduction import amin as amin
@@ -193,12 +233,21 @@ from .ops.rounding import floor as floor
 from .ops.rounding import frac as frac
 from .ops.rounding import round as round
 from .ops.rounding import trunc as trunc
+from .ops.scatter_reduction import index_reduce as index_reduce
+from .ops.scatter_reduction import scatter_reduce as scatter_reduce
+from .ops.searching import bucketize as bucketize
+from .ops.searching import isin as isin
+from .ops.searching import searchsorted as searchsorted
 from .ops.selection import clamp as clamp
 from .ops.selection import clamp_max as clamp_max
 from .ops.selection import clamp_min as clamp_min
 from .ops.selection import masked_fill as masked_fill
 from .ops.selection import nan_to_num as nan_to_num
 from .ops.selection import where as where
+from .ops.strided import as_strided as as_strided
+from .ops.strided import diagonal_scatter as diagonal_scatter
+from .ops.strided import select_scatter as select_scatter
+from .ops.strided import slice_scatter as slice_scatter
 from .ops.transcendental import acos as acos
 from .ops.transcendental import acosh as acosh
 from .ops.transcendental import asin as asin
@@ -289,7 +338,10 @@ not_equal = ne
 subtract = sub
 true_divide = div
 concat = cat
+concatenate = cat
+moveaxis = movedim
 swapaxes = transpose
+swapdims = transpose
 
 if _TYPE_CHECKING:
     from . import nn as nn

@@ -25,9 +25,12 @@ from .instructions.blob import Array, Blob, Size, TensorMeta, meta
 from .ops import (
     activation,
     arithmetic,
+    arrangement,
     closeness,
     comparison,
     copying,
+    counting,
+    flat_elements,
     gathering,
     in_place,
     index_expression,
@@ -35,12 +38,16 @@ from .ops import (
     joining,
     linear_algebra,
     ordering,
+    quantiles,
     reduction,
     rounding,
+    scatter_reduction,
     selection,
+    strided,
     transcendental,
 )
 from .ops import view as views
+from .ops.table import broadcast_shapes
 from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
 
@@ -141,6 +148,7 @@ class Tensor:
         return count
 
     nelement = numel
+    ndimension = dim
 
     def element_size(self) -> _int:
         """Bytes per element."""
@@ -477,9 +485,9 @@ class Tensor:
         """On a CUDA device."""
         return self.to(Device("cuda", device))
 
-    def type(self, dtype: DType) -> Tensor:
-        """In another dtype."""
-        return self.to(dtype)
+    def type(self, dtype: DType | None = None) -> Any:
+        """In another dtype, or without one the name of this tensor's type, such as ``vmflow.FloatTensor``."""
+        return _TYPE_NAMES[self.dtype] if dtype is None else self.to(dtype)
 
     def type_as(self, other: Tensor) -> Tensor:
         """In the dtype of `other`."""
@@ -513,26 +521,101 @@ class Tensor:
         """As float64."""
         return self.to(dtypes.float64)
 
-    def new_zeros(self, *size: Any, dtype: DType | None = None) -> Tensor:
-        """Zeros of this tensor's dtype, on its device."""
-        return copying.zeros_of(self._new_meta(size, dtype))
+    def new_zeros(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Device | str | None = None,
+        requires_grad: _bool = False,
+        **named: Any,
+    ) -> Tensor:
+        """Zeros of this tensor's dtype, on its device, unless another is given."""
+        return _leaf(copying.zeros_of(self._new_meta("new_zeros", size, dtype, device, named)), requires_grad)
 
-    def new_ones(self, *size: Any, dtype: DType | None = None) -> Tensor:
-        """Ones of this tensor's dtype, on its device."""
-        return copying.full_of(self._new_meta(size, dtype), 1)
+    def new_ones(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Device | str | None = None,
+        requires_grad: _bool = False,
+        **named: Any,
+    ) -> Tensor:
+        """Ones of this tensor's dtype, on its device, unless another is given."""
+        return _leaf(copying.ones_of(self._new_meta("new_ones", size, dtype, device, named)), requires_grad)
 
-    def new_full(self, size: tuple[Any, ...], fill_value: Any, dtype: DType | None = None) -> Tensor:
-        """`fill_value` in this tensor's dtype, on its device."""
-        return copying.full_of(self._new_meta((size,), dtype), fill_value)
+    def new_full(
+        self,
+        size: tuple[Any, ...],
+        fill_value: Any,
+        dtype: DType | None = None,
+        device: Device | str | None = None,
+        requires_grad: _bool = False,
+    ) -> Tensor:
+        """`fill_value` in this tensor's dtype, on its device, unless another is given."""
+        return _leaf(copying.full_of(self._new_meta("new_full", (size,), dtype, device), fill_value), requires_grad)
 
-    def new_tensor(self, data: Any, *, dtype: DType | None = None) -> Tensor:
-        """`data` in this tensor's dtype, on its device."""
+    def new_empty(
+        self,
+        *size: Any,
+        dtype: DType | None = None,
+        device: Device | str | None = None,
+        requires_grad: _bool = False,
+        **named: Any,
+    ) -> Tensor:
+        """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
+        from .ops.creation import empty
+
+        made = self._new_meta("new_empty", size, dtype, device, named)
+        return empty(tuple(made.shape), dtype=made.dtype, device=made.device, requires_grad=requires_grad)
+
+    def new_tensor(
+        self,
+        data: Any,
+        *,
+        dtype: DType | None = None,
+        device: Device | str | None = None,
+        requires_grad: _bool = False,
+    ) -> Tensor:
+        """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
         from .ops.creation import tensor
 
-        return tensor(data, dtype=dtype or self.dtype, device=self.device)
+        chosen = self.device if device is None else Device(device)
+        return tensor(data, dtype=dtype or self.dtype, device=chosen, requires_grad=requires_grad)
 
-    def _new_meta(self, size: tuple[Any, ...], dtype: DType | None) -> TensorMeta:
-        return meta(views.sizes("new", size), dtype or self.dtype, self.device)
+    def _new_meta(
+        self,
+        name: str,
+        size: tuple[Any, ...],
+        dtype: DType | None,
+        device: Device | str | None,
+        named: dict[str, Any] | None = None,
+    ) -> TensorMeta:
+        shape = views.sizes(name, size, named)
+        if any([length < 0 for length in shape]):
+            raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+        chosen = self.device
+        if device is not None:
+            chosen = Device(device)
+            chosen.require()
+        return meta(shape, dtype or self.dtype, chosen)
+
+    def sum_to_size(self, *size: Any) -> Tensor:
+        """Summed over the dimensions along which a tensor of these sizes would have to be broadcast to this one.
+
+        Raises:
+            ValueError: if it does not broadcast.
+        """
+        wanted = views.sizes("sum_to_size", size)
+        shape = tuple(self.shape)
+        if len(wanted) > len(shape) or broadcast_shapes("sum_to_size", shape, wanted) != shape:
+            raise ValueError(f"sum_to_size: a tensor of shape {list(wanted)} does not broadcast to {list(shape)}")
+        return copying.conform(self, meta(wanted, self.dtype, self.device))
+
+    def is_nonzero(self) -> _bool:
+        """Whether the one element is not zero; waits for it."""
+        from .ops import inquiry
+
+        return inquiry.is_nonzero(self)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:
@@ -613,6 +696,18 @@ class Tensor:
     def mT(self) -> Tensor:
         """The last two dimensions exchanged."""
         return views.transpose(self, -1, -2)
+
+    @property
+    def mH(self) -> Tensor:
+        """The last two dimensions exchanged, and conjugated."""
+        return arithmetic.conj(self.mT)
+
+    @property
+    def H(self) -> Tensor:
+        """The conjugated transpose of a matrix."""
+        if self.ndim not in (0, 2):
+            raise RuntimeError(f"H: expected a matrix, got shape {list(self.shape)}; use mH for batches of matrices")
+        return arithmetic.conj(views.t(self))
 
     add = arithmetic.add
     sub = arithmetic.sub
@@ -736,6 +831,17 @@ class Tensor:
     reshape_as = views.reshape_as
     ravel = views.ravel
     tensor_split = views.tensor_split
+    as_strided = strided.as_strided
+    moveaxis = views.movedim
+    unfold = strided.unfold
+
+    diag_embed = arrangement.diag_embed
+    diagflat = arrangement.diagflat
+    dsplit = arrangement.dsplit
+    hsplit = arrangement.hsplit
+    rot90 = arrangement.rot90
+    split_with_sizes = arrangement.split_with_sizes
+    vsplit = arrangement.vsplit
 
     repeat = joining.repeat
     tile = joining.tile
@@ -760,6 +866,21 @@ class Tensor:
     index_put_ = indexing.index_put_
     masked_select = indexing.masked_select
     nonzero = index_expression.nonzero
+    diagonal_scatter = strided.diagonal_scatter
+    index_reduce = scatter_reduction.index_reduce
+    masked_scatter = flat_elements.masked_scatter
+    put = flat_elements.put
+    scatter_reduce = scatter_reduction.scatter_reduce
+    select_scatter = strided.select_scatter
+    slice_scatter = strided.slice_scatter
+    take = flat_elements.take
+
+    argwhere = counting.argwhere
+    bincount = counting.bincount
+    histc = counting.histc
+    histogram = counting.histogram
+    unique = counting.unique
+    unique_consecutive = counting.unique_consecutive
 
     relu = activation.relu
     relu_ = activation.relu_
@@ -808,6 +929,10 @@ class Tensor:
     msort = ordering.msort
     sort = ordering.sort
     topk = ordering.topk
+    mode = quantiles.mode
+    nanmedian = quantiles.nanmedian
+    nanquantile = quantiles.nanquantile
+    quantile = quantiles.quantile
 
     bernoulli = random.bernoulli
     bernoulli_ = random.bernoulli_
@@ -879,22 +1004,47 @@ class Tensor:
     index_add_ = in_place.index_add_
     index_copy_ = in_place.index_copy_
     index_fill_ = in_place.index_fill_
+    index_reduce_ = in_place.index_reduce_
     lerp_ = in_place.lerp_
     logit_ = in_place.logit_
+    masked_scatter_ = in_place.masked_scatter_
     nan_to_num_ = in_place.nan_to_num_
+    put_ = in_place.put_
     round_ = in_place.round_
     scatter_ = in_place.scatter_
     scatter_add_ = in_place.scatter_add_
+    scatter_reduce_ = in_place.scatter_reduce_
     tril_ = in_place.tril_
     triu_ = in_place.triu_
+    as_strided_ = in_place.as_strided_
     squeeze_ = in_place.squeeze_
     swapaxes_ = in_place.swapaxes_
+    swapdims_ = in_place.swapaxes_
     t_ = in_place.t_
     transpose_ = in_place.transpose_
     unsqueeze_ = in_place.unsqueeze_
 
 
 _OPERANDS = (Tensor, Number, np.generic)
+
+_TYPE_NAMES = {
+    dtypes.bool_: "vmflow.BoolTensor",
+    dtypes.uint8: "vmflow.ByteTensor",
+    dtypes.int8: "vmflow.CharTensor",
+    dtypes.int16: "vmflow.ShortTensor",
+    dtypes.int32: "vmflow.IntTensor",
+    dtypes.int64: "vmflow.LongTensor",
+    dtypes.float16: "vmflow.HalfTensor",
+    dtypes.bfloat16: "vmflow.BFloat16Tensor",
+    dtypes.float32: "vmflow.FloatTensor",
+    dtypes.float64: "vmflow.DoubleTensor",
+    dtypes.complex64: "vmflow.ComplexFloatTensor",
+    dtypes.complex128: "vmflow.ComplexDoubleTensor",
+}
+
+
+def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
+    return tensor.requires_grad_() if requires_grad else tensor
 
 
 class Handle:

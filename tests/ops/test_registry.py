@@ -23,6 +23,9 @@ from . import (
     test_joining,
     test_linear_algebra,
     test_reduction,
+    test_scatter_reduction,
+    test_searching,
+    test_strided,
     test_view,
 )
 from .oracle import KernelContract, Row
@@ -49,6 +52,9 @@ ROWS: list[Row] = [
     *test_joining.ROWS,
     *test_linear_algebra.ROWS,
     *test_reduction.ROWS,
+    *test_scatter_reduction.ROWS,
+    *test_searching.ROWS,
+    *test_strided.ROWS,
     *test_view.ROWS,
 ]
 
@@ -67,6 +73,8 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
     "argsort": (lambda: flow.ones(3).argsort(), "tests/ops/test_ordering.py"),
     "topk": (lambda: flow.ones(3).topk(2), "tests/ops/test_ordering.py"),
     "element_of_rank": (lambda: flow.ones(3).median(), "tests/ops/test_ordering.py"),
+    "histogram": (lambda: flow.ones(3).histc(2), "tests/ops/test_counting.py"),
+    "mode": (lambda: flow.ones(3).mode(), "tests/ops/test_quantiles.py"),
     "recurrence": (lambda: _backward(lambda x: x.cumprod(0)), "tests/ops/test_reduction.py"),
     "strided_get": (lambda: _backward(lambda x: _assigned(x)), "tests/ops/test_indexing.py"),
 }

@@ -17,13 +17,16 @@ from . import (
     activation,
     arithmetic,
     comparison,
+    flat_elements,
     gathering,
     indexing,
     joining,
     linear_algebra,
     reduction,
     rounding,
+    scatter_reduction,
     selection,
+    strided,
     transcendental,
     view,
 )
@@ -167,15 +170,20 @@ frac_: Form = _copied(rounding.frac)
 index_add_: Form = _copied(indexing.index_add)
 index_copy_: Form = _copied(indexing.index_copy)
 index_fill_: Form = _copied(indexing.index_fill)
+index_reduce_: Form = _copied(scatter_reduction.index_reduce)
 lerp_: Form = _copied(arithmetic.lerp)
 logit_: Form = _copied(transcendental.logit)
+masked_scatter_: Form = _copied(flat_elements.masked_scatter)
 nan_to_num_: Form = _copied(selection.nan_to_num)
+put_: Form = _copied(flat_elements.put)
 round_: Form = _copied(rounding.round)
 scatter_: Form = _copied(gathering.scatter)
 scatter_add_: Form = _copied(gathering.scatter_add)
+scatter_reduce_: Form = _copied(scatter_reduction.scatter_reduce)
 tril_: Form = _copied(joining.tril)
 triu_: Form = _copied(joining.triu)
 
+as_strided_: Form = _reseen(strided.as_strided)
 squeeze_: Form = _reseen(view.squeeze)
 swapaxes_: Form = _reseen(view.transpose)
 t_: Form = _reseen(view.t)

@@ -369,7 +369,7 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     Raises:
         IndexError: if an element of the index is out of range, negative ones included, when the result is looked at.
     """
-    axis = _index_vector("index_select", input, dim, index)
+    axis = index_vector("index_select", input, dim, index)
     if input.ndim == 0:
         return gather(input, 0, index.reshape(()))
     return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
@@ -377,19 +377,19 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
 
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
-    axis = _index_vector("index_add", input, dim, index, source)
+    axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
-    axis = _index_vector("index_copy", input, dim, index, source)
+    axis = index_vector("index_copy", input, dim, index, source)
     return _put(input, (index,), source, ((axis,), False, None))
 
 
 def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) -> Tensor:
     """A copy of `input` with `value`, a number or a 0-d tensor, in the slices that the vector `index` names."""
-    axis = _index_vector("index_fill", input, dim, index)
+    axis = index_vector("index_fill", input, dim, index)
     if not isinstance(value, _tensors.Tensor):
         value = full_of(meta((), input.dtype, input.device), value)
     elif value.ndim:
@@ -397,7 +397,7 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | float) ->
     return _put(input, (index,), value, ((axis,), False, None))
 
 
-def _index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
+def index_vector(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor | None = None) -> int:
     """The dimension, once index and source are known to fit it."""
     axis = normalize_dim(name, dim, input.ndim)
     if index.ndim > 1:

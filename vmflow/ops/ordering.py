@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _comparable(xp: Any, array: Array) -> Array:
+def comparable(xp: Any, array: Array) -> Array:
     """The array in a dtype that numpy sorts."""
     return array.astype(xp.float32) if array.dtype == dtypes.bfloat16.numpy else array
 
@@ -45,7 +45,7 @@ def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:
             return xp.zeros((), xp.int64)
-        return xp.ascontiguousarray(_order(xp, _comparable(xp, array), dim, descending))
+        return xp.ascontiguousarray(_order(xp, comparable(xp, array), dim, descending))
 
     return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
 
@@ -91,7 +91,7 @@ def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:
             return xp.zeros((), xp.int64)
-        array = xp.moveaxis(_comparable(xp, array), dim, -1)
+        array = xp.moveaxis(comparable(xp, array), dim, -1)
         if 0 < k < size // 4:
             # Sorting a few of many is cheaper when the many are only parted first.
             parted = xp.argpartition(array, size - k if largest else k - 1, axis=-1)
@@ -137,7 +137,7 @@ def _infer_rank(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:
             return xp.zeros((), xp.int64)
-        array = _comparable(xp, array)
+        array = comparable(xp, array)
         chosen = xp.take(_order(xp, array, dim, False), [place], axis=dim)
         if nan_wins and array.dtype.kind == "f":
             nans = xp.isnan(array)

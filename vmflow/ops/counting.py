@@ -1,0 +1,271 @@
+"""Counting elements by value: distinct ones, bins and histograms.
+
+How many distinct values or bins there are may be known only from the values; `unique`, `unique_consecutive` and
+`bincount` wait for them therefore.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, meta
+
+from .elementwise import CHEAP
+from .index_expression import nonzero
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def argwhere(input: Tensor) -> Tensor:
+    """The indices of the non-zero elements as rows; see `nonzero`.  Waits for the tensor."""
+    return cast("Tensor", nonzero(input))
+
+
+# Distinct elements
+
+
+def _read(name: str, input: Tensor) -> Array:
+    """The values, in a dtype that numpy sorts."""
+    if input.dtype.category > FLOATING:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors")
+    array = input.detach().numpy()
+    return array.astype(np.float32) if input.dtype is dtypes.bfloat16 else array
+
+
+def _told(input: Tensor, values: Array, inverse: Array | None, counts: Array | None) -> Any:
+    """The values alone, or with whatever else was asked for."""
+    from .creation import from_array
+
+    found = [values.astype(input.dtype.numpy)]
+    found += [it.astype(np.int64) for it in (inverse, counts) if it is not None]
+    results = tuple([from_array(np.ascontiguousarray(it).reshape(it.shape), input.device) for it in found])
+    return results[0] if len(results) == 1 else results
+
+
+def unique(
+    input: Tensor,
+    sorted: bool = True,
+    return_inverse: bool = False,
+    return_counts: bool = False,
+    dim: int | None = None,
+) -> Any:
+    """The distinct elements in ascending order.  Waits for the tensor.
+
+    Args:
+        input: of any real dtype.
+        sorted: accepted for PyTorch's sake; they always are.
+        return_inverse: whether to tell also, in the shape of `input`, which of them each element is.
+        return_counts: whether to tell also how often each occurs.
+        dim: compares slices along this dimension instead of elements.
+
+    Returns:
+        The distinct elements, or with one of the last two a tuple ``(elements, inverse, counts)`` of what was asked
+        for.
+
+    Raises:
+        TypeError: for complex numbers.
+        ValueError: if slices have no elements.
+    """
+    array = _read("unique", input)
+    axis = None if dim is None else _slices("unique", input, dim)
+    if axis is None:
+        array = array.reshape(-1)
+    if axis is not None and array.shape[axis] == 0:
+        values, inverse, counts = array, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    else:
+        values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
+    inverse = inverse.reshape(tuple(input.shape) if axis is None else (array.shape[axis],))
+    return _told(input, values, inverse if return_inverse else None, counts if return_counts else None)
+
+
+def _slices(name: str, input: Tensor, dim: int) -> int | None:
+    """The dimension whose slices are compared; None if the one element of a 0-d tensor is."""
+    axis = normalize_dim(name, dim, input.ndim)
+    if 0 in [size for other, size in enumerate(input.shape) if other != axis]:
+        raise ValueError(f"{name}: slices of shape {list(input.shape)} along dimension {dim} have no elements")
+    return axis if input.ndim else None
+
+
+def unique_consecutive(
+    input: Tensor, return_inverse: bool = False, return_counts: bool = False, dim: int | None = None
+) -> Any:
+    """The elements without those that equal the one before.  Waits for the tensor.
+
+    Args:
+        input: of any real dtype.
+        return_inverse: whether to tell also, in the shape of `input`, which of them each element went into.
+        return_counts: whether to tell also how many went into each.
+        dim: compares slices along this dimension instead of elements.
+
+    Returns:
+        The elements left, or with one of the others a tuple ``(elements, inverse, counts)`` of what was asked for.
+
+    Raises:
+        TypeError: for complex numbers.
+        ValueError: if slices have no elements.
+    """
+    array = _read("unique_consecutive", input)
+    axis = None if dim is None else _slices("unique_consecutive", input, dim)
+    rows = array.reshape(-1) if axis is None else np.moveaxis(array, axis, 0)
+    differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
+    first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])
+    starts = np.flatnonzero(first)
+    values = rows[starts]
+    inverse = np.cumsum(first) - 1
+    counts = np.diff(np.append(starts, len(rows)))
+    values = values if axis is None else np.moveaxis(values, 0, axis)
+    inverse = inverse.reshape(tuple(input.shape) if axis is None else (len(rows),))
+    return _told(input, values, inverse if return_inverse else None, counts if return_counts else None)
+
+
+# Bins
+
+
+def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
+    """How often each number from 0 to the largest occurs.  Waits for the tensor.
+
+    Args:
+        input: a vector of integers, none negative.
+        weights: what each counts for, else 1; of the same shape.  The sums are float32 for float32, else float64.
+        minlength: how many counts there are at least.
+
+    Raises:
+        TypeError: if the tensor is not of integers.
+        ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
+    """
+    from .creation import from_array
+
+    if input.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"bincount: expected an integer tensor, got {input.dtype.name}")
+    if input.ndim != 1:
+        raise ValueError(f"bincount: expected a vector, got shape {list(input.shape)}")
+    if minlength < 0:
+        raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
+    if weights is not None and weights.shape != input.shape:
+        raise ValueError(
+            f"bincount: weights of shape {list(weights.shape)} do not fit numbers of shape {list(input.shape)}"
+        )
+    array = input.numpy().astype(np.int64)
+    if array.size and array.min() < 0:
+        raise ValueError(f"bincount: the numbers cannot be negative, got {array.min()}")
+    if weights is None:
+        return from_array(np.bincount(array, minlength=minlength).astype(np.int64), input.device)
+    sums = np.bincount(array, weights.detach().numpy().astype(np.float64), minlength)
+    return from_array(sums.astype(np.float32 if weights.dtype is dtypes.float32 else np.float64), input.device)
+
+
+def _limits(low: float, high: float, array: Array) -> tuple[float, float]:
+    """The range that is parted into bins: the given one, or that of the elements, widened if it is none."""
+    if low == high and array.size:
+        low, high = float(array.min()), float(array.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            raise ValueError(f"the elements' range from {low} to {high} is not finite; give one")
+    return (low - 1, high + 1) if low == high else (low, high)
+
+
+def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    name, bins, low, high, weighted, density = cast("tuple[str, int | None, float, float, bool, bool]", attributes)
+    device = common_device(name, metas)
+    source = metas[0]
+    for other in metas:
+        if other.dtype is not source.dtype or other.dtype.category != FLOATING:
+            raise TypeError(
+                f"{name}: expected floating-point tensors of one dtype, got {[it.dtype.name for it in metas]}"
+            )
+    if weighted and metas[1].shape != source.shape:
+        raise ValueError(
+            f"{name}: weights of shape {list(metas[1].shape)} do not fit elements of shape {list(source.shape)}"
+        )
+    count = metas[-1].shape[0] - 1 if bins is None else bins
+    xp = array_module(device)
+    to = source.dtype.numpy
+
+    def kernel(*arguments: Any) -> tuple[Array, Array]:
+        *arrays, _ = arguments
+        wide = [it.astype(xp.float64).reshape(-1) for it in arrays]
+        edges = wide[-1] if bins is None else xp.linspace(*_limits(low, high, wide[0]), bins + 1)
+        known = ~xp.isnan(wide[0])
+        weights = wide[1][known] if weighted else None
+        found, _ = xp.histogram(wide[0][known], edges, weights=weights, density=density)
+        return found.astype(to), edges.astype(to)
+
+    outputs = meta((count,), source.dtype, device), meta((count + 1,), source.dtype, device)
+    return Inferred(outputs, kernel, source.numel * CHEAP * 60)
+
+
+_HISTOGRAM = OpExpr("histogram", _infer_histogram)
+
+
+def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:
+    """How many elements lie in each of so many bins of equal width from `min` to `max`; others do not count.
+
+    Args:
+        input: of a floating-point dtype, which is also that of the result.
+        bins: how many.
+        min, max: the range; where both are equal, that of the elements.
+
+    Raises:
+        TypeError: if the tensor is not of a floating-point dtype.
+        ValueError: if `bins` is not positive, or `max` is below `min`; if the elements' range is to be taken and is
+            not finite, when the result is looked at.
+    """
+    return _histogram("histc", (input,), bins, (min, max), False, False)[0]
+
+
+def _histogram(
+    name: str, operands: tuple[Tensor, ...], bins: int | None, range: tuple[float, float], weighted: bool, density: bool
+) -> tuple[Tensor, ...]:
+    low, high = float(range[0]), float(range[1])
+    if bins is not None and bins <= 0:
+        raise ValueError(f"{name}: the number of bins must be positive, not {bins}")
+    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError(f"{name}: the range must be finite and its end not below its start, got {low} to {high}")
+    operands = tuple([it.detach() for it in operands])
+    return _interpreter.dispatch_several(_HISTOGRAM, operands, (name, bins, low, high, weighted, bool(density)))
+
+
+class Histogram(NamedTuple):
+    """What each bin holds, and between which values it lies."""
+
+    hist: Tensor
+    bin_edges: Tensor
+
+
+def histogram(
+    input: Tensor,
+    bins: int | Tensor,
+    *,
+    range: tuple[float, float] | None = None,
+    weight: Tensor | None = None,
+    density: bool = False,
+) -> Histogram:
+    """How many elements lie in each bin, and the bins' edges.
+
+    Args:
+        input: of a floating-point dtype, which is also that of the results.
+        bins: how many of equal width, or an ascending vector of their edges.
+        range: of the bins, if it is not to be that of the elements; only where `bins` is a number.
+        weight: what each element counts for, else 1.
+        density: whether the result is divided so that its integral is 1.
+
+    Raises:
+        TypeError: if dtypes are not one floating-point dtype.
+        ValueError: if bins, range or weights do not fit.
+    """
+    operands = (input,) if weight is None else (input, weight)
+    if isinstance(bins, _tensors.Tensor):
+        if bins.ndim != 1 or bins.numel() < 2 or range is not None:
+            raise ValueError("histogram: the edges of bins must be a vector of at least two, given without a range")
+        found = _histogram("histogram", (*operands, bins), None, (0, 0), weight is not None, density)
+    else:
+        found = _histogram("histogram", operands, bins, range or (0, 0), weight is not None, density)
+    return Histogram(*found)

@@ -1,0 +1,82 @@
+"""Questions about tensors and dtypes, most of them answered without computing anything."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import tensors as _tensors
+from vmflow.dtypes import BOOL
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Size
+
+from .elementwise import number, result_dtype
+from .table import broadcast_shapes as _broadcast_shapes
+from .view import sizes
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+def is_tensor(obj: Any) -> bool:
+    """Whether it is a tensor."""
+    return isinstance(obj, _tensors.Tensor)
+
+
+def is_floating_point(input: Tensor) -> bool:
+    """Whether the dtype is a floating-point one."""
+    return input.is_floating_point()
+
+
+def is_complex(input: Tensor) -> bool:
+    """Whether the dtype is a complex one."""
+    return input.is_complex()
+
+
+def is_nonzero(input: Tensor) -> bool:
+    """Whether the one element is not zero.  Waits for it.
+
+    Raises:
+        RuntimeError: if there is not exactly one element.
+    """
+    if input.numel() != 1:
+        raise RuntimeError(f"is_nonzero: a tensor of shape {list(input.shape)} has {input.numel()} elements, not one")
+    return bool(input)
+
+
+def numel(input: Tensor) -> int:
+    """The number of elements."""
+    return input.numel()
+
+
+def result_type(tensor1: Tensor | Scalar, tensor2: Tensor | Scalar) -> DType:
+    """The dtype that an op of these two, tensors or numbers, computes in."""
+    given = (tensor1, tensor2)
+    metas = tuple([it._blob.meta for it in given if isinstance(it, _tensors.Tensor)])
+    kinds = tuple([type(number("result_type", it)) for it in given if not isinstance(it, _tensors.Tensor)])
+    return result_dtype(metas, kinds)
+
+
+def can_cast(from_: DType, to: DType) -> bool:
+    """Whether a result of one dtype may be put into a tensor of another, as in-place ops do.
+
+    Not if that would lose a fraction, an imaginary part, or make a truth value of a number.
+    """
+    if to.category == BOOL:
+        return from_.category == BOOL
+    return from_.category <= to.category
+
+
+def broadcast_shapes(*shapes: int | tuple[int, ...]) -> Size:
+    """The shape to which these, given as tuples or for vectors as numbers, broadcast together.
+
+    Raises:
+        ValueError: if they do not.
+    """
+    if not shapes:
+        return Size(())
+    given = [sizes("broadcast_shapes", (cast("Any", it),)) for it in shapes]
+    if any([size < 0 for shape in given for size in shape]):
+        raise ValueError(f"broadcast_shapes: sizes cannot be negative, got {[list(it) for it in given]}")
+    return Size(_broadcast_shapes("broadcast_shapes", *given))

@@ -1,0 +1,104 @@
+"""New tensors that are computed from a few numbers: logarithmic ranges, the places of triangles, strided memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+
+from .arithmetic import pow
+from .creation import chosen_device, empty, from_array, linspace
+from .elementwise import number
+from .strided import as_strided
+from .view import sizes
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def logspace(
+    start: float,
+    end: float,
+    steps: int,
+    base: float = 10.0,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
+
+    Each is computed in double precision and rounded once.
+
+    Raises:
+        ValueError: if `steps` is negative.
+    """
+    if steps < 0:
+        raise ValueError(f"logspace: steps cannot be negative, got {steps}")
+    exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
+    values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
+    return values.requires_grad_() if requires_grad else values
+
+
+def tril_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Device | str | None = None
+) -> Tensor:
+    """The rows and columns, as a (2, n) tensor, of a matrix's elements on and below a diagonal, row by row.
+
+    Args:
+        row, col: the matrix's sizes.
+        offset: of the diagonal; above the main one if positive.
+        dtype: int64 or int32.
+        device: of the result.
+
+    Raises:
+        ValueError: if a size is negative.
+        TypeError: for another dtype.
+    """
+    return _triangle("tril_indices", row, col, offset, True, dtype, device)
+
+
+def triu_indices(
+    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Device | str | None = None
+) -> Tensor:
+    """As `tril_indices`, of the elements on and above the diagonal."""
+    return _triangle("triu_indices", row, col, offset, False, dtype, device)
+
+
+def _triangle(
+    name: str, row: int, col: int, offset: int, lower: bool, dtype: DType, device: Device | str | None
+) -> Tensor:
+    if row < 0 or col < 0:
+        raise ValueError(f"{name}: sizes cannot be negative, got {row} and {col}")
+    if dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(f"{name}: dtype must be vmflow.int64 or vmflow.int32, not {dtype!r}")
+    chosen = np.tri(row, col, offset, bool) if lower else ~np.tri(row, col, offset - 1, bool)
+    return from_array(np.ascontiguousarray(np.stack(np.nonzero(chosen)), dtype.numpy), chosen_device(device))
+
+
+def empty_strided(
+    size: Sequence[int],
+    stride: Sequence[int],
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
+    """A tensor with these sizes and strides, in elements, whose elements are whatever was in memory.
+
+    Raises:
+        ValueError: if sizes or strides are negative, or not as many of one as of the other.
+    """
+    shape, strides = sizes("empty_strided", (tuple(size),)), sizes("empty_strided", (tuple(stride),))
+    if len(shape) != len(strides) or any([it < 0 for it in (*shape, *strides)]):
+        raise ValueError(
+            f"empty_strided: as many sizes as strides are needed, none negative, got {list(shape)} and {list(strides)}"
+        )
+    reach = 0 if 0 in shape else 1 + sum([(it - 1) * step for it, step in zip(shape, strides, strict=True)])
+    made = as_strided(empty(reach, dtype=dtype, device=device), shape, strides)
+    return made.requires_grad_() if requires_grad else made
