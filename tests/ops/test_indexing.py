@@ -367,6 +367,16 @@ def test_gradients_of_assigned_values_against_numerical_ones() -> None:
     check_gradients(into_zeros, x, second=True)
 
 
+def test_gradient_of_a_value_with_more_dimensions_than_its_place(contract: KernelContract) -> None:
+    """What flows back to it has its leading dimensions of size 1 as well."""
+    x, row, flags = *arrays_for(0, (3, 4), (1, 1, 2, 4)), flow.tensor([False, False, False])
+    check_gradients(lambda a, b: _written(a, flow.tensor([2, 0]), b), x, row)
+    check_gradients(lambda a, b: flow.index_put(a, (flow.tensor([2, 0]),), b, True), x, row, second=True)
+    nothing = flow.ones(1, 1, 1, 4, dtype=flow.float64, requires_grad=True)
+    _written(flow.tensor(x), flags, nothing).sum().backward()
+    check(nothing.grad, np.zeros((1, 1, 1, 4)), "float64")
+
+
 # Single forms
 
 

@@ -221,6 +221,8 @@ def _index_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, 
     if node.needs[1]:
         seen = gradient if part is None else _interpreter.dispatch(_STRIDED_GET, (gradient,), (part,))
         new = _interpreter.dispatch(_INDEX, (seen, *indices), (dims, True))
+        extra = len(node.meta(1).shape) - new.ndim
+        new = new.reshape((1,) * extra + tuple(new.shape)) if extra > 0 else new
     return (old, new) + (None,) * len(indices)
 
 
