@@ -150,7 +150,7 @@ def _values(shape: tuple[int, ...]) -> Array:
 
 
 @given(_expressions())
-@settings(_seeded, max_examples=400)
+@settings(_seeded, max_examples=250)
 def test_reading(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
     shape, index = case
     array, chosen = _values(shape), _named(shape, index)
@@ -176,7 +176,7 @@ def _values_for(draw: st.DrawFn, chosen: Array) -> Array:
 
 
 @given(_expressions(), st.data())
-@settings(_seeded, max_examples=400)
+@settings(_seeded, max_examples=250)
 def test_writing(case: tuple[tuple[int, ...], tuple[Any, ...]], data: st.DataObject) -> None:
     shape, index = case
     array, chosen = _values(shape), _named(shape, index)
@@ -239,7 +239,7 @@ def _or_zeros(gradient: flow.Tensor | None, of: flow.Tensor) -> flow.Tensor:
 
 
 @given(_expressions())
-@settings(_seeded, max_examples=200)
+@settings(_seeded, max_examples=120)
 def test_shapes_and_elements_are_those_of_pytorch(case: tuple[tuple[int, ...], tuple[Any, ...]]) -> None:
     torch = pytest.importorskip("torch")
     shape, index = case
