@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,15 +42,28 @@ class Update:
     overwrites: bool = False
 
 
-def issue_together(updates: Sequence[Update]) -> None:
+def issue_together(updates: Sequence[Update], skip: Tensor | None = None) -> None:
     """Make all of them by one instruction, in order, so that they happen together or not at all.
 
     Tensors on several devices take one for each device.
+
+    Args:
+        updates: what to do.
+        skip: a tensor of one number; if it is not zero once the instruction runs, nothing is done.
     """
     devices = dict.fromkeys([update.outputs[0].device for update in updates])
     for device in devices:
         chosen = [update for update in updates if update.outputs[0].device is device]
-        issue_update(chosen[0] if len(chosen) == 1 else _joined(chosen))
+        update = chosen[0] if len(chosen) == 1 else _joined(chosen)
+        issue_update(update if skip is None else _unless(skip, update))
+
+
+def _unless(skip: Tensor, update: Update) -> Update:
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        if not inputs[0]:
+            update.kernel(inputs[1:], outputs)
+
+    return replace(update, kernel=kernel, inputs=[skip, *update.inputs])
 
 
 def _joined(updates: list[Update]) -> Update:

@@ -14,10 +14,31 @@ from vmflow.optim import lr_scheduler
 
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("StepLR", {"step_size": 3, "gamma": 0.5}),
+    ("MultiStepLR", {"milestones": [2, 7, 7, 12], "gamma": 0.5}),
+    ("ConstantLR", {"factor": 0.25, "total_iters": 4}),
+    ("ConstantLR", {}),
+    ("LinearLR", {}),
+    ("LinearLR", {"start_factor": 0.5, "end_factor": 0.1, "total_iters": 9}),
+    ("ExponentialLR", {"gamma": 0.95}),
+    ("PolynomialLR", {}),
+    ("PolynomialLR", {"total_iters": 20, "power": 2.5}),
     ("CosineAnnealingLR", {"T_max": 5}),
     ("CosineAnnealingLR", {"T_max": 4, "eta_min": 0.01}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 4}),
+    ("CosineAnnealingWarmRestarts", {"T_0": 3, "T_mult": 2, "eta_min": 0.01}),
     ("LambdaLR", {"lr_lambda": lambda epoch: 0.9**epoch}),
     ("LambdaLR", {"lr_lambda": [lambda epoch: epoch + 1, lambda epoch: 1 / (epoch + 1)]}),
+    ("MultiplicativeLR", {"lr_lambda": lambda epoch: 1 - 1 / (epoch + 2)}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": [0.1, 0.2], "step_size_up": 4, "step_size_down": 7}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "mode": "triangular2"}),
+    ("CyclicLR", {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "mode": "exp_range", "gamma": 0.99}),
+    (
+        "CyclicLR",
+        {"base_lr": 0.01, "max_lr": 0.1, "step_size_up": 5, "scale_fn": lambda it: 1 / it, "cycle_momentum": False},
+    ),
+    ("OneCycleLR", {"max_lr": 1.0, "total_steps": 400}),
+    ("OneCycleLR", {"max_lr": [1.0, 2.0], "epochs": 4, "steps_per_epoch": 100, "anneal_strategy": "linear"}),
+    ("OneCycleLR", {"max_lr": 1.0, "total_steps": 301, "three_phase": True, "pct_start": 0.25}),
 ]
 
 
@@ -25,6 +46,7 @@ def optimizer_of(lib: Any) -> Any:
     return lib.optim.SGD(
         [{"params": [lib.zeros(1, requires_grad=True)]}, {"params": [lib.zeros(1, requires_grad=True)], "lr": 0.2}],
         lr=0.1,
+        momentum=0.5,
     )
 
 
@@ -33,6 +55,7 @@ def rates(optimizer: Any, scheduler: Any, epochs: int) -> list[list[float]]:
     for _ in range(epochs):
         found.append([float(group["lr"]) for group in optimizer.param_groups])
         assert found[-1] == [float(it) for it in scheduler.get_last_lr()]
+        found[-1] += [group["momentum"] for group in optimizer.param_groups]
         optimizer.step()
         scheduler.step()
     return found
@@ -44,8 +67,120 @@ def test_rates_are_those_of_pytorch(name: str, arguments: dict[str, Any]) -> Non
     found = []
     for lib in (flow, torch):
         optimizer = optimizer_of(lib)
-        found.append(rates(optimizer, getattr(lib.optim.lr_scheduler, name)(optimizer, **arguments), 17))
+        found.append(rates(optimizer, getattr(lib.optim.lr_scheduler, name)(optimizer, **arguments), 300))
     np.testing.assert_allclose(found[0], found[1], rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize(("name", "arguments"), CASES)
+def test_a_rate_is_a_function_of_the_step(name: str, arguments: dict[str, Any]) -> None:
+    optimizer = optimizer_of(flow)
+    scheduler = getattr(lr_scheduler, name)(optimizer, **arguments)
+    known = [scheduler.rates_at(epoch) for epoch in range(200)]
+    np.testing.assert_allclose([it[:2] for it in rates(optimizer, scheduler, 200)], known, rtol=1e-9, atol=1e-14)
+    scheduler.step(5)
+    assert scheduler.get_last_lr() == known[5]
+    assert scheduler.last_epoch == 5
+
+
+def combined(lib: Any, optimizer: Any, which: str) -> Any:
+    schedules = lib.optim.lr_scheduler
+    warm = schedules.LinearLR(optimizer, 0.1, total_iters=7)
+    cool = schedules.CosineAnnealingLR(optimizer, 20)
+    if which == "chained":
+        return schedules.ChainedScheduler([warm, cool, schedules.ExponentialLR(optimizer, 0.99)])
+    last = schedules.StepLR(optimizer, 10)
+    return schedules.SequentialLR(optimizer, [warm, cool, last], [7, 30])
+
+
+@pytest.mark.parametrize("which", ["chained", "sequential"])
+def test_combined_schedules_are_those_of_pytorch(which: str) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (flow, torch):
+        optimizer = optimizer_of(lib)
+        found.append(rates(optimizer, combined(lib, optimizer, which), 100))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-10, atol=1e-15)
+
+
+@pytest.mark.parametrize("which", ["chained", "sequential"])
+def test_combined_schedules_go_on_from_a_state_dict(which: str) -> None:
+    optimizer = optimizer_of(flow)
+    expected = rates(optimizer, combined(flow, optimizer, which), 60)
+    optimizer = optimizer_of(flow)
+    scheduler = combined(flow, optimizer, which)
+    rates(optimizer, scheduler, 25)
+    other = optimizer_of(flow)
+    resumed = combined(flow, other, which)
+    other.load_state_dict(optimizer.state_dict())
+    resumed.load_state_dict(scheduler.state_dict())
+    np.testing.assert_allclose(rates(other, resumed, 35), expected[25:], rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"patience": 2, "cooldown": 3, "min_lr": [0.001, 0.02]},
+        {"mode": "max", "patience": 1, "threshold_mode": "abs", "threshold": 0.1, "factor": 0.5},
+        {"threshold_mode": "abs", "patience": 0, "factor": 0.9},
+        {"mode": "max", "patience": 3, "threshold": 0.01},
+    ],
+)
+def test_plateaus_are_those_of_pytorch(arguments: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    measures = np.random.default_rng(0).normal(size=300) / np.arange(1, 301)
+    found: list[list[list[float]]] = []
+    for lib in (flow, torch):
+        optimizer = optimizer_of(lib)
+        scheduler = lib.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **arguments)
+        found.append([])
+        for measure in measures:
+            scheduler.step(lib.tensor(measure))
+            found[-1].append([group["lr"] for group in optimizer.param_groups])
+            assert found[-1][-1] == scheduler.get_last_lr()
+    assert found[0] == found[1]
+    assert found[0][0] != found[0][-1]
+    again = lr_scheduler.ReduceLROnPlateau(optimizer_of(flow))
+    again.load_state_dict(scheduler.state_dict())
+    assert again.best == scheduler.best
+
+
+def test_oneflows_schedules() -> None:
+    def first(make: Any, epochs: int) -> list[float]:
+        optimizer = optim.SGD([flow.zeros(1)], lr=0.001)
+        return [it[0] for it in rates(optimizer, make(optimizer), epochs)]
+
+    warm = first(lambda it: lr_scheduler.WarmUpLR(it, 0.5, 5, "constant"), 7)
+    np.testing.assert_allclose(warm, [0.0005] * 5 + [0.001] * 2)
+    warm = first(lambda it: lr_scheduler.WarmUpLR(it, warmup_factor=0.5, warmup_iters=5), 7)
+    np.testing.assert_allclose(warm, [0.0005, 0.0006, 0.0007, 0.0008, 0.0009, 0.001, 0.001])
+
+    def behind(prefix: bool) -> Any:
+        return lambda it: lr_scheduler.WarmupLR(
+            lr_scheduler.CosineDecayLR(it, decay_steps=5, alpha=0.1), 0.5, 2, warmup_prefix=prefix
+        )
+
+    decay = [0.001 * (0.45 * (1 + math.cos(math.pi * min(it, 5) / 5)) + 0.1) for it in range(9)]
+    np.testing.assert_allclose(first(lambda it: lr_scheduler.CosineDecayLR(it, 5, 0.1), 9), decay)
+    np.testing.assert_allclose(first(behind(False), 9), [0.0005, (0.0005 + decay[2]) / 2, *decay[2:]])
+    np.testing.assert_allclose(first(behind(True), 9), [0.0005, 0.00075, *decay[:7]])
+    down = first(lambda it: lr_scheduler.PolynomialLR(it, decay_batch=4, power=2), 7)
+    np.testing.assert_allclose(down, [0.0009 * (1 - min(it, 4) / 4) ** 2 + 0.0001 for it in range(7)])
+    cycle = first(lambda it: lr_scheduler.PolynomialLR(it, decay_batch=4, end_learning_rate=0.0, cycle=True), 9)
+    lengths = [4, 4, 4, 4, 4, 8, 8, 8, 8]
+    np.testing.assert_allclose(cycle, [0.001 * (1 - it / length) for it, length in enumerate(lengths)], atol=1e-15)
+
+
+def test_the_first_beta_is_a_momentum_too() -> None:
+    optimizer = optim.Adam([flow.zeros(1)])
+    scheduler = lr_scheduler.OneCycleLR(optimizer, 1.0, 20, pct_start=0.5)
+    assert optimizer.param_groups[0]["betas"] == (0.95, 0.999)
+    for _ in range(9):
+        scheduler.step()
+    assert optimizer.param_groups[0]["betas"] == (0.85, 0.999)
+    for _ in range(11):
+        scheduler.step()
+    with pytest.raises(ValueError, match="beyond the last"):
+        scheduler.step()
 
 
 def test_rates_by_hand() -> None:
@@ -126,6 +261,44 @@ def test_what_is_refused() -> None:
         lr_scheduler.CosineAnnealingLR(optimizer, 0)
     with pytest.raises(ValueError, match="got 1 functions for 2 groups"):
         lr_scheduler.LambdaLR(optimizer, [lambda epoch: 1.0])
+    chained = lr_scheduler.ChainedScheduler([lr_scheduler.StepLR(optimizer, 2)])
+    for make, error, match in (
+        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, 0.001, 0.9), TypeError, "last_epoch must be an integer"),
+        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, decay_batch=3), ValueError, "not both"),
+        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, cycle=True), ValueError, "give decay_batch"),
+        (lambda: lr_scheduler.PolynomialLR(optimizer, 0), ValueError, "at least one epoch"),
+        (lambda: lr_scheduler.ConstantLR(optimizer, 2.0), ValueError, "factor"),
+        (lambda: lr_scheduler.LinearLR(optimizer, 0.0), ValueError, "start_factor"),
+        (lambda: lr_scheduler.LinearLR(optimizer, end_factor=2.0), ValueError, "end_factor"),
+        (lambda: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 0), ValueError, "T_0"),
+        (lambda: lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 2).step(-1), ValueError, "before 0"),
+        (lambda: lr_scheduler.CosineDecayLR(optimizer, 0), ValueError, "decay_steps"),
+        (lambda: lr_scheduler.CyclicLR(optimizer, 0.1, 1.0, mode="square"), ValueError, "mode"),
+        (lambda: lr_scheduler.CyclicLR(optimizer, 0.1, [1.0]), ValueError, "got 1 rates for 2 groups"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer, 0.1), ValueError, "total_steps"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer, 0.1, 0), ValueError, "positive integer"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer, 0.1, 9, pct_start=2.0), ValueError, "pct_start"),
+        (lambda: lr_scheduler.OneCycleLR(optimizer, 0.1, 9, anneal_strategy="log"), ValueError, "anneal_strategy"),
+        (lambda: lr_scheduler.CyclicLR(optim.Adagrad([flow.zeros(1)]), 0.1, 1.0), ValueError, "neither momentum"),
+        (lambda: lr_scheduler.ReduceLROnPlateau(optimizer, factor=1.0), ValueError, "factor"),
+        (lambda: lr_scheduler.ReduceLROnPlateau(optimizer, "low"), ValueError, "mode"),
+        (lambda: lr_scheduler.ReduceLROnPlateau(optimizer, threshold_mode="x"), ValueError, "threshold_mode"),
+        (lambda: lr_scheduler.ChainedScheduler([]), ValueError, "at least one"),
+        (
+            lambda: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(optimizer)]),  # type: ignore[list-item]
+            TypeError,
+            "cannot be combined",
+        ),
+        (lambda: lr_scheduler.SequentialLR(optimizer_of(flow), [chained], []), ValueError, "another optimizer"),
+        (lambda: lr_scheduler.SequentialLR(optimizer, [chained], [3]), ValueError, "need 0 milestones"),
+        (lambda: lr_scheduler.SequentialLR(optimizer, [chained] * 3, [3, 2]), ValueError, "must not go down"),
+        (lambda: chained.step(3), NotImplementedError, "takes no epoch"),
+        (lambda: lr_scheduler.WarmUpLR(chained), NotImplementedError, "no rate is known in advance"),
+        (lambda: lr_scheduler.WarmUpLR(optimizer, warmup_method="cubic"), ValueError, "warmup_method"),
+        (lambda: lr_scheduler.WarmUpLR(optimizer, warmup_iters=0), ValueError, "warmup_iters"),
+    ):
+        with pytest.raises(error, match=match):
+            make()
     with pytest.raises(NotImplementedError, match="defines no get_lr"):
         lr_scheduler.LRScheduler(optimizer)
 

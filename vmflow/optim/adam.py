@@ -1,21 +1,22 @@
-"""`Adam` and `AdamW`: steps scaled by running averages of the gradient and its square."""
+"""`Adam` and its kin `AdamW`, `NAdam`, `RAdam` and `Adamax`: steps scaled by running averages of the gradient."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
 from math import sqrt
-from typing import Any
+from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, updated
-from vmflow.ops.creation import zeros, zeros_like
+from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .optimizer import Optimizer, Parameters, check_not_negative
+from .elementwise import average, average_square, decayed, elementwise_update, root, step_along
+from .optimizer import Execution, Optimizer, Parameters, check_betas, check_not_negative
 
-_AVERAGES = ("exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+_COUNTS = {"step": 0.0}
+_AVERAGES = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class Adam(Optimizer):
@@ -26,15 +27,184 @@ class Adam(Optimizer):
         lr: the learning rate, a number or a scalar tensor.
         betas: how much of the running averages of the gradient and of its square stays at each step.
         eps: added to the root of the latter.
-        weight_decay: adds so much of the parameter to its gradient.
+        weight_decay: adds so much of the parameter to its gradient; 0 if None, 0.01 with `AdamW`.
         amsgrad: scale by the largest average of the square so far.
         maximize: go up instead of down.
+        decoupled_weight_decay: decay as `AdamW` does.
+        execution: see `Execution`.
 
     Raises:
         ValueError: for settings that make no sense.
     """
 
-    shaped = _AVERAGES
+    shaped = (*_AVERAGES, "max_exp_avg_sq")
+    decoupled: ClassVar[bool] = False
+    usual_decay: ClassVar[float] = 0
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float | None = None,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        decoupled_weight_decay: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": self.usual_decay if weight_decay is None else weight_decay,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+            "decoupled_weight_decay": decoupled_weight_decay or self.decoupled,
+        }
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative(type(self).__name__, group, "lr", "eps", "weight_decay")
+        check_betas(type(self).__name__, group)
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        (beta1, beta2), eps, amsgrad = group["betas"], group["eps"], group["amsgrad"]
+        decay = _decay_of(group, self.decoupled)
+
+        def plan(lr: float, counts: list[Array]) -> tuple[float, float, float]:
+            counts[0] += 1
+            taken = float(counts[0])
+            return lr, lr / (1 - beta1**taken), sqrt(1 - beta2**taken)
+
+        def move(planned: tuple[float, float, float], arrays: list[Array]) -> None:
+            lr, size, correction = planned
+            parameter, running, square, *largest, gradient, room, work = arrays
+            gradient = decay(lr, parameter, gradient, room)
+            average(running, gradient, 1 - beta1, work)
+            average_square(square, gradient, beta2, work)
+            if amsgrad:
+                square = np.maximum(largest[0], square, out=largest[0])
+            step_along(parameter, running, root(square, eps, work, correction), size)
+
+        shaped = {**_AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else _AVERAGES
+        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
+
+
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
+
+    The decay does not pass through the running averages.  The arguments are those of `Adam`; `weight_decay` is 0.01
+    unless given.
+    """
+
+    decoupled = True
+    usual_decay = 1e-2
+
+
+class NAdam(Optimizer):
+    """Adam with Nesterov's momentum (Dozat, 2016).
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        betas: how much of the running averages of the gradient and of its square stays at each step.
+        eps: added to the root of the latter.
+        weight_decay: adds so much of the parameter to its gradient.
+        momentum_decay: how fast the momentum comes up to the first beta.
+        decoupled_weight_decay: decay as `AdamW` does.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = tuple(_AVERAGES)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum_decay: float = 4e-3,
+        decoupled_weight_decay: bool = False,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum_decay": momentum_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("NAdam", group, "lr", "eps", "weight_decay", "momentum_decay")
+        check_betas("NAdam", group)
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        (beta1, beta2), eps, slowness = group["betas"], group["eps"], group["momentum_decay"]
+        decay = _decay_of(group, False)
+
+        def momentum(step: float) -> float:
+            return float(beta1 * (1 - 0.5 * 0.96 ** (step * slowness)))
+
+        def plan(lr: float, counts: list[Array]) -> tuple[float, float, float, float]:
+            step, product = counts
+            step += 1
+            taken = float(step)
+            now, ahead = momentum(taken), momentum(taken + 1)
+            product *= now
+            so_far = float(product)
+            return (
+                lr,
+                lr * (1 - now) / (1 - so_far),
+                lr * ahead / (1 - so_far * ahead),
+                sqrt(1 - beta2**taken),
+            )
+
+        def move(planned: tuple[float, float, float, float], arrays: list[Array]) -> None:
+            lr, by_gradient, by_average, correction = planned
+            parameter, running, square, gradient, room, work, below = arrays
+            gradient = decay(lr, parameter, gradient, room)
+            average(running, gradient, 1 - beta1, work)
+            average_square(square, gradient, beta2, work)
+            root(square, eps, below, correction)
+            work[...] = below
+            step_along(parameter, gradient, work, by_gradient)
+            step_along(parameter, running, below, by_average)
+
+        counts = {"step": 0.0, "mu_product": 1.0}
+        return elementwise_update(self, group, plan, move, counts=counts, shaped=_AVERAGES, scratch=3, cost=6)
+
+
+class RAdam(Optimizer):
+    """Adam whose first steps are not scaled while too little is known of the square (Liu and others, 2020).
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        betas: how much of the running averages of the gradient and of its square stays at each step.
+        eps: added to the root of the latter.
+        weight_decay: adds so much of the parameter to its gradient.
+        decoupled_weight_decay: decay as `AdamW` does.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = tuple(_AVERAGES)
 
     def __init__(
         self,
@@ -43,164 +213,123 @@ class Adam(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 0,
-        amsgrad: bool = False,
+        decoupled_weight_decay: bool = False,
         *,
         maximize: bool = False,
+        **execution: Unpack[Execution],
     ) -> None:
-        super().__init__(params, _defaults(lr, betas, eps, weight_decay, amsgrad, maximize))
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        _check("Adam", group)
+        check_not_negative("RAdam", group, "lr", "eps", "weight_decay")
+        check_betas("RAdam", group)
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        return _update(self, group, decoupled=False)
+        (beta1, beta2), eps = group["betas"], group["eps"]
+        decay = _decay_of(group, False)
+        longest = 2 / (1 - beta2) - 1
+
+        def plan(lr: float, counts: list[Array]) -> tuple[float, float, bool]:
+            counts[0] += 1
+            taken = float(counts[0])
+            left = 1 - beta2**taken
+            size = lr / (1 - beta1**taken)
+            length = longest - 2 * taken * beta2**taken / left
+            if length <= 5:
+                return lr, size, False
+            trust = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
+            return lr, size * sqrt(trust) * sqrt(left), True
+
+        def move(planned: tuple[float, float, bool], arrays: list[Array]) -> None:
+            lr, size, scaled = planned
+            parameter, running, square, gradient, room, work = arrays
+            gradient = decay(lr, parameter, gradient, room)
+            average(running, gradient, 1 - beta1, work)
+            average_square(square, gradient, beta2, work)
+            if scaled:
+                step_along(parameter, running, root(square, eps, work), size)
+            else:
+                np.multiply(running, size, out=work)
+                np.subtract(parameter, work, out=parameter)
+
+        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=_AVERAGES, scratch=2, cost=4)
 
 
-class AdamW(Optimizer):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019): ``p -= lr * weight_decay * p`` at each step.
-
-    The decay does not pass through the running averages.
+class Adamax(Optimizer):
+    """Adam scaled by the largest gradient, which is slowly forgotten (Kingma and Ba, 2015).
 
     Args:
         params: parameters, or dicts of groups; see `Optimizer`.
         lr: the learning rate, a number or a scalar tensor.
-        betas: how much of the running averages of the gradient and of its square stays at each step.
-        eps: added to the root of the latter.
-        weight_decay: as above.
-        amsgrad: scale by the largest average of the square so far.
+        betas: how much of the running average of the gradient and of the largest one stays at each step.
+        eps: added to the gradient's magnitude.
+        weight_decay: adds so much of the parameter to its gradient.
         maximize: go up instead of down.
+        execution: see `Execution`.
 
     Raises:
         ValueError: for settings that make no sense.
     """
 
-    shaped = _AVERAGES
+    shaped = ("exp_avg", "exp_inf")
 
     def __init__(
         self,
         params: Parameters,
-        lr: float | Tensor = 1e-3,
+        lr: float | Tensor = 2e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
+        weight_decay: float = 0,
         *,
         maximize: bool = False,
+        **execution: Unpack[Execution],
     ) -> None:
-        super().__init__(params, _defaults(lr, betas, eps, weight_decay, amsgrad, maximize))
+        settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        _check("AdamW", group)
+        check_not_negative("Adamax", group, "lr", "eps", "weight_decay")
+        check_betas("Adamax", group)
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        return _update(self, group, decoupled=True)
+        (beta1, beta2), eps = group["betas"], group["eps"]
+        weight_decay, maximize = group["weight_decay"], group["maximize"]
+
+        def plan(lr: float, counts: list[Array]) -> float:
+            counts[0] += 1
+            return float(lr / (1 - beta1 ** float(counts[0])))
+
+        def move(size: float, arrays: list[Array]) -> None:
+            parameter, running, largest, gradient, room, work = arrays
+            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
+            average(running, gradient, 1 - beta1, work)
+            np.abs(gradient, out=work)
+            np.add(work, eps, out=work)
+            np.multiply(largest, beta2, out=largest)
+            np.maximum(largest, work, out=largest)
+            work[...] = largest
+            step_along(parameter, running, work, size)
+
+        shaped = dict.fromkeys(self.shaped, 0.0)
+        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
 
 
-def _defaults(
-    lr: float | Tensor, betas: tuple[float, float], eps: float, weight_decay: float, amsgrad: bool, maximize: bool
-) -> dict[str, Any]:
-    return {
-        "lr": lr,
-        "betas": betas,
-        "eps": eps,
-        "weight_decay": weight_decay,
-        "amsgrad": amsgrad,
-        "maximize": maximize,
-    }
+def _decay_of(group: dict[str, Any], decoupled: bool) -> Callable[[float, Array, Array, Array], Array]:
+    """The decay of weights, of either kind: from (learning rate, parameter, gradient, room), the gradient to use."""
+    weight_decay, maximize = group["weight_decay"], group["maximize"]
+    apart = weight_decay and (decoupled or group["decoupled_weight_decay"])
 
+    def decay(lr: float, parameter: Array, gradient: Array, room: Array) -> Array:
+        if apart:
+            np.multiply(parameter, 1 - lr * weight_decay, out=parameter)
+        return decayed(parameter, gradient, 0 if apart else weight_decay, maximize, room)
 
-def _check(name: str, group: dict[str, Any]) -> None:
-    check_not_negative(name, group, "lr", "eps", "weight_decay")
-    betas = group["betas"]
-    if len(betas) != 2 or not all(0 <= beta < 1 for beta in betas):
-        raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
-
-
-def _update(optimizer: Optimizer, group: dict[str, Any], decoupled: bool) -> Update | None:
-    parameters = [it for it in group["params"] if it.grad is not None]
-    if not parameters:
-        return None
-    names = _AVERAGES if group["amsgrad"] else _AVERAGES[:2]
-    states = [optimizer.state[it] for it in parameters]
-    for parameter, state in zip(parameters, states, strict=True):
-        if "step" not in state:
-            state["step"] = zeros((), device=parameter.device)
-        for name in names:
-            if name not in state:
-                state[name] = zeros_like(parameter)
-    lr = group["lr"]
-    kernel = _Step(
-        lr=None if isinstance(lr, Tensor) else lr,
-        betas=tuple(group["betas"]),
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
-        amsgrad=group["amsgrad"],
-        maximize=group["maximize"],
-        decoupled=decoupled,
-    )
-    inputs = [it.grad for it in parameters] + ([lr] if kernel.lr is None else [])
-    outputs = [*parameters]
-    for name in (*names, "step"):
-        outputs += [state[name] for state in states]
-    return Update(
-        f"{type(optimizer).__name__}.step", kernel, inputs, outputs, 4 * sum([it.numel() for it in parameters])
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """The kernel of one step.
-
-    Inputs: gradients, and the learning rate if it is a tensor (`lr` is None then).  Outputs: parameters, averages of
-    the gradients, of the squares, the largest of those if `amsgrad`, and the counts of steps.
-    """
-
-    lr: float | None
-    betas: tuple[float, ...]
-    eps: float
-    weight_decay: float
-    amsgrad: bool
-    maximize: bool
-    decoupled: bool
-
-    def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
-        lr = float(inputs.pop().item()) if self.lr is None else self.lr
-        count = len(inputs)
-        for position, gradient in enumerate(inputs):
-            *written, steps = outputs[position::count]
-            steps += 1
-            taken = float(steps)
-            size = lr / (1 - self.betas[0] ** taken)
-            correction = sqrt(1 - self.betas[1] ** taken)
-            for arrays in updated(written, [gradient], scratch=2):
-                self._move(arrays, lr, size, correction)
-
-    def _move(self, arrays: list[Array], lr: float, size: float, correction: float) -> None:
-        parameter, average, square, *largest, gradient, room, work = arrays
-        beta1, beta2 = self.betas
-        if self.weight_decay and self.decoupled:
-            np.multiply(parameter, 1 - lr * self.weight_decay, out=parameter)
-        elif self.weight_decay:
-            decay = np.multiply(parameter, self.weight_decay, out=room)
-            combine = np.subtract if self.maximize else np.add
-            gradient = combine(decay, gradient, out=room)
-        if self.maximize and gradient is not room:
-            gradient = np.negative(gradient, out=room)
-        # average += (1 - beta1) * (gradient - average)
-        np.subtract(gradient, average, out=work)
-        np.multiply(work, 1 - beta1, out=work)
-        np.add(average, work, out=average)
-        # square = beta2 * square + (1 - beta2) * gradient ** 2
-        np.multiply(gradient, gradient, out=work)
-        np.multiply(work, 1 - beta2, out=work)
-        np.multiply(square, beta2, out=square)
-        np.add(square, work, out=square)
-        if self.amsgrad:
-            square = np.maximum(largest[0], square, out=largest[0])
-        # parameter -= size * average / (sqrt(square) / correction + eps)
-        np.sqrt(square, out=work)
-        np.divide(work, correction, out=work)
-        np.add(work, self.eps, out=work)
-        np.divide(average, work, out=work)
-        np.multiply(work, size, out=work)
-        np.subtract(parameter, work, out=parameter)
+    return decay

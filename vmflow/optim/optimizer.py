@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Final, TypeAlias, TypedDict
 
 from vmflow.autograd import enable_grad
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
+from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops import creation
 from vmflow.scopes import scope
-from vmflow.tensors import Tensor
+from vmflow.tensors import Handle, Tensor
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
+
+# Called with the optimizer and the arguments of `step`; what one before the step returns replaces those arguments.
+StepPreHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], tuple[Any, dict[str, Any]] | None]"
+StepPostHook: TypeAlias = "Callable[[Optimizer, tuple[Any, ...], dict[str, Any]], None]"
+
+
+class Execution(TypedDict, total=False):
+    """PyTorch's settings of how a step is carried out.
+
+    Here a step is one instruction for all parameters whatever they are, hence they make no difference.  Only
+    `differentiable` asks for something else, and is refused.
+    """
+
+    foreach: bool | None
+    fused: bool | None
+    capturable: bool
+    differentiable: bool
+
+
+_EXECUTION: Final = frozenset(Execution.__annotations__)
 
 
 class Optimizer:
@@ -21,6 +42,9 @@ class Optimizer:
     Args:
         params: tensors; or dicts, each with "params" and settings of its own that replace the defaults.
         defaults: the settings of groups that give none.
+        execution: see `Execution`.
+
+    A group may also have "clip_grad_max_norm" and "clip_grad_norm_type", for `clip_grad`.
 
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
@@ -29,13 +53,16 @@ class Optimizer:
 
     Raises:
         TypeError: if `params` is a single tensor, or holds something else.
-        ValueError: if it is empty, or holds a parameter twice or one that is no leaf.
+        ValueError: if it is empty, or holds a parameter twice or one that is no leaf; if `differentiable` is asked for.
     """
 
     shaped: tuple[str, ...] = ()
 
-    def __init__(self, params: Parameters, defaults: dict[str, Any]) -> None:
+    def __init__(self, params: Parameters, defaults: dict[str, Any], execution: Execution | None = None) -> None:
+        _check_execution(type(self).__name__, execution or {})
         self.defaults = defaults
+        self._pre_hooks: dict[int, StepPreHook] = {}
+        self._post_hooks: dict[int, StepPostHook] = {}
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         if isinstance(params, (Tensor, str)) or not isinstance(params, Iterable):
@@ -94,6 +121,37 @@ class Optimizer:
         Args:
             closure: computes the gradients anew and returns the loss, which is returned.
         """
+        return self._hooked_step(None, *(() if closure is None else (closure,)))
+
+    def step_unless(self, skip: Tensor) -> Any:
+        """As `step`, but nothing changes if `skip` turns out not to be zero; it is not waited for.
+
+        Args:
+            skip: one number, looked at when the step runs.
+        """
+        return self._hooked_step(skip)
+
+    def _hooked_step(self, skip: Tensor | None, *args: Any) -> Any:
+        kwargs: dict[str, Any] = {}
+        for before in list(self._pre_hooks.values()):
+            replaced = before(self, args, kwargs)
+            if replaced is not None:
+                args, kwargs = self._checked_arguments(replaced)
+        result = self.take_step(skip, *args, **kwargs)
+        for after in list(self._post_hooks.values()):
+            after(self, args, kwargs)
+        return result
+
+    def _checked_arguments(self, replaced: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        if not isinstance(replaced, tuple) or len(replaced) != 2 or not isinstance(replaced[1], dict):
+            raise TypeError(
+                f"{type(self).__name__}: a hook before the step must return None or the new (args, kwargs), "
+                f"got {replaced!r:.100}"
+            )
+        return tuple(replaced[0]), replaced[1]
+
+    def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:
+        """What a step does between the hooks; see `step` and `step_unless`."""
         loss = None
         if closure is not None:
             with enable_grad():
@@ -101,8 +159,49 @@ class Optimizer:
         # State that is made here outlives the scope around.
         with scope(shield=True):
             updates = [self.update(group) for group in self.param_groups]
-        issue_together([update for update in updates if update is not None])
+        issue_together([update for update in updates if update is not None], skip)
         return loss
+
+    def register_step_pre_hook(self, hook: StepPreHook) -> Handle:
+        """Call ``hook(optimizer, args, kwargs)`` before each step; it may return other (args, kwargs).
+
+        Returns:
+            A handle whose `remove()` takes it away.  Copies of the optimizer have no hooks.
+        """
+        return Handle(self._pre_hooks, hook)
+
+    def register_step_post_hook(self, hook: StepPostHook) -> Handle:
+        """Call ``hook(optimizer, args, kwargs)`` after each step has been issued.
+
+        Returns:
+            A handle whose `remove()` takes it away.  Copies of the optimizer have no hooks.
+        """
+        return Handle(self._post_hooks, hook)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}}
+
+    def clip_grad(self, error_if_nonfinite: bool = False) -> None:
+        """Clip the gradients of each group that has "clip_grad_max_norm", as `nn.utils.clip_grad_norm_` does.
+
+        The order of the norm is the group's "clip_grad_norm_type", 2 by default.
+
+        Args:
+            error_if_nonfinite: wait for the norms, and raise if one is infinite or NaN.
+
+        Raises:
+            ValueError: if no group has "clip_grad_max_norm".
+            RuntimeError: if asked to, for a norm that is not finite.
+        """
+        clipped = [group for group in self.param_groups if group.get("clip_grad_max_norm") is not None]
+        if not clipped:
+            raise ValueError(
+                f"{type(self).__name__}.clip_grad: no group says how far to clip; "
+                "give 'clip_grad_max_norm' (and 'clip_grad_norm_type') in the groups"
+            )
+        for group in clipped:
+            limit, order = group["clip_grad_max_norm"], group.get("clip_grad_norm_type", 2.0)
+            clip_grad_norm_(group["params"], limit, order, error_if_nonfinite)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
@@ -178,6 +277,8 @@ class Optimizer:
                 f"{type(self).__name__}: {key!r} of parameter {number!r} {found}; "
                 f"a tensor of shape {list(parameter.shape)} is needed"
             )
+        if isinstance(value, list):
+            return [self._restored(number, key, it, parameter) for it in value]
         if isinstance(value, Tensor) and (parameter.is_floating_point() or parameter.is_complex()):
             return value.detach().to(dtype=parameter.dtype, device=parameter.device, copy=True)
         return _copied(value)
@@ -190,8 +291,28 @@ class Optimizer:
         return "\n".join([*lines, ")"])
 
 
+def _check_execution(name: str, execution: Mapping[str, Any]) -> None:
+    for key in execution:
+        if key not in _EXECUTION:
+            raise TypeError(f"{name}: got an unexpected keyword argument {key!r}")
+    if execution.get("differentiable"):
+        raise ValueError(
+            f"{name}: differentiable=True is not possible: a step changes the parameters in place, by an instruction "
+            "that autograd does not record; compute new tensors from the old ones to differentiate through a step"
+        )
+
+
 def _copied(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_copied(it) for it in value]
     return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def check_betas(name: str, group: dict[str, Any]) -> None:
+    """Raise ValueError unless "betas" are two numbers within [0, 1)."""
+    betas = group["betas"]
+    if len(betas) != 2 or not all([0 <= beta < 1 for beta in betas]):
+        raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
 
 
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:

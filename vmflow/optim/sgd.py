@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
@@ -12,7 +12,8 @@ from vmflow.multi_tensor import Update, updated
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 
-from .optimizer import Optimizer, Parameters, check_not_negative
+from .elementwise import decayed, with_gradients
+from .optimizer import Execution, Optimizer, Parameters, check_not_negative
 
 
 class SGD(Optimizer):
@@ -29,6 +30,7 @@ class SGD(Optimizer):
         weight_decay: adds so much of the parameter to its gradient.
         nesterov: needs momentum and no dampening.
         maximize: go up instead of down.
+        execution: see `Execution`.
 
     Raises:
         ValueError: for settings that make no sense.
@@ -46,6 +48,7 @@ class SGD(Optimizer):
         nesterov: bool = False,
         *,
         maximize: bool = False,
+        **execution: Unpack[Execution],
     ) -> None:
         defaults = {
             "lr": lr,
@@ -55,7 +58,7 @@ class SGD(Optimizer):
             "nesterov": nesterov,
             "maximize": maximize,
         }
-        super().__init__(params, defaults)
+        super().__init__(params, defaults, execution)
         self._filled: dict[Tensor, list[bool]] = {}
 
     def check_group(self, group: dict[str, Any]) -> None:
@@ -70,7 +73,7 @@ class SGD(Optimizer):
         return self._filled.setdefault(parameter, [True])  # loaded, or set by hand
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        parameters = [it for it in group["params"] if it.grad is not None]
+        parameters = with_gradients(group)
         if not parameters:
             return None
         states = [self.state[it] for it in parameters] if group["momentum"] else []
@@ -115,19 +118,14 @@ class _Step:
         for position, gradient in enumerate(inputs):
             written = outputs[position::count]
             for arrays in updated(written, [gradient], scratch=1 + self.nesterov):
-                direction = self._direction(*arrays[:1], *arrays[len(written) :])
+                gradient, *room = arrays[len(written) :]
+                direction = decayed(arrays[0], gradient, self.weight_decay, self.maximize, room[0])
                 if self.momentum:
-                    direction = self._with_momentum(direction, arrays[1], arrays[3:], not self.filled[position][0])
-                step = np.multiply(direction, lr, out=arrays[len(written) + 1])
+                    direction = self._with_momentum(direction, arrays[1], room, not self.filled[position][0])
+                step = np.multiply(direction, lr, out=room[0])
                 np.subtract(arrays[0], step, out=arrays[0])
         for flag in self.filled:
             flag[0] = True
-
-    def _direction(self, parameter: Array, gradient: Array, room: Array, *more: Array) -> Array:
-        if self.weight_decay:
-            decay = np.multiply(parameter, self.weight_decay, out=room)
-            return np.subtract(decay, gradient, out=room) if self.maximize else np.add(decay, gradient, out=room)
-        return np.negative(gradient, out=room) if self.maximize else gradient
 
     def _with_momentum(self, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
         if first:

@@ -1,0 +1,289 @@
+"""Optimizers that scale each element's step by the gradients it has seen: `Adagrad`, `Adadelta`, `RMSprop`, `Rprop`."""
+
+from __future__ import annotations
+
+from typing import Any, Unpack
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update
+from vmflow.scopes import scope
+from vmflow.tensors import Tensor
+
+from .elementwise import average, average_square, decayed, elementwise_update, remember, root, step_along
+from .optimizer import Execution, Optimizer, Parameters, check_not_negative
+
+_COUNTS = {"step": 0.0}
+
+
+class Adagrad(Optimizer):
+    """Adagrad (Duchi, Hazan and Singer, 2011): steps scaled by the root of the sum of all squared gradients.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        lr_decay: the learning rate is divided by one plus so much of the number of steps before.
+        weight_decay: adds so much of the parameter to its gradient.
+        initial_accumulator_value: where the sum begins.
+        eps: added to the root.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("sum",)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "lr_decay": lr_decay,
+            "weight_decay": weight_decay,
+            "initial_accumulator_value": initial_accumulator_value,
+            "eps": eps,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        with scope(shield=True):
+            for parameter in group["params"]:
+                remember(self, parameter, _COUNTS, _first_sum(parameter, group))
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        slowing, eps = group["lr_decay"], group["eps"]
+        weight_decay, maximize = group["weight_decay"], group["maximize"]
+
+        def plan(lr: float, counts: list[Array]) -> float:
+            counts[0] += 1
+            return float(lr / (1 + (float(counts[0]) - 1) * slowing))
+
+        def move(size: float, arrays: list[Array]) -> None:
+            parameter, total, gradient, room, work = arrays
+            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
+            np.multiply(gradient, gradient, out=work)
+            np.add(total, work, out=total)
+            step_along(parameter, gradient, root(total, eps, work), size)
+
+        first = group["initial_accumulator_value"]
+        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped={"sum": first}, scratch=2, cost=3)
+
+
+def _first_sum(parameter: Tensor, group: dict[str, Any]) -> dict[str, complex]:
+    first = group["initial_accumulator_value"]
+    return {"sum": complex(first, first) if parameter.is_complex() else first}
+
+
+class Adadelta(Optimizer):
+    """Adadelta (Zeiler, 2012): steps as large as recent steps were, in relation to recent gradients.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the factor of each step, a number or a scalar tensor.
+        rho: how much of the running averages stays at each step.
+        eps: added under the roots.
+        weight_decay: adds so much of the parameter to its gradient.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("square_avg", "acc_delta")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("Adadelta", group, "lr", "rho", "eps", "weight_decay")
+        if group["rho"] > 1:
+            raise ValueError(f"Adadelta: rho must be within [0, 1], got {group['rho']!r}")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        rho, eps = group["rho"], group["eps"]
+        weight_decay, maximize = group["weight_decay"], group["maximize"]
+
+        def move(lr: float, arrays: list[Array]) -> None:
+            parameter, square, moved, gradient, room, work, change = arrays
+            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
+            average_square(square, gradient, rho, work)
+            np.sqrt(np.add(square, eps, out=work), out=work)
+            np.sqrt(np.add(moved, eps, out=change), out=change)
+            np.divide(change, work, out=change)
+            np.multiply(change, gradient, out=change)
+            average_square(moved, change, rho, work)
+            np.multiply(change, lr, out=change)
+            np.subtract(parameter, change, out=parameter)
+
+        shaped = dict.fromkeys(self.shaped, 0.0)
+        return elementwise_update(self, group, _counted, move, counts=_COUNTS, shaped=shaped, scratch=3, cost=6)
+
+
+class RMSprop(Optimizer):
+    """RMSprop (Hinton, 2012): steps scaled by the root of a running average of the squared gradient.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        alpha: how much of the running average stays at each step.
+        eps: added to the root.
+        weight_decay: adds so much of the parameter to its gradient.
+        momentum: how much of the last step is taken again, 0 for none.
+        centered: scale by the deviation from the average gradient instead (Graves, 2013).
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("square_avg", "momentum_buffer", "grad_avg")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        alpha: float = 0.99,
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        momentum: float = 0,
+        centered: bool = False,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "alpha": alpha,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "momentum": momentum,
+            "centered": centered,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        alpha, eps, momentum, centered = group["alpha"], group["eps"], group["momentum"], group["centered"]
+        weight_decay, maximize = group["weight_decay"], group["maximize"]
+
+        def move(lr: float, arrays: list[Array]) -> None:
+            parameter, square, *more, gradient, room, work = arrays
+            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
+            average_square(square, gradient, alpha, work)
+            if centered:
+                mean = more[-1]
+                average(mean, gradient, 1 - alpha, work)
+                np.multiply(mean, mean, out=work)
+                square = np.subtract(square, work, out=work)
+            root(square, eps, work)
+            if momentum:
+                repeated = np.multiply(more[0], momentum, out=more[0])
+                np.add(repeated, np.divide(gradient, work, out=work), out=repeated)
+                np.subtract(parameter, np.multiply(repeated, lr, out=work), out=parameter)
+            else:
+                step_along(parameter, gradient, work, lr)
+
+        wanted = {"square_avg": True, "momentum_buffer": momentum, "grad_avg": centered}
+        shaped = {name: 0.0 for name, used in wanted.items() if used}
+        return elementwise_update(self, group, _counted, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
+
+
+class Rprop(Optimizer):
+    """Rprop (Riedmiller and Braun, 1993): each element has a step size, which grows while its gradient keeps its sign.
+
+    For gradients of the whole data; those of batches change their signs by chance.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the first step size, a number or a scalar tensor.
+        etas: the factors by which a step size shrinks and grows.
+        step_sizes: the smallest and the largest.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense.
+    """
+
+    shaped = ("prev", "step_size")
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-2,
+        etas: tuple[float, float] = (0.5, 1.2),
+        step_sizes: tuple[float, float] = (1e-6, 50),
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {"lr": lr, "etas": etas, "step_sizes": step_sizes, "maximize": maximize}
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("Rprop", group, "lr")
+        etas = group["etas"]
+        if len(etas) != 2 or not 0 < etas[0] < 1 < etas[1]:
+            raise ValueError(f"Rprop: etas must be a factor within (0, 1) and one above 1, got {etas!r}")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        (shrink, grow), (least, most), maximize = group["etas"], group["step_sizes"], group["maximize"]
+
+        def plan(lr: float, counts: list[Array]) -> float | None:
+            """The first step size at the first step, found out only here: earlier steps may have been dropped."""
+            counts[0] += 1
+            return lr if float(counts[0]) == 1 else None
+
+        def move(first: float | None, arrays: list[Array]) -> None:
+            parameter, before, size, gradient, room, work = arrays
+            if first is not None:
+                size[...] = first
+            slope = np.negative(gradient, out=room) if maximize else gradient
+            turned = np.multiply(slope, before, out=work)
+            np.multiply(size, np.where(turned > 0, grow, np.where(turned < 0, shrink, 1.0)), out=size)
+            np.clip(size, least, most, out=size)
+            before[...] = np.where(turned < 0, 0, slope)
+            np.multiply(np.sign(before, out=work), size, out=work)
+            np.subtract(parameter, work, out=parameter)
+
+        shaped = dict.fromkeys(self.shaped, 0.0)
+        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=8)
+
+
+def _counted(lr: float, counts: list[Array]) -> float:
+    counts[0] += 1
+    return lr

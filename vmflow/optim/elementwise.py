@@ -1,0 +1,134 @@
+"""What the elementwise optimizers share: collecting a group's tensors into one `Update`, and walking through them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update, updated
+from vmflow.ops.creation import full, full_like
+from vmflow.tensors import Tensor
+
+if TYPE_CHECKING:
+    from .optimizer import Optimizer
+
+Planned = TypeVar("Planned")
+
+# plan(learning rate, the parameter's counts): advances the counts, and returns what `Move` needs of them.
+Plan: TypeAlias = Callable[[float, list[Array]], Planned]
+
+# move(what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
+Move: TypeAlias = Callable[[Planned, list[Array]], None]
+
+
+def with_gradients(group: dict[str, Any]) -> list[Tensor]:
+    """The parameters of a group that have a gradient."""
+    return [it for it in group["params"] if it.grad is not None]
+
+
+def remember(
+    optimizer: Optimizer, parameter: Tensor, counts: Mapping[str, float], shaped: Mapping[str, complex]
+) -> dict[str, Any]:
+    """The parameter's state, in which what was missing now has its first value.
+
+    Args:
+        optimizer: whose state it is.
+        parameter: whose state it is.
+        counts: first values of the numbers that are kept with it.
+        shaped: first values of every element of the tensors of its shape.
+    """
+    state = optimizer.state[parameter]
+    for name, value in counts.items():
+        if name not in state:
+            state[name] = full((), value, device=parameter.device)
+    for name, fill in shaped.items():
+        if name not in state:
+            state[name] = full_like(parameter, fill, requires_grad=False)
+    return state
+
+
+def elementwise_update(
+    optimizer: Optimizer,
+    group: dict[str, Any],
+    plan: Plan[Planned],
+    move: Move[Planned],
+    *,
+    counts: Mapping[str, float],
+    shaped: Mapping[str, complex],
+    scratch: int,
+    cost: int,
+) -> Update | None:
+    """A step of a group; None if no parameter of it has a gradient.
+
+    Args:
+        optimizer: whose state to use and to begin.
+        group: one of its groups.
+        plan, move: see `Plan` and `Move`.
+        counts, shaped: see `remember`.
+        scratch: how many arrays `move` wants to work in.
+        cost: nanoseconds per element, estimated.
+    """
+    parameters = with_gradients(group)
+    if not parameters:
+        return None
+    states = [remember(optimizer, it, counts, shaped) for it in parameters]
+    rate = group["lr"]
+    by_tensor = isinstance(rate, Tensor)
+    kinds = 1 + len(shaped)
+
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        taken = float(inputs[-1].item()) if by_tensor else rate
+        count = len(inputs) - by_tensor
+        for position, gradient in enumerate(inputs[:count]):
+            written = outputs[position::count]
+            planned = plan(taken, written[kinds:])
+            for arrays in updated(written[:kinds], [gradient], scratch):
+                move(planned, arrays)
+
+    inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
+    outputs = [*parameters]
+    for name in (*shaped, *counts):
+        outputs += [state[name] for state in states]
+    elements = sum([it.numel() for it in parameters])
+    return Update(f"{type(optimizer).__name__}.step", kernel, inputs, outputs, cost * elements)
+
+
+def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:
+    """The gradient to go down by, with so much of the parameter added to it; in `room` unless it is the gradient."""
+    if weight_decay:
+        decay = np.multiply(parameter, weight_decay, out=room)
+        return np.subtract(decay, gradient, out=room) if maximize else np.add(decay, gradient, out=room)
+    return np.negative(gradient, out=room) if maximize else gradient
+
+
+def average(running: Array, value: Array, weight: float, work: Array) -> None:
+    """``running += weight * (value - running)``."""
+    np.subtract(value, running, out=work)
+    np.multiply(work, weight, out=work)
+    np.add(running, work, out=running)
+
+
+def average_square(running: Array, value: Array, keep: float, work: Array) -> None:
+    """``running = keep * running + (1 - keep) * value ** 2``."""
+    np.multiply(value, value, out=work)
+    np.multiply(work, 1 - keep, out=work)
+    np.multiply(running, keep, out=running)
+    np.add(running, work, out=running)
+
+
+def root(square: Array, eps: float, out: Array, correction: float = 1.0) -> Array:
+    """``sqrt(square) / correction + eps``."""
+    np.sqrt(square, out=out)
+    if correction != 1.0:
+        np.divide(out, correction, out=out)
+    return np.add(out, eps, out=out)
+
+
+def step_along(parameter: Array, numerator: Array, denominator: Array, size: float) -> None:
+    """``parameter -= size * numerator / denominator``, in the memory of the denominator."""
+    np.divide(numerator, denominator, out=denominator)
+    np.multiply(denominator, size, out=denominator)
+    np.subtract(parameter, denominator, out=parameter)

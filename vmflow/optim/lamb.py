@@ -1,0 +1,133 @@
+"""`LAMB`: Adam's direction, with a step for each parameter in proportion to its norm."""
+
+from __future__ import annotations
+
+from math import sqrt
+from typing import Any, Unpack
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update, updated
+from vmflow.tensors import Tensor
+
+from .elementwise import average, average_square, decayed, remember, root, with_gradients
+from .optimizer import Execution, Optimizer, Parameters, check_betas, check_not_negative
+
+_COUNTS = {"step": 0.0}
+_AVERAGES = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
+
+class LAMB(Optimizer):
+    """LAMB (You and others, 2020), for large batches; arguments and rule are OneFlow's.
+
+    Adam's direction ``u`` of each parameter is scaled by the norms of parameter and direction,
+    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        betas: how much of the running averages of the gradient and of its square stays at each step.
+        eps: added to the root of the latter.
+        weight_decay: how much of the parameter is taken off, as above.
+        adam_w_mode: if False, the decay is added to the gradient instead.
+        do_bias_correction: make up for the averages' beginning at 0.
+        amsgrad: not supported.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense, and for `amsgrad`.
+    """
+
+    shaped = tuple(_AVERAGES)
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        adam_w_mode: bool = True,
+        do_bias_correction: bool = True,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "adam_w_mode": adam_w_mode,
+            "do_bias_correction": do_bias_correction,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("LAMB", group, "lr", "eps", "weight_decay")
+        check_betas("LAMB", group)
+        if group["amsgrad"]:
+            raise ValueError("LAMB: amsgrad is not supported; Adam has it")
+
+    def update(self, group: dict[str, Any]) -> Update | None:
+        parameters = with_gradients(group)
+        if not parameters:
+            return None
+        states = [remember(self, it, _COUNTS, _AVERAGES) for it in parameters]
+        rate = group["lr"]
+        by_tensor = isinstance(rate, Tensor)
+        settings = dict(group)
+
+        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+            lr = float(inputs[-1].item()) if by_tensor else rate
+            count = len(inputs) - by_tensor
+            for position, gradient in enumerate(inputs[:count]):
+                _step(settings, lr, gradient, *outputs[position::count])
+
+        inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
+        outputs = [*parameters]
+        for name in (*_AVERAGES, *_COUNTS):
+            outputs += [state[name] for state in states]
+        return Update("LAMB.step", kernel, inputs, outputs, 8 * sum([it.numel() for it in parameters]))
+
+
+def _step(
+    settings: dict[str, Any], lr: float, gradient: Array, parameter: Array, running: Array, square: Array, step: Array
+) -> None:
+    """One parameter, in two passes: both norms must be known before anything moves."""
+    (beta1, beta2), eps, maximize = settings["betas"], settings["eps"], settings["maximize"]
+    apart, coupled = (settings["weight_decay"], 0.0)[:: 1 if settings["adam_w_mode"] else -1]
+    step += 1
+    corrected = settings["do_bias_correction"]
+    first = 1 - beta1 ** float(step) if corrected else 1.0
+    second = sqrt(1 - beta2 ** float(step)) if corrected else 1.0
+
+    def direction(mean: Array, variance: Array, out: Array) -> Array:
+        root(variance, eps, out, second)
+        np.divide(mean, out, out=out)
+        return np.divide(out, first, out=out)
+
+    of_parameter, of_direction = 0.0, 0.0
+    for piece in updated([running, square], [parameter, gradient], scratch=2):
+        mean, variance, place, slope, room, work = piece
+        slope = decayed(place, slope, coupled, maximize, room)
+        average(mean, slope, 1 - beta1, work)
+        average_square(variance, slope, beta2, work)
+        of_parameter += _sum_of_squares(place)
+        of_direction += _sum_of_squares(direction(mean, variance, work))
+    ratio = sqrt(of_parameter / of_direction) if of_parameter > 0 and of_direction > 0 else 1.0
+    for place, mean, variance, room, work in updated([parameter], [running, square], scratch=2):
+        way = direction(mean, variance, work)
+        if apart:
+            way = np.add(way, np.multiply(place, apart, out=room), out=way)
+        np.subtract(place, np.multiply(way, lr * ratio, out=way), out=place)
+
+
+def _sum_of_squares(array: Array) -> float:
+    flat = array.reshape(-1)
+    return float(np.dot(flat, flat))

@@ -1,0 +1,229 @@
+"""`LBFGS`: a quasi-Newton method with limited memory, for smooth losses of whole data sets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from vmflow.autograd import enable_grad, no_grad
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update, issue_update
+from vmflow.ops.creation import zeros
+from vmflow.ops.joining import cat
+from vmflow.scopes import scope
+from vmflow.tensors import Tensor
+
+from .line_search import Point, strong_wolfe
+from .optimizer import Optimizer, Parameters, check_not_negative
+
+
+class LBFGS(Optimizer):
+    """L-BFGS (Liu and Nocedal, 1989).
+
+    A step evaluates the loss several times, and looks at numbers to decide how to go on.  Hence it waits, unlike the
+    other optimizers' steps; on an event loop run it in a thread: ``await asyncio.to_thread(optimizer.step, closure)``.
+    Each single move of the parameters is one instruction.  If the closure raises, or is cancelled, while a line is
+    searched, the parameters go back to where the line began.
+
+    Args:
+        params: parameters, all in one group and on one device.
+        lr: the length of a step in terms of the direction, where the line is not searched.
+        max_iter: moves per step.
+        max_eval: evaluations per step, ``max_iter * 5 // 4`` by default.
+        tolerance_grad: the step ends when no element of the gradient is larger.
+        tolerance_change: the step ends when no parameter, or when the loss, changes by more.
+        history_size: how many moves are remembered; each takes twice the memory of the parameters.
+        line_search_fn: None, or "strong_wolfe".
+
+    Raises:
+        ValueError: for several groups and settings that make no sense.
+        TypeError: for complex parameters.
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1,
+        max_iter: int = 20,
+        max_eval: int | None = None,
+        tolerance_grad: float = 1e-7,
+        tolerance_change: float = 1e-9,
+        history_size: int = 100,
+        line_search_fn: str | None = None,
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "max_iter": max_iter,
+            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
+            "tolerance_grad": tolerance_grad,
+            "tolerance_change": tolerance_change,
+            "history_size": history_size,
+            "line_search_fn": line_search_fn,
+        }
+        super().__init__(params, settings)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        if self.param_groups:
+            raise ValueError("LBFGS: takes one group of parameters; one step size and memory are for all of them")
+        super().add_param_group(param_group)
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        check_not_negative("LBFGS", group, "lr", "tolerance_grad", "tolerance_change")
+        if group["line_search_fn"] not in (None, "strong_wolfe"):
+            raise ValueError(f"LBFGS: line_search_fn must be None or 'strong_wolfe', got {group['line_search_fn']!r}")
+        if any([it.is_complex() for it in group["params"]]):
+            raise TypeError("LBFGS: complex parameters are not supported; optimize their real and imaginary parts")
+
+    def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:
+        if closure is None or skip is not None:
+            raise TypeError("LBFGS.step: needs a closure that computes the gradients anew and returns the loss")
+        with no_grad():
+            return _Search(self, closure).run()
+
+    def step_unless(self, skip: Tensor) -> Any:
+        raise TypeError("LBFGS: evaluates the loss several times in one step, which cannot be skipped by a number")
+
+
+class _Search:
+    """One step.
+
+    Attributes:
+        loss, gradient: at the present parameters.
+        evaluations: how often the closure was called.
+    """
+
+    def __init__(self, optimizer: LBFGS, closure: Callable[[], Any]) -> None:
+        self.settings = optimizer.param_groups[0]
+        self.parameters: list[Tensor] = self.settings["params"]
+        self.state = optimizer.state[self.parameters[0]]
+        self.closure = closure
+        self.evaluations = 0
+        rate = self.settings["lr"]
+        self.rate = float(rate.item()) if isinstance(rate, Tensor) else float(rate)
+
+    def run(self) -> Any:
+        state, settings = self.state, self.settings
+        state.setdefault("func_evals", 0)
+        state.setdefault("n_iter", 0)
+        first = self.evaluate()
+        for iteration in range(1, settings["max_iter"] + 1):
+            if self.settled():
+                break
+            with scope(shield=True):
+                direction = self.direction()
+                slope = _number(self.gradient.dot(direction))
+                place = self.rate
+                if state["n_iter"] == 1:
+                    place *= min(1.0, 1.0 / _number(self.gradient.abs().sum()))
+                state.update(d=direction, t=place, prev_flat_grad=self.gradient, prev_loss=self.loss)
+            if slope > -settings["tolerance_change"]:
+                break
+            before = self.loss
+            if settings["line_search_fn"] is None:
+                _move(self.parameters, None, direction, place)
+                if iteration == settings["max_iter"]:
+                    break
+                self.evaluate()
+            else:
+                place = state["t"] = self.search_line(direction, slope, place)
+            longest = place * _number(direction.abs().max())
+            if (
+                self.evaluations >= settings["max_eval"]
+                or self.settled()
+                or longest <= settings["tolerance_change"]
+                or abs(self.loss - before) < settings["tolerance_change"]
+            ):
+                break
+        return first
+
+    def settled(self) -> bool:
+        return _number(self.gradient.abs().max()) <= float(self.settings["tolerance_grad"])
+
+    def evaluate(self) -> Any:
+        """Call the closure, and return its loss."""
+        with enable_grad():
+            loss = self.closure()
+        self.evaluations += 1
+        self.state["func_evals"] += 1
+        self.loss = float(loss)
+        self.gradient = cat(
+            [
+                zeros(it.numel(), dtype=it.dtype, device=it.device) if it.grad is None else it.grad.detach().reshape(-1)
+                for it in self.parameters
+            ]
+        )
+        return loss
+
+    def direction(self) -> Tensor:
+        """Minus the gradient, multiplied by what is known of the inverse Hessian; remembers the last move first."""
+        state = self.state
+        state["n_iter"] += 1
+        if state["n_iter"] == 1:
+            state.update(old_dirs=[], old_stps=[], ro=[], H_diag=1.0)
+            return -self.gradient
+        moves, changes, weights = state["old_stps"], state["old_dirs"], state["ro"]
+        change = self.gradient - state["prev_flat_grad"]
+        move = state["d"] * state["t"]
+        curvature = _number(change.dot(move))
+        if curvature > 1e-10:
+            if len(moves) == self.settings["history_size"]:
+                for remembered in (moves, changes, weights):
+                    del remembered[0]
+            moves.append(move)
+            changes.append(change)
+            weights.append(1.0 / curvature)
+            state["H_diag"] = curvature / _number(change.dot(change))
+        result = -self.gradient
+        shares = []
+        for past, bend, weight in zip(reversed(moves), reversed(changes), reversed(weights), strict=True):
+            shares.append(past.dot(result) * weight)
+            result = result - bend * shares[-1]
+        result = result * state["H_diag"]
+        for past, bend, weight, share in zip(moves, changes, weights, reversed(shares), strict=True):
+            result = result + past * (share - bend.dot(result) * weight)
+        return result
+
+    def search_line(self, direction: Tensor, slope: float, place: float) -> float:
+        """Move along the direction, and return how far."""
+        with scope(shield=True):
+            origin = cat([it.detach().reshape(-1) for it in self.parameters]).clone()
+            length = _number(direction.abs().max())
+
+        def look(distance: float) -> Point:
+            _move(self.parameters, origin, direction, distance)
+            self.evaluate()
+            return Point(distance, self.loss, self.gradient, _number(self.gradient.dot(direction)))
+
+        start = Point(0.0, self.loss, self.gradient, slope)
+        left = self.settings["max_eval"] - self.evaluations
+        try:
+            found, _ = strong_wolfe(look, start, place, length, self.settings["tolerance_change"], left)
+        except BaseException:
+            with scope(shield=True):
+                _move(self.parameters, origin, direction, 0.0)
+            raise
+        _move(self.parameters, origin, direction, found.place)
+        self.loss, self.gradient = found.loss, found.gradient
+        return found.place
+
+
+def _number(scalar: Tensor) -> float:
+    return float(scalar.item())
+
+
+def _move(parameters: list[Tensor], origin: Tensor | None, direction: Tensor, distance: float) -> None:
+    """Put the parameters this far along the direction, from the origin or from where they are."""
+
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        way, *origins = inputs
+        begin = 0
+        for array in outputs:
+            end = begin + array.size
+            base = origins[0][begin:end].reshape(array.shape) if origins else array
+            np.add(base, (way[begin:end] * distance).reshape(array.shape).astype(array.dtype, copy=False), out=array)
+            begin = end
+
+    inputs = [direction] if origin is None else [direction, origin]
+    issue_update(Update("LBFGS.step", kernel, inputs, parameters, 2 * direction.numel()))

@@ -1,0 +1,309 @@
+"""Schedules whose rate is a function of the step's number: steps, lines, powers, exponentials and cosines."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+
+from vmflow.optim.optimizer import Optimizer
+
+from .scheduler import LRScheduler, per_group
+
+Factor = Callable[[int], float]
+
+
+class StepLR(LRScheduler):
+    """Multiply by `gamma` every `step_size` epochs."""
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        if step_size < 1:
+            raise ValueError(f"StepLR: step_size must be at least 1, got {step_size}")
+        self.step_size = step_size
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * float(self.gamma ** (epoch // self.step_size))
+
+    def get_lr(self) -> list[float]:
+        return self.scaled(self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else 1.0)
+
+
+class MultiStepLR(LRScheduler):
+    """Multiply by `gamma` at each of the milestones; at one that is given several times, so many times."""
+
+    def __init__(
+        self, optimizer: Optimizer, milestones: Iterable[int], gamma: float = 0.1, last_epoch: int = -1
+    ) -> None:
+        self.milestones = sorted(milestones)
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * float(self.gamma ** bisect_right(self.milestones, epoch))
+
+    def get_lr(self) -> list[float]:
+        return self.scaled(self.gamma ** self.milestones.count(self.last_epoch))
+
+
+class ConstantLR(LRScheduler):
+    """Multiply by `factor` in the first `total_iters` epochs."""
+
+    def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
+        if not 0 <= factor <= 1:
+            raise ValueError(f"ConstantLR: factor must be within [0, 1], got {factor}")
+        self.factor = factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * (self.factor if epoch < self.total_iters else 1.0)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self.scaled(self.factor)
+        if self.last_epoch != self.total_iters:
+            return self.present()
+        return self.scaled(1 / self.factor) if self.factor else list(self.base_lrs)
+
+
+class LinearLR(LRScheduler):
+    """Multiply by a factor that goes evenly from `start_factor` to `end_factor` within `total_iters` epochs."""
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < start_factor <= 1:
+            raise ValueError(f"LinearLR: start_factor must be within (0, 1], got {start_factor}")
+        if not 0 <= end_factor <= 1:
+            raise ValueError(f"LinearLR: end_factor must be within [0, 1], got {end_factor}")
+        self.start_factor = start_factor
+        self.end_factor = end_factor
+        self.total_iters = total_iters
+        super().__init__(optimizer, last_epoch)
+
+    def factor_at(self, epoch: int) -> float:
+        """What the initial rate is multiplied by."""
+        done = min(epoch, self.total_iters) / self.total_iters if self.total_iters else 1.0
+        return self.start_factor + (self.end_factor - self.start_factor) * done
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * self.factor_at(epoch)
+
+    def get_lr(self) -> list[float]:
+        epoch = self.last_epoch
+        if epoch == 0:
+            return self.scaled(self.start_factor)
+        if epoch > self.total_iters:
+            return self.present()
+        return self.scaled(self.factor_at(epoch) / self.factor_at(epoch - 1))
+
+
+class ExponentialLR(LRScheduler):
+    """Multiply by `gamma` in every epoch."""
+
+    def __init__(self, optimizer: Optimizer, gamma: float, last_epoch: int = -1) -> None:
+        self.gamma = gamma
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * float(self.gamma**epoch)
+
+    def get_lr(self) -> list[float]:
+        return self.scaled(self.gamma if self.last_epoch else 1.0)
+
+
+class PolynomialLR(LRScheduler):
+    """Go down along a power of the time that is left.
+
+    PyTorch's goes to zero, ``PolynomialLR(optimizer, total_iters, power)``; OneFlow's, chosen by naming `decay_batch`,
+    goes to `end_learning_rate`, ``PolynomialLR(optimizer, decay_batch=100, end_learning_rate=1e-4, power=2)``.
+
+    Args:
+        optimizer: whose learning rates to set.
+        total_iters: how many epochs it takes, 5 by default.
+        power: of the time that is left.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+        decay_batch: OneFlow's name of `total_iters`; one of the two is to be given.
+        end_learning_rate: where it ends: 0.0001 by default if `decay_batch` is given, else 0.
+        cycle: instead of staying there, go up again, and down in so much time more as there was before.
+
+    Raises:
+        ValueError: if both or neither of the times are meant, or the time is not positive.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        total_iters: int | None = None,
+        power: float = 1.0,
+        last_epoch: int = -1,
+        *,
+        decay_batch: int | None = None,
+        end_learning_rate: float | None = None,
+        cycle: bool = False,
+    ) -> None:
+        if total_iters is not None and decay_batch is not None:
+            raise ValueError("PolynomialLR: give total_iters (as PyTorch has it) or decay_batch (as OneFlow), not both")
+        if decay_batch is None and (end_learning_rate is not None or cycle):
+            raise ValueError("PolynomialLR: end_learning_rate and cycle belong to OneFlow's form; give decay_batch too")
+        self.total_iters = decay_batch if decay_batch is not None else 5 if total_iters is None else total_iters
+        if self.total_iters < 1:
+            raise ValueError(f"PolynomialLR: needs at least one epoch, got {self.total_iters}")
+        self.power = power
+        self.end = (0.0 if decay_batch is None else 1e-4) if end_learning_rate is None else end_learning_rate
+        self.cycle = cycle
+        self.chained = decay_batch is None
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        length = self.total_iters * (max(1, math.ceil(epoch / self.total_iters)) if self.cycle else 1)
+        left = 1 - min(epoch, length) / length
+        return (base - self.end) * float(left**self.power) + self.end
+
+    def get_lr(self) -> list[float]:
+        if not self.chained:
+            return super().get_lr()
+        epoch, length = self.last_epoch, self.total_iters
+        if epoch == 0 or epoch > length:
+            return self.present()
+        return self.scaled(((1 - epoch / length) / (1 - (epoch - 1) / length)) ** self.power)
+
+
+class CosineAnnealingLR(LRScheduler):
+    """Follow half a cosine from the initial rate down to `eta_min` in `T_max` epochs, then up again, and so on.
+
+    Loshchilov and Hutter, 2017, without the restarts.  Each rate is made from the one before, so that it goes together
+    with other changes of the learning rate.
+    """
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        if T_max < 1:
+            raise ValueError(f"CosineAnnealingLR: T_max must be at least 1, got {T_max}")
+        self.T_max = T_max
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * epoch / self.T_max)) / 2
+
+    def get_lr(self) -> list[float]:
+        present = self.present()
+        epoch = self.last_epoch
+        if epoch == 0:
+            return present
+        before = 1 + math.cos(math.pi * (epoch - 1) / self.T_max)
+        if (epoch - 1 - self.T_max) % (2 * self.T_max) == 0:
+            # At the bottom there is nothing to multiply.
+            rise = (1 - math.cos(math.pi / self.T_max)) / 2
+            return [rate + (base - self.eta_min) * rise for rate, base in zip(present, self.base_lrs, strict=True)]
+        factor = (1 + math.cos(math.pi * epoch / self.T_max)) / before
+        return [factor * (rate - self.eta_min) + self.eta_min for rate in present]
+
+
+class CosineAnnealingWarmRestarts(LRScheduler):
+    """Follow half a cosine down, jump up, and so on, each time `T_mult` times as long (Loshchilov and Hutter, 2017).
+
+    Args:
+        optimizer: whose learning rates to set.
+        T_0: epochs until the first restart.
+        T_mult: how many times longer the next one takes.
+        eta_min: the bottom.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    `step` may be given the epoch as a fraction, to move within one.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, T_0: int, T_mult: int = 1, eta_min: float = 0.0, last_epoch: int = -1
+    ) -> None:
+        for name, value in (("T_0", T_0), ("T_mult", T_mult)):
+            if not isinstance(value, int) or value < 1:
+                raise ValueError(f"CosineAnnealingWarmRestarts: {name} must be an integer of at least 1, got {value!r}")
+        self.T_0 = T_0
+        self.T_mult = T_mult
+        self.eta_min = eta_min
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: float, base: float, group: int = 0) -> float:
+        begin, length = 0, self.T_0
+        if self.T_mult == 1:
+            begin = int(epoch // length) * length
+        while epoch >= begin + length:
+            begin, length = begin + length, length * self.T_mult
+        return self.eta_min + (base - self.eta_min) * (1 + math.cos(math.pi * (epoch - begin) / length)) / 2
+
+    def step(self, epoch: float | None = None) -> None:
+        if epoch is None:
+            epoch = self.last_epoch + 1
+        elif epoch < 0:
+            raise ValueError(f"CosineAnnealingWarmRestarts: there is no epoch before 0, got {epoch}")
+        rates = [self.rate_at(epoch, base) for base in self.base_lrs]
+        self.last_epoch = math.floor(epoch)
+        self.set_rates(rates)
+
+
+class CosineDecayLR(LRScheduler):
+    """OneFlow's: follow half a cosine down to `alpha` times the initial rate in `decay_steps`, and stay there."""
+
+    def __init__(self, optimizer: Optimizer, decay_steps: int, alpha: float = 0.0, last_step: int = -1) -> None:
+        if decay_steps < 1:
+            raise ValueError(f"CosineDecayLR: decay_steps must be at least 1, got {decay_steps}")
+        self.decay_steps = decay_steps
+        self.alpha = alpha
+        super().__init__(optimizer, last_step)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        cosine = (1 + math.cos(math.pi * min(epoch, self.decay_steps) / self.decay_steps)) / 2
+        return base * ((1 - self.alpha) * cosine + self.alpha)
+
+
+class LambdaLR(LRScheduler):
+    """Multiply the initial rates by a function of the epoch's number.
+
+    Args:
+        optimizer: whose learning rates to set.
+        lr_lambda: one function for all groups, or one for each.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    Raises:
+        ValueError: if there are not as many functions as groups.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        self.lr_lambdas: list[Factor] = per_group("LambdaLR", optimizer, "functions", lr_lambda)
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return base * self.lr_lambdas[group](epoch)
+
+
+class MultiplicativeLR(LRScheduler):
+    """Multiply the rates by a function of the epoch's number, in each epoch but the first.
+
+    Args:
+        optimizer: whose learning rates to set.
+        lr_lambda: one function for all groups, or one for each.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    Raises:
+        ValueError: if there are not as many functions as groups.
+    """
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        self.lr_lambdas: list[Factor] = per_group("MultiplicativeLR", optimizer, "functions", lr_lambda)
+        super().__init__(optimizer, last_epoch)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        return math.prod([self.lr_lambdas[group](it) for it in range(1, epoch + 1)], start=base)
+
+    def get_lr(self) -> list[float]:
+        if self.last_epoch == 0:
+            return self.present()
+        return [rate * self.lr_lambdas[it](self.last_epoch) for it, rate in enumerate(self.present())]

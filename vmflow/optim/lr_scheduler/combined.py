@@ -1,0 +1,184 @@
+"""Schedules made of others: one after the other, all together, and behind a warm-up."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vmflow.optim.optimizer import Optimizer
+
+from .measured import ReduceLROnPlateau
+from .scheduler import LRScheduler, check_optimizer, number
+
+
+class _Combined(LRScheduler):
+    """Keeps the states of others as part of its own."""
+
+    unsaved = ("optimizer", "_schedulers")
+    _schedulers: list[LRScheduler]
+
+    def _take(self, schedulers: Sequence[Any], optimizer: Optimizer | None) -> None:
+        name = type(self).__name__
+        if not schedulers:
+            raise ValueError(f"{name}: needs at least one schedule")
+        for position, it in enumerate(schedulers):
+            if isinstance(it, ReduceLROnPlateau) or not isinstance(it, LRScheduler):
+                raise TypeError(f"{name}: schedule {position} is {type(it).__name__}, which cannot be combined")
+        self.optimizer = optimizer or schedulers[0].optimizer
+        check_optimizer(name, self.optimizer)
+        for position, it in enumerate(schedulers):
+            if it.optimizer is not self.optimizer:
+                raise ValueError(f"{name}: schedule {position} belongs to another optimizer")
+        self._schedulers = list(schedulers)
+        self.base_lrs = [number(group["initial_lr"]) for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> dict[str, Any]:
+        return {**super().state_dict(), "_schedulers": [it.state_dict() for it in self._schedulers]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict({key: value for key, value in state_dict.items() if key != "_schedulers"})
+        for scheduler, state in zip(self._schedulers, state_dict["_schedulers"], strict=True):
+            scheduler.load_state_dict(state)
+
+    def _no_number(self, epoch: int | None) -> None:
+        if epoch is not None:
+            raise NotImplementedError(f"{type(self).__name__}: goes on from step to step and takes no epoch")
+
+
+class ChainedScheduler(_Combined):
+    """Step several schedules together; each changes what the one before has set.
+
+    Args:
+        schedulers: of one optimizer.
+        optimizer: theirs, if given.
+
+    Raises:
+        TypeError: for one that needs a measure, or that is none.
+        ValueError: for none at all, or of several optimizers.
+    """
+
+    def __init__(self, schedulers: Sequence[LRScheduler], optimizer: Optimizer | None = None) -> None:
+        self._take(schedulers, optimizer)
+        self.last_epoch = self._schedulers[-1].last_epoch
+        self._last_lr = self._schedulers[-1].get_last_lr()
+
+    def step(self, epoch: int | None = None) -> None:
+        self._no_number(epoch)
+        for scheduler in self._schedulers:
+            scheduler.step()
+        self.last_epoch += 1
+        self._last_lr = self._schedulers[-1].get_last_lr()
+
+    def restart(self) -> None:
+        for scheduler in self._schedulers:
+            scheduler.restart()
+        self.last_epoch = 0
+        self._last_lr = self._schedulers[-1].get_last_lr()
+
+
+class SequentialLR(_Combined):
+    """One schedule after the other; each begins at its milestone, from the initial rates.
+
+    Args:
+        optimizer: that of all schedules.
+        schedulers: in their order.
+        milestones: the epochs at which the second and the following begin.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    Raises:
+        TypeError, ValueError: as for `ChainedScheduler`, and for milestones that are too few, too many or not in order.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: Sequence[LRScheduler], milestones: Sequence[int], last_epoch: int = -1
+    ) -> None:
+        self._take(schedulers, optimizer)
+        if len(milestones) != len(schedulers) - 1:
+            raise ValueError(
+                f"SequentialLR: {len(schedulers)} schedules need {len(schedulers) - 1} milestones, "
+                f"got {len(milestones)}"
+            )
+        if list(milestones) != sorted(milestones):
+            raise ValueError(f"SequentialLR: the milestones must not go down, got {list(milestones)}")
+        self._milestones = list(milestones)
+        self.restart()
+        self.last_epoch = last_epoch + 1
+
+    def restart(self) -> None:
+        self.last_epoch = 0
+        self._begin(bisect_right(self._milestones, 0))
+
+    def step(self, epoch: int | None = None) -> None:
+        self._no_number(epoch)
+        self.last_epoch += 1
+        chosen = bisect_right(self._milestones, self.last_epoch)
+        if chosen and self._milestones[chosen - 1] == self.last_epoch:
+            self._begin(chosen)
+        else:
+            self._schedulers[chosen].step()
+            self._last_lr = self._schedulers[chosen].get_last_lr()
+
+    def _begin(self, chosen: int) -> None:
+        self.set_rates(self.base_lrs)
+        self._schedulers[chosen].restart()
+        self._last_lr = self._schedulers[chosen].get_last_lr()
+
+
+class WarmUpLR(LRScheduler):
+    """OneFlow's: begin with small rates, then go on with another schedule, or with the initial rates.
+
+    Args:
+        scheduler_or_optimizer: the schedule to go on with, or the optimizer.
+        warmup_factor: what the initial rates are multiplied by at first.
+        warmup_iters: how many steps it lasts.
+        warmup_method: "linear", to go evenly to where the schedule goes on, or "constant".
+        warmup_prefix: begin the schedule after the warm-up, at its step 0; else its first steps are hidden by it.
+        last_step: the number of the last step when resuming, -1 when starting.
+
+    Raises:
+        TypeError: if it is neither schedule nor optimizer.
+        ValueError: for another method, or no steps.
+        NotImplementedError: for a schedule whose rates are not known in advance.
+    """
+
+    unsaved = ("optimizer", "_schedule")
+
+    def __init__(
+        self,
+        scheduler_or_optimizer: LRScheduler | Optimizer,
+        warmup_factor: float = 1 / 3,
+        warmup_iters: int = 5,
+        warmup_method: str = "linear",
+        warmup_prefix: bool = False,
+        last_step: int = -1,
+    ) -> None:
+        schedule = scheduler_or_optimizer if isinstance(scheduler_or_optimizer, LRScheduler) else None
+        optimizer: Any = scheduler_or_optimizer if schedule is None else schedule.optimizer
+        if warmup_method not in ("linear", "constant"):
+            raise ValueError(f"WarmUpLR: warmup_method must be 'linear' or 'constant', got {warmup_method!r}")
+        if warmup_iters < (schedule is None):
+            raise ValueError(f"WarmUpLR: warmup_iters must be at least 1, got {warmup_iters}")
+        check_optimizer("WarmUpLR", optimizer)
+        if schedule is not None:
+            schedule.rates_at(0)
+        self._schedule = schedule
+        self.warmup_factor = warmup_factor
+        self.warmup_iters = warmup_iters
+        self.warmup_method = warmup_method
+        self.warmup_prefix = warmup_prefix
+        super().__init__(optimizer, last_step)
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        if epoch >= self.warmup_iters:
+            return self._behind(epoch, base, group)
+        first = base * self.warmup_factor
+        if self.warmup_method == "constant":
+            return first
+        return first + (self._behind(self.warmup_iters, base, group) - first) * epoch / self.warmup_iters
+
+    def _behind(self, epoch: int, base: float, group: int) -> float:
+        """The rate of the schedule, or the initial one."""
+        if self._schedule is None:
+            return base
+        return self._schedule.rate_at(epoch - self.warmup_iters * self.warmup_prefix, base, group)

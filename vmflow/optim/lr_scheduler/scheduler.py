@@ -1,0 +1,157 @@
+"""`LRScheduler`: what all schedules share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from vmflow.autograd import no_grad
+from vmflow.optim.optimizer import Optimizer
+from vmflow.tensors import Tensor
+
+
+class LRScheduler:
+    """Sets the learning rates of an optimizer's groups.  Subclasses define `get_lr`, or `rate_at`, or both.
+
+    The optimizer's learning rates at first are kept in its groups as "initial_lr".  A learning rate that is a tensor is
+    changed in place.
+
+    Args:
+        optimizer: whose learning rates to set.
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    Attributes:
+        base_lrs: the initial learning rates, one per group.
+        last_epoch: the number of the present epoch, counted by `step`.
+
+    Raises:
+        TypeError: if it is no optimizer, or `last_epoch` no integer.
+        KeyError: when resuming with an optimizer that has no initial learning rates.
+    """
+
+    # What `state_dict` leaves out.
+    unsaved: tuple[str, ...] = ("optimizer",)
+
+    def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
+        check_optimizer(type(self).__name__, optimizer)
+        if not isinstance(last_epoch, int):
+            raise TypeError(f"{type(self).__name__}: last_epoch must be an integer, got {last_epoch!r}")
+        self.optimizer = optimizer
+        for position, group in enumerate(optimizer.param_groups):
+            if last_epoch == -1:
+                group.setdefault("initial_lr", number(group["lr"]))
+            elif "initial_lr" not in group:
+                raise KeyError(
+                    f"{type(self).__name__}: group {position} has no 'initial_lr', which resuming from epoch "
+                    f"{last_epoch} needs; load the optimizer's state dict first"
+                )
+        self.base_lrs: list[float] = [number(group["initial_lr"]) for group in optimizer.param_groups]
+        self.last_epoch = last_epoch
+        self.step()
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        """The learning rate of an epoch, if nothing else changes it: a function of nothing but the arguments.
+
+        Args:
+            epoch: its number, from 0.
+            base: the initial learning rate.
+            group: the number of the group, for schedules that differ from group to group.
+
+        Raises:
+            NotImplementedError: for schedules that depend on what has happened.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no get_lr(), and no rate is known in advance")
+
+    def get_lr(self) -> list[float]:
+        """The learning rates of epoch `last_epoch`, one per group.
+
+        Those that multiply the present rate go together with other changes of it.
+        """
+        return self.rates_at(self.last_epoch)
+
+    def rates_at(self, epoch: int) -> list[float]:
+        """`rate_at` of all groups."""
+        return [self.rate_at(epoch, base, group) for group, base in enumerate(self.base_lrs)]
+
+    def get_last_lr(self) -> list[float]:
+        """The learning rates that were set last."""
+        return self._last_lr
+
+    def step(self, epoch: int | None = None) -> None:
+        """Begin the next epoch, or the one of this number.
+
+        Raises:
+            NotImplementedError: if a number is given and the rate is not known from it.
+        """
+        if epoch is None:
+            self.last_epoch += 1
+            self.set_rates(self.get_lr())
+        else:
+            rates = self.rates_at(epoch)
+            self.last_epoch = epoch
+            self.set_rates(rates)
+
+    def restart(self) -> None:
+        """Begin epoch 0 again, given that the rates are the initial ones."""
+        self.last_epoch = -1
+        self.step()
+
+    def set_rates(self, rates: Sequence[float]) -> None:
+        """Give each group its rate."""
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            if isinstance(group["lr"], Tensor):
+                with no_grad():
+                    group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self._last_lr = list(rates)
+
+    def present(self) -> list[float]:
+        """The groups' learning rates, without waiting for those that are tensors."""
+        last: list[float] | None = getattr(self, "_last_lr", None)
+        return [
+            number(group["lr"]) if last is None or not isinstance(group["lr"], Tensor) else last[position]
+            for position, group in enumerate(self.optimizer.param_groups)
+        ]
+
+    def scaled(self, factor: float) -> list[float]:
+        """The present rates times a factor."""
+        return [rate * factor for rate in self.present()]
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs: everything but the optimizer and functions."""
+        return {key: value for key, value in self.__dict__.items() if key not in self.unsaved and not _calls(value)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from where another scheduler stood.  The learning rates are part of the optimizer's state."""
+        self.__dict__.update(state_dict)
+
+
+def check_optimizer(name: str, optimizer: Any) -> None:
+    """Raise TypeError unless it is an optimizer."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{name}: expected an optimizer, got {type(optimizer).__name__}")
+
+
+def number(lr: float | Tensor) -> float:
+    """A learning rate as a number; waits for a tensor."""
+    return float(lr.item()) if isinstance(lr, Tensor) else lr
+
+
+def per_group(name: str, optimizer: Optimizer, what: str, value: Any) -> list[Any]:
+    """One for each group: a list or tuple of them, or the same for all.
+
+    Raises:
+        ValueError: if there are not as many as groups.
+    """
+    check_optimizer(name, optimizer)
+    groups = len(optimizer.param_groups)
+    values = list(value) if isinstance(value, (list, tuple)) else [value] * groups
+    if len(values) != groups:
+        raise ValueError(f"{name}: got {len(values)} {what} for {groups} groups")
+    return values
+
+
+def _calls(value: Any) -> bool:
+    """Whether it is a function, or a list of them, which cannot be saved."""
+    return callable(value) or (isinstance(value, list) and any([callable(it) for it in value]))
