@@ -27,9 +27,21 @@ class Mode:
         scope: whose deadline and priority the instructions issued here have, None without any.
         module: the path of modules whose forward is running here, None outside.
         anomaly: whether results are checked for nan and inf.
+        autocast: what casts the operands of ops, None for nothing.
     """
 
-    __slots__ = ("anomaly", "device", "dtype", "generator", "grad", "interpreter", "machine", "module", "scope")
+    __slots__ = (
+        "anomaly",
+        "autocast",
+        "device",
+        "dtype",
+        "generator",
+        "grad",
+        "interpreter",
+        "machine",
+        "module",
+        "scope",
+    )
 
     def __init__(
         self,
@@ -42,6 +54,7 @@ class Mode:
         scope: Scope | None = None,
         module: Any = None,
         anomaly: bool = False,
+        autocast: Any = None,
     ) -> None:
         self.grad = grad
         self.machine = machine
@@ -52,6 +65,7 @@ class Mode:
         self.scope = scope
         self.module = module
         self.anomaly = anomaly
+        self.autocast = autocast
 
     def within(self, module: Any) -> Mode:
         """As `replace` with a module: every call of a module passes here."""
@@ -65,6 +79,7 @@ class Mode:
             self.scope,
             module,
             self.anomaly,
+            self.autocast,
         )
 
     def replace(self, **changes: Any) -> Mode:

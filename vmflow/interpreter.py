@@ -100,6 +100,8 @@ def dispatch(
 ) -> Tensor:
     """Run an op of one result."""
     mode = MODE.get()
+    if mode.autocast is not None:
+        inputs = mode.autocast.operands(op.name, inputs, mode)
     if mode.interpreter is None:
         result = _call_one(op, inputs, attributes, scalars, mode)
     else:
@@ -158,6 +160,8 @@ def dispatch_several(
 ) -> tuple[Tensor, ...]:
     """Run an op of several results."""
     mode = MODE.get()
+    if mode.autocast is not None:
+        inputs = mode.autocast.operands(op.name, inputs, mode)
     results: tuple[Tensor, ...] = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
     if mode.grad and op.rule is not None and any([tensor.requires_grad for tensor in inputs]):
         _node.record(op, inputs, attributes, scalars, results)

@@ -319,7 +319,7 @@ def test_step_hooks() -> None:
     before.remove()
     optimizer.register_step_pre_hook(lambda *it: ((lambda: 7,), {}))
     assert optimizer.step() == 7
-    optimizer.register_step_pre_hook(lambda *it: 3)  # type: ignore[arg-type, return-value]
+    optimizer.register_step_pre_hook(lambda *it: 3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="must return None or the new"):
         optimizer.step()
 
@@ -328,13 +328,12 @@ def test_clip_grad() -> None:
     parameters = [flow.zeros(2, requires_grad=True) for _ in range(3)]
     for parameter in parameters:
         parameter.grad = flow.tensor([3.0, 4.0])
-    optimizer = optim.SGD(
-        [
-            {"params": parameters[0], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0},
-            {"params": parameters[1], "clip_grad_max_norm": 2.0, "clip_grad_norm_type": float("inf")},
-            {"params": parameters[2]},
-        ]
-    )
+    groups: list[dict[str, Any]] = [
+        {"params": parameters[0], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 2.0},
+        {"params": parameters[1], "clip_grad_max_norm": 2.0, "clip_grad_norm_type": float("inf")},
+        {"params": parameters[2]},
+    ]
+    optimizer = optim.SGD(groups)
     optimizer.clip_grad()
     expected = [[0.6, 0.8], [1.5, 2.0], [3.0, 4.0]]
     for parameter, want in zip(parameters, expected, strict=True):

@@ -261,9 +261,14 @@ def test_what_is_refused() -> None:
         lr_scheduler.CosineAnnealingLR(optimizer, 0)
     with pytest.raises(ValueError, match="got 1 functions for 2 groups"):
         lr_scheduler.LambdaLR(optimizer, [lambda epoch: 1.0])
+    float_of: Any = 0.9
     chained = lr_scheduler.ChainedScheduler([lr_scheduler.StepLR(optimizer, 2)])
     for make, error, match in (
-        (lambda: lr_scheduler.PolynomialLR(optimizer, 100, 0.001, 0.9), TypeError, "last_epoch must be an integer"),
+        (
+            lambda: lr_scheduler.PolynomialLR(optimizer, 100, 0.001, float_of),
+            TypeError,
+            "last_epoch must be an integer",
+        ),
         (lambda: lr_scheduler.PolynomialLR(optimizer, 100, decay_batch=3), ValueError, "not both"),
         (lambda: lr_scheduler.PolynomialLR(optimizer, 100, cycle=True), ValueError, "give decay_batch"),
         (lambda: lr_scheduler.PolynomialLR(optimizer, 0), ValueError, "at least one epoch"),
@@ -285,7 +290,7 @@ def test_what_is_refused() -> None:
         (lambda: lr_scheduler.ReduceLROnPlateau(optimizer, threshold_mode="x"), ValueError, "threshold_mode"),
         (lambda: lr_scheduler.ChainedScheduler([]), ValueError, "at least one"),
         (
-            lambda: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(optimizer)]),  # type: ignore[list-item]
+            lambda: lr_scheduler.ChainedScheduler([lr_scheduler.ReduceLROnPlateau(optimizer)]),
             TypeError,
             "cannot be combined",
         ),

@@ -89,6 +89,19 @@ def test_clip_grad_norm_of_one_and_of_none() -> None:
         utils.clip_grad_norm_([], 1.0, 0.0)
 
 
+def test_norms_apart_from_clipping() -> None:
+    parameters = with_gradients(np.array([3.0, 4.0]), np.array([12.0]))
+    norm = utils.get_total_norm(gradient for it in parameters if (gradient := it.grad) is not None)
+    assert norm.item() == 13
+    assert utils.get_total_norm(flow.tensor([-3.0, 2.0]), math.inf).item() == 3
+    utils.clip_grads_with_norm_(parameters, 6.5, norm)
+    np.testing.assert_allclose(np.concatenate(gradients(parameters)), [1.5, 2, 6], rtol=1e-6)
+    with pytest.raises(RuntimeError, match="is inf"):
+        utils.get_total_norm([flow.tensor([math.inf])], error_if_nonfinite=True)
+    with pytest.raises(ValueError, match="norm_type"):
+        utils.get_total_norm([], 0.0)
+
+
 async def test_clipping_does_not_wait() -> None:
     parameters = with_gradients(np.array([3.0, 4.0]))
     norm = utils.clip_grad_norm_(parameters, 1.0)

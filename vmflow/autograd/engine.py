@@ -36,12 +36,13 @@ def run_backward(
         The gradient of each of `wanted`, None where none arrived.
     """
     before = MODE.get()
-    MODE.set(before.replace(grad=create_graph))
+    # The forward pass has chosen the dtypes already.
+    MODE.set(before.replace(grad=create_graph, autocast=None))
     try:
         return _Pass(retain_graph, create_graph, wanted).run(roots)
     finally:
-        # Only this one field is put back: a hook may have changed others on purpose.
-        MODE.set(MODE.get().replace(grad=before.grad))
+        # Only these are put back: a hook may have changed others on purpose.
+        MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
 
 
 class _Pass:

@@ -50,17 +50,33 @@ def clip_grad_norm_(
             f"clip_grad_norm_: the norm of order {norm_type} of the gradients is {norm.item()}, and none was scaled; "
             "pass error_if_nonfinite=False to scale by it all the same"
         )
-    if gradients:
-        limit = float(max_norm)
-
-        def scale(inputs: list[Array], outputs: list[Array]) -> None:
-            factor = limit / (float(inputs[0]) + 1e-6)
-            if not factor >= 1.0:  # so that a NaN reaches the gradients, as plain arithmetic would have it
-                for array in outputs:
-                    np.multiply(array, np.asarray(factor, array.dtype), out=array)
-
-        issue_update(Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
+    _scale_to(gradients, float(max_norm), norm)
     return norm
+
+
+def get_total_norm(
+    tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0, error_if_nonfinite: bool = False
+) -> Tensor:
+    """The norm of all elements of these tensors, gradients usually, by one instruction.
+
+    Args:
+        tensors: a tensor or several.
+        norm_type: the p of the p-norm; infinity for the largest magnitude.
+        error_if_nonfinite: wait for the norm, and raise if it is infinite or NaN.
+
+    Raises:
+        ValueError: if `norm_type` is not positive.
+        RuntimeError: if asked to, for a norm that is not finite.
+    """
+    norm = _total_norm([tensors] if isinstance(tensors, Tensor) else list(tensors), float(norm_type))
+    if error_if_nonfinite and not math.isfinite(norm.item()):
+        raise RuntimeError(f"get_total_norm: the norm of order {norm_type} is {norm.item()}")
+    return norm
+
+
+def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float, total_norm: Tensor) -> None:
+    """Scale gradients down as `clip_grad_norm_` does, by a norm that is known, such as `get_total_norm`'s."""
+    _scale_to(_gradients(parameters), float(max_norm), total_norm)
 
 
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
@@ -98,6 +114,17 @@ def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
     if gradients:
         issue_update(Update("total_norm", measure, gradients, [norm], _elements(gradients)))
     return norm
+
+
+def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
+    def scale(inputs: list[Array], outputs: list[Array]) -> None:
+        factor = limit / (float(inputs[0]) + 1e-6)
+        if not factor >= 1.0:  # so that a NaN reaches the gradients, as plain arithmetic would have it
+            for array in outputs:
+                np.multiply(array, np.asarray(factor, array.dtype), out=array)
+
+    if gradients:
+        issue_update(Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
 
 
 def _power_norm(order: float) -> Callable[[Array], float]:

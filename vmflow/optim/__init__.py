@@ -1,6 +1,7 @@
 """Optimizers, each step one instruction for all groups, and schedules of learning rates in `lr_scheduler`."""
 
 from . import lr_scheduler as lr_scheduler
+from . import swa_utils as swa_utils
 from .adam import Adam as Adam
 from .adam import Adamax as Adamax
 from .adam import AdamW as AdamW

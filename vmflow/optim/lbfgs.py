@@ -175,7 +175,7 @@ class _Search:
             changes.append(change)
             weights.append(1.0 / curvature)
             state["H_diag"] = curvature / _number(change.dot(change))
-        result = -self.gradient
+        result: Tensor = -self.gradient
         shares = []
         for past, bend, weight in zip(reversed(moves), reversed(changes), reversed(weights), strict=True):
             shares.append(past.dot(result) * weight)

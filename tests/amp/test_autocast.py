@@ -1,0 +1,221 @@
+"""`autocast`: which dtype comes out of which op, gradients, tasks, the cache, and functions of one's own."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import amp, nn
+from vmflow.amp import policy
+from vmflow.context import MODE
+from vmflow.ops.table import OPS
+
+LOW = flow.bfloat16
+
+
+def test_the_lists_name_ops_and_no_op_twice() -> None:
+    import vmflow.nn  # noqa: F401 (declares the layers' ops)
+
+    assert (policy.LOWER | policy.FLOAT32 | policy.WIDEST) <= OPS.keys()
+    assert len(policy.LOWER | policy.FLOAT32 | policy.WIDEST) == sum(
+        [len(it) for it in (policy.LOWER, policy.FLOAT32, policy.WIDEST)]
+    )
+
+
+@pytest.mark.parametrize("lower", [flow.bfloat16, flow.float16])
+def test_dtypes(lower: Any) -> None:
+    full, low = flow.ones(2, 2), flow.ones(2, 2, dtype=lower)
+    images = flow.ones(1, 1, 4, 4)
+    with flow.autocast("cpu", lower):
+        for result in (
+            full @ full,
+            flow.bmm(full[None], low[None]),
+            flow.addmm(low, full, full),
+            nn.functional.linear(full, low),
+            nn.functional.conv2d(images, images[:, :, :2, :2]),
+        ):
+            assert result.dtype is lower
+        for result in (
+            low.exp(),
+            low.softmax(0),
+            low.sum(),
+            low.mean(),
+            low**2,
+            nn.functional.mse_loss(low, low),
+            nn.functional.cross_entropy(low, flow.tensor([0, 1])),
+            nn.functional.layer_norm(low, (2,)),
+            flow.cat([low, full]),
+            flow.stack([full, low]),
+            low + full,
+        ):
+            assert result.dtype is flow.float32
+        assert low.relu().dtype is lower
+        assert (full + full).dtype is flow.float32
+        assert (full.double() @ full.double()).dtype is flow.float64
+        assert flow.arange(3).sum().dtype is flow.int64
+        with flow.autocast("cpu", enabled=False):
+            assert (full @ full).dtype is flow.float32
+            assert low.exp().dtype is lower
+        assert (full @ full).dtype is lower
+    assert (full @ full).dtype is flow.float32
+
+
+def test_the_ops_of_the_lists_agree_with_pytorch_where_that_has_them() -> None:
+    torch = pytest.importorskip("torch")
+    makers: tuple[Any, ...] = (
+        lambda lib, it: it @ it,
+        lambda lib, it: lib.nn.functional.linear(it, it),
+        lambda lib, it: lib.bmm(it[None], it[None]),
+        lambda lib, it: lib.nn.functional.mse_loss(it, it),
+        lambda lib, it: it + it,
+        lambda lib, it: it.relu(),
+        lambda lib, it: lib.cat([it, it.to(lib.float32)]),
+    )
+    for make in makers:
+        found = []
+        for lib in (flow, torch):
+            with lib.autocast("cpu", lib.bfloat16):
+                found.append(
+                    [str(make(lib, lib.ones(2, 2, dtype=it)).dtype).split(".")[1] for it in (lib.float32, lib.bfloat16)]
+                )
+        assert found[0] == found[1]
+
+
+def test_gradients_come_back_in_the_parameters_dtype() -> None:
+    layer = nn.Linear(3, 4)
+    data = flow.ones(2, 3)
+    with flow.autocast("cpu"):
+        layer(data).sum().backward()
+        assert flow.is_autocast_enabled()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.dtype is flow.float32
+    np.testing.assert_array_equal(layer.weight.grad.numpy(), np.full((4, 3), 2.0))
+
+
+def test_a_backward_pass_within_the_block_keeps_to_the_dtypes_of_the_forward_pass() -> None:
+    left = flow.full((2, 2), 1 + 2**-12, requires_grad=True)
+    with flow.autocast("cpu", enabled=False):
+        product = left @ left
+    with flow.autocast("cpu"):
+        product.sum().backward()
+    assert left.grad is not None
+    assert left.grad[0, 0].item() == 4 + 4 * 2**-12
+
+
+def test_gradients_add_up_over_several_backward_passes() -> None:
+    layer = nn.Linear(3, 1, bias=False)
+    with flow.autocast("cpu"):
+        for size in (1.0, 2.0, 4.0):
+            layer(flow.full((1, 3), size)).sum().backward()
+    assert layer.weight.grad is not None
+    assert layer.weight.grad.tolist() == [[7, 7, 7]]
+
+
+def cached() -> int:
+    casts = MODE.get().autocast
+    return 0 if casts.cache is None else len(casts.cache)
+
+
+def test_a_parameter_is_cast_once() -> None:
+    layer = nn.Linear(2, 2, bias=False)
+    data = flow.ones(1, 2)
+    with flow.autocast("cpu"):
+        layer(data)
+        (kept,) = MODE.get().autocast.cache.values()
+        with flow.autocast("cpu"):
+            layer(data)
+        assert [*MODE.get().autocast.cache.values()] == [kept]
+        with flow.no_grad():
+            layer(data)  # has no history
+            (other,) = MODE.get().autocast.cache.values()
+            assert not other.cast.requires_grad
+            layer.weight.fill_(3.0)
+        assert layer(data).requires_grad
+        assert layer(data).tolist() == [[6, 6]], "what was changed in place is cast anew"
+    with flow.autocast("cpu"):
+        assert cached() == 0
+    with flow.autocast("cpu", cache_enabled=False):
+        layer(data)
+        assert cached() == 0
+
+
+async def test_a_cast_of_a_cancelled_scope_is_not_used_again() -> None:
+    layer = nn.Linear(2, 2, bias=False)
+    data = flow.ones(1, 2)
+    with flow.autocast("cpu"):
+        with flow.scope() as scope:
+            layer(data)
+            scope.cancel()
+        assert (await layer(data)).shape == (1, 2)
+
+
+async def test_tasks_do_not_see_each_other() -> None:
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def one() -> None:
+        with flow.autocast("cpu"):
+            entered.set()
+            await leave.wait()
+            assert flow.is_autocast_enabled()
+
+    task = asyncio.create_task(one())
+    await entered.wait()
+    assert not flow.is_autocast_enabled()
+    leave.set()
+    await task
+
+    @flow.autocast("cpu")
+    async def decorated() -> Any:
+        await asyncio.sleep(0)
+        return (flow.ones(1, 1) @ flow.ones(1, 1)).dtype
+
+    assert await decorated() is LOW
+    assert not flow.is_autocast_enabled()
+
+
+def test_what_is_said_of_it() -> None:
+    assert flow.get_autocast_dtype() is LOW
+    assert flow.get_autocast_dtype("cuda") is flow.float16
+    assert amp.is_autocast_available("cpu")
+    assert not amp.is_autocast_available("abacus")
+    with flow.autocast("cpu", flow.float16), flow.autocast("cuda", LOW):
+        assert flow.get_autocast_dtype() is flow.float16
+        assert flow.get_autocast_dtype("cuda") is LOW
+    with pytest.raises(TypeError, match="device_type"):
+        flow.autocast(flow.float16)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="must be a dtype"):
+        flow.autocast("cpu", "bfloat16")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="lower precision"):
+        flow.autocast("cpu", flow.float32)
+
+
+@pytest.mark.parametrize("cast_inputs", [None, flow.float32])
+def test_functions_of_ones_own(cast_inputs: Any) -> None:
+    seen: list[Any] = []
+
+    class Product(flow.autograd.Function):
+        @staticmethod
+        @amp.custom_fwd(device_type="cpu", cast_inputs=cast_inputs)
+        def forward(ctx: Any, left: Any, right: Any) -> Any:
+            ctx.save_for_backward(left, right)
+            seen.append((left @ right).dtype)
+            return left @ right
+
+        @staticmethod
+        @amp.custom_bwd(device_type="cpu")
+        def backward(ctx: Any, gradient: Any) -> Any:
+            left, right = ctx.saved_tensors
+            seen.append((gradient.float() @ right.float()).dtype)
+            return gradient @ right.mT, left.mT @ gradient
+
+    left = flow.ones(2, 2, requires_grad=True)
+    with flow.autocast("cpu"):
+        result = Product.apply(left, flow.ones(2, 2))
+    result.sum().backward()
+    assert seen == [cast_inputs or LOW] * 2
+    assert left.grad is not None
+    assert left.grad.tolist() == [[2, 2], [2, 2]]

@@ -1,0 +1,259 @@
+"""`autocast`: choose the dtype of each op by what the op is."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Any, Final, ParamSpec, TypeVar
+
+from vmflow import dtypes
+from vmflow.context import MODE, Mode
+from vmflow.devices import device as make_device
+from vmflow.dtypes import dtype as DType
+from vmflow.mode_carrying import carried
+from vmflow.ops import copying
+from vmflow.tensors import Tensor
+
+from .policy import FLOAT32, LOWER, WIDEST
+
+Parameters = ParamSpec("Parameters")
+Result = TypeVar("Result")
+
+_LOW: Final = (dtypes.bfloat16, dtypes.float16)
+_CASTABLE: Final = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
+
+
+class autocast:
+    """Within, matrix products and convolutions compute in a lower precision, and what needs float32 in that.
+
+        with flow.autocast("cpu", dtype=flow.bfloat16):
+            loss = loss_of(model(x), y)
+        loss.backward()
+
+    Operands are cast when an op is issued, and gradients come back in the operands' own dtypes.  float64, complex and
+    integer tensors are left alone, and so are ops in place.  The lists are in `vmflow.amp.policy`.  A backward pass
+    computes in the dtypes of the forward pass, wherever it is started.
+
+    On the CPU this saves memory and shows what lower precision does to a model, but no time: bfloat16 and float16
+    arithmetic is emulated, and slower than float32.
+
+    A context manager, or a decorator for functions, coroutine functions and generators.  It belongs to the task or
+    thread that enters it, and to the tasks that one starts.
+
+    Args:
+        device_type: whose tensors are cast, "cpu" for instance.
+        dtype: bfloat16 or float16; by default bfloat16 on the CPU and float16 elsewhere.
+        enabled: False for a block without, also within one that has it.
+        cache_enabled: cast a parameter once for the whole of the outermost block, not at each use.
+
+    Raises:
+        TypeError: if `device_type` is no string, or `dtype` no dtype.
+        ValueError: for another dtype.
+    """
+
+    def __init__(
+        self,
+        device_type: str,
+        dtype: DType | None = None,
+        enabled: bool = True,
+        cache_enabled: bool | None = None,
+    ) -> None:
+        if not isinstance(device_type, str):
+            raise TypeError(f"autocast: device_type must be a string such as 'cpu', got {device_type!r}")
+        self.device_type = make_device(device_type).type
+        self.dtype = _default(self.device_type) if dtype is None else dtype
+        if not isinstance(self.dtype, DType):
+            raise TypeError(f"autocast: dtype must be a dtype such as vmflow.bfloat16, got {dtype!r}")
+        if enabled and self.dtype not in _LOW:
+            raise ValueError(f"autocast: the lower precision is vmflow.bfloat16 or vmflow.float16, not {dtype!r}")
+        self.enabled = enabled
+        self.cache_enabled = cache_enabled is not False
+        self._before: list[Casts | None] = []
+
+    def __enter__(self) -> autocast:
+        self._before.append(_set(self._casts()))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _set(self._before.pop())
+
+    def __call__(self, function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+        return carried(function, _set, self._casts)
+
+    def _casts(self) -> Casts | None:
+        """What holds within, given what holds around."""
+        around: Casts | None = MODE.get().autocast
+        chosen = {} if around is None else dict(around.chosen)
+        chosen.pop(self.device_type, None)
+        if self.enabled:
+            chosen[self.device_type] = self.dtype
+        if not chosen:
+            return None
+        cache: dict[Any, _Kept] = {} if around is None or around.cache is None else around.cache
+        return Casts(chosen, cache if self.cache_enabled else None)
+
+
+class _Kept:
+    """A parameter that was cast, and what has to be the same for the cast to be used again."""
+
+    __slots__ = ("cast", "original", "surroundings", "version")
+
+    def __init__(self, original: Tensor, cast: Tensor, surroundings: tuple[Any, ...]) -> None:
+        self.original = original
+        self.cast = cast
+        self.version = original._blob.storage.version
+        self.surroundings = surroundings
+
+    def fits(self, original: Tensor, surroundings: tuple[Any, ...]) -> bool:
+        return (
+            self.original is original
+            and self.version == original._blob.storage.version
+            and all([mine is theirs for mine, theirs in zip(self.surroundings, surroundings, strict=True)])
+        )
+
+
+class Casts:
+    """What `Mode.autocast` is: casts the operands of ops.
+
+    Attributes:
+        chosen: the lower precision of each type of device.
+        cache: parameters that were cast already, None to cast them anew each time.
+    """
+
+    __slots__ = ("cache", "chosen")
+
+    def __init__(self, chosen: Mapping[str, DType], cache: dict[Any, _Kept] | None) -> None:
+        self.chosen = chosen
+        self.cache = cache
+
+    def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
+        """The operands to call the op with."""
+        if name in LOWER:
+            wanted = self._lower(inputs)
+        elif name in FLOAT32:
+            wanted = dtypes.float32 if self._lower(inputs) is not None else None
+        elif name in WIDEST:
+            wanted = _widest(inputs) if self._lower(inputs) is not None else None
+        else:
+            return inputs
+        if wanted is None:
+            return inputs
+        return tuple([self._cast(it, wanted, mode) for it in inputs])
+
+    def _lower(self, inputs: tuple[Tensor, ...]) -> DType | None:
+        return self.chosen.get(inputs[0]._blob.meta.device.type) if inputs else None
+
+    def _cast(self, tensor: Tensor, wanted: DType, mode: Mode) -> Tensor:
+        present = tensor._blob.meta.dtype
+        if present is wanted or present not in _CASTABLE:
+            return tensor
+        if self.cache is None or not (tensor.requires_grad and tensor.is_leaf) or wanted not in _LOW:
+            return copying.cast(tensor, wanted)
+        # One made without a history, or within a scope that may be cancelled, is of no use elsewhere.
+        surroundings = (mode.grad or None, mode.machine, mode.scope)
+        key = (id(tensor), wanted)
+        kept = self.cache.get(key)
+        if kept is None or not kept.fits(tensor, surroundings):
+            kept = self.cache[key] = _Kept(tensor, copying.cast(tensor, wanted), surroundings)
+        return kept.cast
+
+
+def _widest(inputs: tuple[Tensor, ...]) -> DType | None:
+    present = [it._blob.meta.dtype for it in inputs if it._blob.meta.dtype.is_floating_point]
+    return functools.reduce(dtypes.promote_types, present) if present else None
+
+
+def _default(device_type: str) -> DType:
+    return dtypes.bfloat16 if device_type == "cpu" else dtypes.float16
+
+
+def _set(casts: Any) -> Any:
+    """Set and return what it was before; not by a context variable's token, which other tasks cannot use."""
+    mode = MODE.get()
+    if mode.autocast is not casts:
+        MODE.set(mode.replace(autocast=casts))
+    return mode.autocast
+
+
+def is_autocast_available(device_type: str) -> bool:
+    """Whether there is such a type of device: all of them can."""
+    try:
+        make_device(device_type)
+    except (RuntimeError, ValueError):
+        return False
+    return True
+
+
+def is_autocast_enabled(device_type: str = "cpu") -> bool:
+    """Whether operands on this type of device are cast here."""
+    casts: Casts | None = MODE.get().autocast
+    return casts is not None and device_type in casts.chosen
+
+
+def get_autocast_dtype(device_type: str = "cpu") -> DType:
+    """The lower precision on this type of device: what an `autocast` around has chosen, or the default."""
+    casts: Casts | None = MODE.get().autocast
+    return _default(device_type) if casts is None else casts.chosen.get(device_type, _default(device_type))
+
+
+def custom_fwd(
+    fwd: Callable[..., Any] | None = None, *, device_type: str, cast_inputs: DType | None = None
+) -> Callable[..., Any]:
+    """For the `forward` of an `autograd.Function`: let `custom_bwd` know how it was run.
+
+    Args:
+        fwd: the method; without it, a decorator is returned.
+        device_type: on which type of device.
+        cast_inputs: if autocast is on, cast floating-point arguments to this, and run forward without autocast.
+    """
+    if fwd is None:
+        return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
+    method = fwd
+
+    @functools.wraps(method)
+    def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
+        on = is_autocast_enabled(device_type)
+        ctx._autocast = (on and cast_inputs is None, get_autocast_dtype(device_type))
+        if not on or cast_inputs is None:
+            return method(ctx, *args, **kwargs)
+        given = [_cast_all(it, device_type, cast_inputs) for it in args]
+        named = {key: _cast_all(it, device_type, cast_inputs) for key, it in kwargs.items()}
+        with autocast(device_type, enabled=False):
+            return method(ctx, *given, **named)
+
+    return forward
+
+
+def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Callable[..., Any]:
+    """For the `backward` of an `autograd.Function`: run it with autocast as `custom_fwd` has found it.
+
+    Args:
+        bwd: the method; without it, a decorator is returned.
+        device_type: on which type of device.
+    """
+    if bwd is None:
+        return functools.partial(custom_bwd, device_type=device_type)
+    method = bwd
+
+    @functools.wraps(method)
+    def backward(ctx: Any, *args: Any) -> Any:
+        enabled, dtype = ctx._autocast
+        with autocast(device_type, dtype, enabled):
+            return method(ctx, *args)
+
+    return backward
+
+
+def _cast_all(value: Any, device_type: str, dtype: DType) -> Any:
+    """The same with each castable tensor in it cast."""
+    if isinstance(value, Tensor):
+        wanted = value.device.type == device_type and value.dtype in _CASTABLE
+        return copying.cast(value, dtype) if wanted else value
+    if isinstance(value, dict):
+        return {key: _cast_all(it, device_type, dtype) for key, it in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)([_cast_all(it, device_type, dtype) for it in value])
+    return value

@@ -1,0 +1,269 @@
+"""`GradScaler`: scale losses up so that small gradients survive float16, and skip steps whose gradients overflowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update, issue_update
+from vmflow.ops.creation import full, zeros
+from vmflow.optim.optimizer import Optimizer
+from vmflow.scopes import scope
+from vmflow.tensors import Tensor
+
+# How far an optimizer has come between two calls of `update`.
+_READY, _UNSCALED, _STEPPED = "ready", "unscaled", "stepped"
+
+
+class GradScaler:
+    """Scales losses, divides gradients again before the step, and skips the step if one is infinite or NaN.
+
+        scaler.scale(loss).backward()
+        scaler.step(optimizer)
+        scaler.update()
+
+    Nothing is waited for: scale and findings are tensors, the step is issued and looks at what was found when it runs,
+    and `update` is an instruction as well.  Gradients may be summed over several backward passes before the step, as
+    long as `update` is called only after it.
+
+    Args:
+        device: of the scale; gradients may be on any.
+        init_scale: the scale at first.
+        growth_factor: what it is multiplied by after `growth_interval` steps in a row that were not skipped.
+        backoff_factor: what it is multiplied by after one that was.
+        growth_interval: see `growth_factor`.
+        enabled: False to do nothing at all, but take the steps.
+
+    Raises:
+        ValueError: for factors that do not grow and shrink.
+    """
+
+    def __init__(
+        self,
+        device: str = "cpu",
+        init_scale: float = 2.0**16,
+        growth_factor: float = 2.0,
+        backoff_factor: float = 0.5,
+        growth_interval: int = 2000,
+        enabled: bool = True,
+    ) -> None:
+        if enabled and not growth_factor > 1:
+            raise ValueError(f"GradScaler: growth_factor must be above 1, got {growth_factor}")
+        if enabled and not 0 < backoff_factor < 1:
+            raise ValueError(f"GradScaler: backoff_factor must be within (0, 1), got {backoff_factor}")
+        self._device = device
+        self._enabled = enabled
+        self._growth_factor = growth_factor
+        self._backoff_factor = backoff_factor
+        self._growth_interval = growth_interval
+        self._init_scale = init_scale
+        self._scale: Tensor | None = None
+        self._growth_tracker: Tensor | None = None
+        self._stages: dict[Optimizer, str] = {}
+        self._found: dict[Optimizer, Tensor] = {}
+
+    def _tensors(self) -> tuple[Tensor, Tensor]:
+        """The scale, and the number of steps since it was changed last."""
+        if self._scale is None or self._growth_tracker is None:
+            # They outlive the scope around.
+            with scope(shield=True):
+                self._scale = full((), self._init_scale, dtype=dtypes.float32, device=self._device)
+                self._growth_tracker = zeros((), dtype=dtypes.int32, device=self._device)
+        return self._scale, self._growth_tracker
+
+    def scale(self, outputs: Any) -> Any:
+        """A tensor, or each of several in lists and tuples, times the scale.
+
+        Raises:
+            TypeError: for anything else.
+        """
+        if not self._enabled:
+            return outputs
+        if isinstance(outputs, Tensor):
+            return outputs * self._tensors()[0].clone().to(outputs.device)
+        if isinstance(outputs, Iterable) and not isinstance(outputs, (str, bytes, Mapping)):
+            scaled = [self.scale(it) for it in outputs]
+            return tuple(scaled) if isinstance(outputs, tuple) else scaled
+        raise TypeError(f"GradScaler.scale: expected a tensor or several, got {type(outputs).__name__}")
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Divide the gradients of an optimizer by the scale: before clipping them, for instance.  `step` does it else.
+
+        Raises:
+            RuntimeError: if it was done, or the step taken, since the last `update`.
+            ValueError: for gradients in float16, which might not survive it.
+        """
+        if not self._enabled:
+            return
+        stage = self._stages.get(optimizer, _READY)
+        if stage != _READY:
+            done = "unscale_() was" if stage == _UNSCALED else "step() was"
+            raise RuntimeError(f"GradScaler.unscale_: {done} called for this optimizer since the last update()")
+        gradients = [it.grad for group in optimizer.param_groups for it in group["params"] if it.grad is not None]
+        for gradient in gradients:
+            if gradient.dtype is dtypes.float16:
+                raise ValueError("GradScaler.unscale_: gradients are in float16; keep the parameters in float32")
+        self._found[optimizer] = self._unscaled(gradients)
+        self._stages[optimizer] = _UNSCALED
+
+    def _unscaled(self, gradients: list[Tensor]) -> Tensor:
+        """Divide them, by one instruction for each device; returns how many devices have one that is not finite."""
+        scale, _ = self._tensors()
+        findings: list[Tensor] = []
+        for device in dict.fromkeys([it.device for it in gradients]):
+            chosen = [it for it in gradients if it.device is device]
+            with scope(shield=True):
+                # Not zero until they were looked at: if that is dropped, the gradients are not fit for a step.
+                findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
+            size = sum([it.numel() for it in chosen])
+            issue_update(Update("unscale_", _unscale, [scale.to(device)], [findings[-1], *chosen], size))
+        total = zeros((), dtype=dtypes.float32, device=scale.device) if not findings else findings[0].to(scale.device)
+        for other in findings[1:]:
+            total = total + other.to(scale.device)
+        return total
+
+    def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
+        """Take a step that does nothing if a gradient is infinite or NaN.
+
+        An optimizer with a `step` of its own is stepped only after having waited for what was found.
+
+        Args:
+            optimizer: whose gradients come from a scaled loss.
+            args, kwargs: of such a `step`; others take none.
+
+        Raises:
+            RuntimeError: if it was called for this optimizer since the last `update`.
+            ValueError: for a closure: its loss is not scaled.
+        """
+        if not self._enabled:
+            return optimizer.step(*args, **kwargs)
+        if "closure" in kwargs or (args and callable(args[0])):
+            raise ValueError("GradScaler.step: a closure is not supported; call scale(loss).backward() before")
+        stage = self._stages.get(optimizer, _READY)
+        if stage == _STEPPED:
+            raise RuntimeError("GradScaler.step: called for this optimizer since the last update()")
+        if stage == _READY:
+            self.unscale_(optimizer)
+        found = self._found[optimizer]
+        self._stages[optimizer] = _STEPPED
+        if type(optimizer).step is not Optimizer.step:
+            return None if found.item() else optimizer.step(*args, **kwargs)
+        return optimizer.step_unless(found)
+
+    def update(self, new_scale: float | Tensor | None = None) -> None:
+        """Change the scale according to what was found since the last time, or to this one.
+
+        Raises:
+            RuntimeError: if no gradients were looked at since the last time.
+        """
+        if not self._enabled:
+            return
+        scale, tracker = self._tensors()
+        if new_scale is not None:
+            given = new_scale if isinstance(new_scale, Tensor) else full((), float(new_scale), device=scale.device)
+            issue_update(Update("GradScaler.update", _set_scale, [given.to(scale.device)], [scale], 0))
+        elif not self._found:
+            raise RuntimeError("GradScaler.update: no gradients were unscaled since the last update()")
+        else:
+            kernel = self._adapt(self._growth_factor, self._backoff_factor, self._growth_interval)
+            issue_update(Update("GradScaler.update", kernel, [*self._found.values()], [scale, tracker], 0))
+        self._stages = {}
+        self._found = {}
+
+    @staticmethod
+    def _adapt(growth: float, backoff: float, interval: int) -> Any:
+        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+            scale, tracker = outputs
+            if any([bool(found) for found in inputs]):
+                scale *= backoff
+                tracker[...] = 0
+                return
+            tracker += 1
+            if tracker >= interval:
+                grown = float(scale) * growth
+                if np.isfinite(np.float32(grown)):
+                    scale[...] = grown
+                tracker[...] = 0
+
+        return kernel
+
+    # What is known of it
+
+    def is_enabled(self) -> bool:
+        """Whether it does anything."""
+        return self._enabled
+
+    def get_scale(self) -> float:
+        """The scale; waits for it."""
+        return float(self._tensors()[0].item()) if self._enabled else 1.0
+
+    def get_growth_factor(self) -> float:
+        """What the scale is multiplied by when it grows."""
+        return self._growth_factor
+
+    def set_growth_factor(self, new_factor: float) -> None:
+        """Change it."""
+        self._growth_factor = new_factor
+
+    def get_backoff_factor(self) -> float:
+        """What the scale is multiplied by after a step that was skipped."""
+        return self._backoff_factor
+
+    def set_backoff_factor(self, new_factor: float) -> None:
+        """Change it."""
+        self._backoff_factor = new_factor
+
+    def get_growth_interval(self) -> int:
+        """After how many steps the scale grows."""
+        return self._growth_interval
+
+    def set_growth_interval(self, new_interval: int) -> None:
+        """Change it."""
+        self._growth_interval = new_interval
+
+    def state_dict(self) -> dict[str, Any]:
+        """What `load_state_dict` needs, {} if it is not enabled; waits for the scale."""
+        if not self._enabled:
+            return {}
+        return {
+            "scale": self.get_scale(),
+            "growth_factor": self._growth_factor,
+            "backoff_factor": self._backoff_factor,
+            "growth_interval": self._growth_interval,
+            "_growth_tracker": int(self._tensors()[1].item()),
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from where another scaler stood.
+
+        Raises:
+            RuntimeError: for the state of one that was not enabled.
+        """
+        if not self._enabled:
+            return
+        if not state_dict:
+            raise RuntimeError("GradScaler.load_state_dict: the state is empty: that scaler was not enabled")
+        self._init_scale = state_dict["scale"]
+        self._growth_factor = state_dict["growth_factor"]
+        self._backoff_factor = state_dict["backoff_factor"]
+        self._growth_interval = state_dict["growth_interval"]
+        self._scale = None
+        self._tensors()[1].fill_(state_dict["_growth_tracker"])
+
+
+def _unscale(inputs: list[Array], outputs: list[Array]) -> None:
+    found, *gradients = outputs
+    inverse = 1.0 / float(inputs[0])
+    finite = True
+    for gradient in gradients:
+        np.multiply(gradient, np.asarray(inverse, gradient.dtype), out=gradient)
+        finite = finite and bool(np.isfinite(gradient).all())
+    found[...] = not finite
+
+
+def _set_scale(inputs: list[Array], outputs: list[Array]) -> None:
+    outputs[0][...] = inputs[0]

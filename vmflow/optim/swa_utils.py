@@ -1,0 +1,246 @@
+"""Averaging the weights of a model over its training: `AveragedModel`, `SWALR` and `update_bn`."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from vmflow.autograd import no_grad
+from vmflow.devices import device as Device
+from vmflow.dtypes import int64
+from vmflow.instructions.blob import Array
+from vmflow.multi_tensor import Update, issue_update, updated
+from vmflow.nn.module import Module
+from vmflow.ops.creation import zeros
+from vmflow.tensors import Tensor
+
+from .lr_scheduler import LRScheduler
+from .lr_scheduler.scheduler import per_group
+from .optimizer import Optimizer
+
+# avg_fn(average so far, the model's, how many are in the average) -> the new average
+AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
+
+# multi_avg_fn(averages so far, the model's, how many are in the averages), in place
+AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
+
+
+class Weighted:
+    """A running average, in which the newest has a weight that depends on how many there are.
+
+    `AveragedModel` makes it by one instruction, without waiting for that number.
+    """
+
+    def __init__(self, weight_of: Callable[[int], float]) -> None:
+        self.weight_of = weight_of
+
+    def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
+        """As an `avg_fn` for one tensor, as a `multi_avg_fn` for several."""
+        weight = self.weight_of(int(number))
+        if isinstance(averaged, Tensor):
+            return averaged + (current - averaged) * weight
+        with no_grad():
+            for old, new in zip(averaged, current, strict=True):
+                old.add_((new.detach() - old) * weight)
+        return None
+
+
+def get_swa_avg_fn() -> Weighted:
+    """The plain average of all."""
+    return Weighted(lambda number: 1 / (number + 1))
+
+
+def get_ema_avg_fn(decay: float = 0.999) -> Weighted:
+    """The average of which so much stays each time.
+
+    Raises:
+        ValueError: if it is not within [0, 1].
+    """
+    if not 0 <= decay <= 1:
+        raise ValueError(f"get_ema_avg_fn: decay must be within [0, 1], got {decay}")
+    return Weighted(lambda number: 1 - decay)
+
+
+get_swa_multi_avg_fn = get_swa_avg_fn
+get_ema_multi_avg_fn = get_ema_avg_fn
+
+
+class AveragedModel(Module):
+    """A copy of a model whose parameters are an average of that model's at several moments.
+
+    Izmailov and others, 2018.  The average is taken by one instruction, hence a cancelled scope never tears it.
+
+    Args:
+        model: copied.
+        device: where to keep the average, by default that of the model.
+        avg_fn: computes the average of one parameter; by default the plain one.
+        multi_avg_fn: in its place, of all parameters, in place.  Functions other than those of this module wait for
+            `n_averaged`.
+        use_buffers: average the buffers of floating point as well; else they are copied.
+
+    Attributes:
+        module: the copy.
+        n_averaged: how many are in the average, a scalar tensor.
+
+    Raises:
+        ValueError: if both functions are given.
+    """
+
+    n_averaged: Tensor
+
+    def __init__(
+        self,
+        model: Module,
+        device: Device | str | None = None,
+        avg_fn: AverageOne | None = None,
+        multi_avg_fn: AverageAll | None = None,
+        use_buffers: bool = False,
+    ) -> None:
+        super().__init__()
+        if avg_fn is not None and multi_avg_fn is not None:
+            raise ValueError("AveragedModel: give avg_fn or multi_avg_fn, not both")
+        self.module = copy.deepcopy(model)
+        if device is not None:
+            self.module = self.module.to(device)
+        self.register_buffer("n_averaged", zeros((), dtype=int64, device=device))
+        self.avg_fn = avg_fn
+        self.multi_avg_fn = multi_avg_fn
+        self.use_buffers = use_buffers
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+    def update_parameters(self, model: Module) -> None:
+        """Take the model's present parameters into the average."""
+        averaged, copied = self._pairs(model)
+        function = self.multi_avg_fn or self.avg_fn or get_swa_avg_fn()
+        if not isinstance(function, Weighted):
+            self._average_by_functions(averaged)
+            averaged, function = [], Weighted(lambda number: 1.0)
+        self._issue(averaged, copied, function)
+
+    def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
+        """What is averaged and what is copied: mine and the model's."""
+        averaged: list[tuple[Tensor, Tensor]] = [*zip(self.module.parameters(), model.parameters(), strict=True)]
+        copied: list[tuple[Tensor, Tensor]] = []
+        for mine, theirs in zip(self.module.buffers(), model.buffers(), strict=True):
+            (averaged if self.use_buffers and mine.is_floating_point() else copied).append((mine, theirs))
+        moved = [[(mine, theirs.detach().to(mine.device)) for mine, theirs in pairs] for pairs in (averaged, copied)]
+        return moved[0], moved[1]
+
+    def _issue(
+        self, averaged: list[tuple[Tensor, Tensor]], copied: list[tuple[Tensor, Tensor]], function: Weighted
+    ) -> None:
+        count = len(averaged)
+
+        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+            number = outputs.pop()
+            weight = function.weight_of(int(number)) if number else 1.0
+            for mine, theirs in zip(outputs[:count], inputs[:count], strict=True):
+                for old, new, work in updated([mine], [theirs], scratch=1):
+                    if weight == 1.0:
+                        old[...] = new  # exactly
+                    else:
+                        work[...] = (new - old) * weight
+                        old += work
+            for mine, theirs in zip(outputs[count:], inputs[count:], strict=True):
+                mine[...] = theirs
+            number += 1
+
+        pairs = [*averaged, *copied]
+        outputs = [*[mine for mine, _ in pairs], self.n_averaged]
+        elements = sum([it.numel() for it in outputs])
+        issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
+
+    def _average_by_functions(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
+        mine, theirs = [it for it, _ in pairs], [it for _, it in pairs]
+        with no_grad():
+            if not self.n_averaged.item():
+                for old, new in pairs:
+                    old.copy_(new)
+            elif self.multi_avg_fn is not None:
+                self.multi_avg_fn([it.detach() for it in mine], theirs, self.n_averaged)
+            elif self.avg_fn is not None:
+                for old, new in pairs:
+                    old.copy_(self.avg_fn(old.detach(), new, self.n_averaged))
+
+
+def update_bn(loader: Iterable[Any], model: Module, device: Device | str | None = None) -> None:
+    """Compute the running statistics of all batch norms anew, by one pass over the data.
+
+    Args:
+        loader: of batches; of one that is a tuple or list, the first is taken.
+        model: run in training mode, and put back into the mode it was in.
+        device: to move the batches to.
+    """
+    norms = [it for it in model.modules() if getattr(it, "running_mean", None) is not None]
+    if not norms:
+        return
+    was_training = model.training
+    momenta = [it.momentum for it in norms]
+    try:
+        model.train()
+        for norm in norms:
+            norm.reset_running_stats()
+            norm.momentum = None  # the average of all
+        with no_grad():
+            for batch in loader:
+                data = batch[0] if isinstance(batch, (list, tuple)) else batch
+                model(data if device is None else data.to(device))
+    finally:
+        for norm, momentum in zip(norms, momenta, strict=True):
+            norm.momentum = momentum
+        model.train(was_training)
+
+
+class SWALR(LRScheduler):
+    """Go from the present rates to a constant one within `anneal_epochs`.
+
+    Args:
+        optimizer: whose learning rates to set.
+        swa_lr: where to go, a number or one for each group.
+        anneal_epochs: how long it takes.
+        anneal_strategy: "cos" or "linear".
+        last_epoch: the number of the last epoch when resuming, -1 when starting.
+
+    Raises:
+        ValueError: for another strategy, a negative time, or rates that are not as many as groups.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        swa_lr: float | list[float],
+        anneal_epochs: int = 10,
+        anneal_strategy: str = "cos",
+        last_epoch: int = -1,
+    ) -> None:
+        if anneal_strategy not in ("cos", "linear"):
+            raise ValueError(f"SWALR: anneal_strategy must be 'cos' or 'linear', got {anneal_strategy!r}")
+        if not isinstance(anneal_epochs, int) or anneal_epochs < 0:
+            raise ValueError(f"SWALR: anneal_epochs must be an integer that is not negative, got {anneal_epochs!r}")
+        self.swa_lrs: list[float] = per_group("SWALR", optimizer, "rates", swa_lr)
+        self.anneal_epochs = anneal_epochs
+        self.anneal_strategy = anneal_strategy
+        super().__init__(optimizer, last_epoch)
+
+    def _share(self, epoch: int) -> float:
+        """How much of the way is done."""
+        if not self.anneal_epochs:
+            return float(epoch >= 1)
+        done = max(0.0, min(1.0, epoch / self.anneal_epochs))
+        return (1 - math.cos(math.pi * done)) / 2 if self.anneal_strategy == "cos" else done
+
+    def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
+        share = self._share(max(1, epoch) if not self.anneal_epochs else epoch)
+        return self.swa_lrs[group] * share + base * (1 - share)
+
+    def get_lr(self) -> list[float]:
+        epoch = self.last_epoch if self.anneal_epochs else max(1, self.last_epoch)
+        before, now = self._share(epoch - 1), self._share(epoch)
+        return [
+            goal if before == 1 else goal * now + (rate - before * goal) / (1 - before) * (1 - now)
+            for rate, goal in zip(self.present(), self.swa_lrs, strict=True)
+        ]
