@@ -15,7 +15,7 @@ from vmflow import amp, nn, optim
 
 def prepared(gradient: float, **arguments: Any) -> tuple[flow.Tensor, optim.Optimizer, amp.GradScaler]:
     parameter = flow.ones(2, requires_grad=True)
-    scaler = amp.GradScaler("cpu", init_scale=8.0, **arguments)
+    scaler = amp.GradScaler(str(parameter.device), init_scale=8.0, **arguments)
     parameter.grad = flow.tensor([8.0 * gradient, 8.0])
     return parameter, optim.SGD([parameter], lr=1.0, momentum=0.5), scaler
 
@@ -126,7 +126,7 @@ def test_gradients_may_be_summed_before_the_step() -> None:
     scaler = amp.GradScaler(init_scale=2.0**10)
     optimizer = optim.SGD(layer.parameters(), lr=0.0)
     for size in (1.0, 2.0, 4.0):
-        with flow.autocast("cpu"):
+        with flow.autocast(str(layer.weight.device.type), flow.bfloat16):
             loss = layer(flow.full((1, 3), size)).sum()
         scaler.scale(loss).backward()
     scaler.step(optimizer)

@@ -13,6 +13,7 @@ from vmflow import nn, optim
 from vmflow.optim import swa_utils
 
 
+@pytest.mark.host  # elsewhere the values read between are copied, which takes instructions too
 def test_the_plain_average_is_one_instruction() -> None:
     model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2))
     averaged = swa_utils.AveragedModel(model)

@@ -73,7 +73,7 @@ class AveragedModel(Module):
     Izmailov and others, 2018.  The average is taken by one instruction, hence a cancelled scope never tears it.
 
     Args:
-        model: copied.
+        model: copied; all of it is on one device.
         device: where to keep the average, by default that of the model.
         avg_fn: computes the average of one parameter; by default the plain one.
         multi_avg_fn: in its place, of all parameters, in place.  Functions other than those of this module wait for
@@ -104,7 +104,8 @@ class AveragedModel(Module):
         self.module = copy.deepcopy(model)
         if device is not None:
             self.module = self.module.to(device)
-        self.register_buffer("n_averaged", zeros((), dtype=int64, device=device))
+        home = next((it.device for it in self.module.parameters()), device)
+        self.register_buffer("n_averaged", zeros((), dtype=int64, device=home))
         self.avg_fn = avg_fn
         self.multi_avg_fn = multi_avg_fn
         self.use_buffers = use_buffers
