@@ -55,16 +55,11 @@ def strong_wolfe(
     before, point = start, evaluate(place)
     iterations = 0
     while iterations < most:
-        if _too_high(point, start) or (iterations > 1 and point.loss >= before.loss) or point.slope >= 0:
-            if (
-                _flat_enough(point, start)
-                and not _too_high(point, start)
-                and not (iterations > 1 and point.loss >= before.loss)
-            ):
-                return point, iterations + 1
-            return _zoom(evaluate, start, before, point, length, tolerance, most, iterations)
-        if _flat_enough(point, start):
+        worse = _too_high(point, start) or (iterations > 1 and point.loss >= before.loss)
+        if not worse and _flat_enough(point, start):
             return point, iterations + 1
+        if worse or point.slope >= 0:
+            return _zoom(evaluate, start, before, point, length, tolerance, most, iterations)
         least, farthest = point.place + 0.01 * (point.place - before.place), point.place * 10
         before, point = point, evaluate(_between(before, point, least, farthest))
         iterations += 1
