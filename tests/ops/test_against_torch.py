@@ -605,7 +605,7 @@ ELSEWHERE: Final = {
     "randn_like randperm gumbel_softmax poisson dropout_ alpha_dropout_",
     "of the process, the context or a file": "get_default_dtype get_default_device get_rng_state initial_seed "
     "is_anomaly_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save seed set_default_device "
-    "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_num_threads set_num_threads",
+    "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype get_num_threads set_num_threads",
     "without defined values": "empty empty_strided",
     "about memory or other libraries; see test_creation and the tests of interchange": "as_tensor asarray from_numpy "
     "from_dlpack frombuffer",
