@@ -32,6 +32,9 @@ from .ops import (
     counting,
     flat_elements,
     gathering,
+    error_function,
+    floating_point,
+    gamma_function,
     in_place,
     index_expression,
     indexing,
@@ -644,6 +647,8 @@ class Tensor:
     __and__ = comparison.bitwise_and
     __or__ = comparison.bitwise_or
     __xor__ = comparison.bitwise_xor
+    __lshift__ = comparison.bitwise_left_shift
+    __rshift__ = comparison.bitwise_right_shift
     __radd__ = arithmetic.add
     __rmul__ = arithmetic.mul
     __rand__ = comparison.bitwise_and
@@ -656,6 +661,8 @@ class Tensor:
     __isub__ = arithmetic.sub_
     __imul__ = arithmetic.mul_
     __itruediv__ = arithmetic.div_
+    __ilshift__ = in_place.bitwise_left_shift_
+    __irshift__ = in_place.bitwise_right_shift_
     __lt__ = comparison.lt
     __le__ = comparison.le
     __gt__ = comparison.gt
@@ -677,6 +684,14 @@ class Tensor:
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return arithmetic.div(other, self)
+
+    __rdiv__ = __rtruediv__
+
+    def __rlshift__(self, other: Any) -> Tensor:
+        return comparison.bitwise_left_shift(other, self)
+
+    def __rrshift__(self, other: Any) -> Tensor:
+        return comparison.bitwise_right_shift(other, self)
 
     def __rfloordiv__(self, other: Any) -> Tensor:
         return arithmetic.floor_divide(other, self)
@@ -757,6 +772,8 @@ class Tensor:
     bitwise_or = comparison.bitwise_or
     bitwise_xor = comparison.bitwise_xor
     bitwise_not = comparison.bitwise_not
+    bitwise_left_shift = comparison.bitwise_left_shift
+    bitwise_right_shift = comparison.bitwise_right_shift
     isnan = comparison.isnan
     isinf = comparison.isinf
     isfinite = comparison.isfinite
@@ -912,12 +929,29 @@ class Tensor:
     atanh = transcendental.atanh
     cosh = transcendental.cosh
     exp2 = transcendental.exp2
+    copysign = floating_point.copysign
+    deg2rad = transcendental.deg2rad
+    digamma = gamma_function.digamma
+    erfc = error_function.erfc
+    erfinv = error_function.erfinv
+    fmax = floating_point.fmax
+    fmin = floating_point.fmin
     frac = rounding.frac
+    heaviside = floating_point.heaviside
     hypot = transcendental.hypot
+    lgamma = gamma_function.lgamma
     logaddexp = transcendental.logaddexp
+    logaddexp2 = transcendental.logaddexp2
     logit = transcendental.logit
     nan_to_num = selection.nan_to_num
+    nextafter = floating_point.nextafter
+    polygamma = gamma_function.polygamma_of
+    positive = floating_point.positive
+    rad2deg = transcendental.rad2deg
+    signbit = floating_point.signbit
+    sinc = transcendental.sinc
     sinh = transcendental.sinh
+    xlogy = transcendental.xlogy
 
     allclose = closeness.allclose
     equal = closeness.equal
@@ -1023,6 +1057,21 @@ class Tensor:
     t_ = in_place.t_
     transpose_ = in_place.transpose_
     unsqueeze_ = in_place.unsqueeze_
+    bitwise_left_shift_ = in_place.bitwise_left_shift_
+    bitwise_right_shift_ = in_place.bitwise_right_shift_
+    copysign_ = in_place.copysign_
+    deg2rad_ = in_place.deg2rad_
+    digamma_ = in_place.digamma_
+    erfc_ = in_place.erfc_
+    erfinv_ = in_place.erfinv_
+    heaviside_ = in_place.heaviside_
+    hypot_ = in_place.hypot_
+    lgamma_ = in_place.lgamma_
+    nextafter_ = in_place.nextafter_
+    polygamma_ = in_place.polygamma_
+    rad2deg_ = in_place.rad2deg_
+    sinc_ = in_place.sinc_
+    xlogy_ = in_place.xlogy_
 
 
 _OPERANDS = (Tensor, Number, np.generic)

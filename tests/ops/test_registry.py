@@ -26,6 +26,7 @@ from . import (
     test_scatter_reduction,
     test_searching,
     test_strided,
+    test_special,
     test_view,
 )
 from .oracle import KernelContract, Row
@@ -55,6 +56,7 @@ ROWS: list[Row] = [
     *test_scatter_reduction.ROWS,
     *test_searching.ROWS,
     *test_strided.ROWS,
+    *test_special.ROWS,
     *test_view.ROWS,
 ]
 

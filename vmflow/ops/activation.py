@@ -15,6 +15,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
+from .error_function import erf as erf
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .transcendental import exp
@@ -89,99 +90,6 @@ def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def tanh(input: Tensor) -> Tensor:
     """The hyperbolic tangent."""
     return _interpreter.dispatch(_TANH, (input,))
-
-
-def _erf_kernel(xp: Any) -> Kernel:
-    """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
-
-    def erf(array: Array, out: Array | None) -> Array:
-        x = xp.abs(xp.asarray(array, dtype=xp.float64))
-        result = xp.empty_like(x)
-        small = x <= 0.46875
-        z = xp.where(small, x * x, 0.0)
-        result = x * _ratio(z, _ERF_P, _ERF_Q)
-        middle = xp.clip(x, 0.46875, 4.0)
-        tail = xp.exp(-middle * middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
-        large = xp.maximum(x, 4.0)
-        inverse = 1.0 / (large * large)
-        far = xp.exp(-large * large) / large * (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q))
-        result = xp.where(small, result, 1.0 - xp.where(x <= 4.0, tail, far))
-        result = xp.where(xp.isnan(x), x, result)
-        return xp.asarray(xp.copysign(result, array)).astype(array.dtype, copy=False)
-
-    return erf
-
-
-def _ratio(x: Array, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Array:
-    """A ratio of polynomials, highest power first."""
-    top = bottom = 0.0
-    for coefficient in numerator:
-        top = top * x + coefficient
-    for coefficient in denominator:
-        bottom = bottom * x + coefficient
-    return top / bottom
-
-
-_ONE_OVER_ROOT_PI = 1 / sqrt(pi)
-_ERF_P = (
-    1.85777706184603153e-1,
-    3.16112374387056560e0,
-    1.13864154151050156e2,
-    3.77485237685302021e2,
-    3.20937758913846947e3,
-)
-_ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
-_ERFC_P = (
-    2.15311535474403846e-8,
-    5.64188496988670089e-1,
-    8.88314979438837594e0,
-    6.61191906371416295e1,
-    2.98635138197400131e2,
-    8.81952221241769090e2,
-    1.71204761263407058e3,
-    2.05107837782607147e3,
-    1.23033935479799725e3,
-)
-_ERFC_Q = (
-    1.0,
-    1.57449261107098347e1,
-    1.17693950891312499e2,
-    5.37181101862009858e2,
-    1.62138957456669019e3,
-    3.29079923573345963e3,
-    4.36261909014324716e3,
-    3.43936767414372164e3,
-    1.23033935480374942e3,
-)
-_FAR_P = (
-    1.63153871373020978e-2,
-    3.05326634961232344e-1,
-    3.60344899949804439e-1,
-    1.25781726111229246e-1,
-    1.60837851487422766e-2,
-    6.58749161529837803e-4,
-)
-_FAR_Q = (
-    1.0,
-    2.56852019228982242e0,
-    1.87295284992346047e0,
-    5.27905102951428412e-1,
-    6.05183413124413191e-2,
-    2.33520497626869185e-3,
-)
-
-_ERF: OpExpr = elementwise("erf", _erf_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
-
-
-@_ERF.gradient(inputs=(0,))
-def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand = node.input(0)
-    return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
-
-
-def erf(input: Tensor) -> Tensor:
-    """The error function."""
-    return _interpreter.dispatch(_ERF, (input,))
 
 
 def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:

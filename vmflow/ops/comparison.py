@@ -27,6 +27,8 @@ _LOGICAL_NOT = elementwise("logical_not", "logical_not", TO_BOOL)
 _BITWISE_AND = Binary("bitwise_and", "bitwise_and", most=INTEGER)
 _BITWISE_OR = Binary("bitwise_or", "bitwise_or", most=INTEGER)
 _BITWISE_XOR = Binary("bitwise_xor", "bitwise_xor", most=INTEGER)
+_LEFT_SHIFT = Binary("bitwise_left_shift", "left_shift", least=INTEGER, most=INTEGER, operand=saturated)
+_RIGHT_SHIFT = Binary("bitwise_right_shift", "right_shift", least=INTEGER, most=INTEGER, operand=saturated)
 _BITWISE_NOT = elementwise("bitwise_not", "bitwise_not", most=INTEGER)
 _ISNAN = elementwise("isnan", "isnan", TO_BOOL)
 _ISINF = elementwise("isinf", "isinf", TO_BOOL)
@@ -101,6 +103,16 @@ def bitwise_xor(input: Tensor, other: Tensor | Scalar) -> Tensor:
 def bitwise_not(input: Tensor) -> Tensor:
     """The bits inverted; integers and bools."""
     return _interpreter.dispatch(_BITWISE_NOT, (input,))
+
+
+def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The bits moved up by `other` places; integers.  Nothing is left after as many places as the dtype has bits."""
+    return _LEFT_SHIFT(input, other)
+
+
+def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The bits moved down by `other` places, the sign filling up; integers."""
+    return _RIGHT_SHIFT(input, other)
 
 
 def isnan(input: Tensor) -> Tensor:

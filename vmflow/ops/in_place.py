@@ -1,8 +1,8 @@
 """The in-place forms of ops, as methods of `Tensor`: ``x.exp_()`` puts what ``exp(x)`` would return into x's memory.
 
-Each is made from its op by one of four functions: `_of` writes the op's result straight into the memory, `_of_two` does
-so for two operands, `_copied` computes a result of its own and copies it, `_reseen` makes the tensor see its memory
-differently, which changes no memory and no other tensor.
+Each is made from its op by one of five functions: `_of` writes the op's result straight into the memory, `_of_two` does
+so for two operands and `_of_tensors` for two that are tensors, `_copied` computes a result of its own and copies it,
+`_reseen` makes the tensor see its memory differently, which changes no memory and no other tensor.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from . import (
     comparison,
     flat_elements,
     gathering,
+    error_function,
+    floating_point,
+    gamma_function,
     indexing,
     joining,
     linear_algebra,
@@ -57,6 +60,18 @@ def _of(function: Form) -> OfOne:
 
     def form(input: Tensor) -> Tensor:
         return into(op, input, (input,))
+
+    _named(form, op.name)
+    return form
+
+
+def _of_tensors(function: Form, check: Callable[[str, Any, Any], None] | None = None) -> Form:
+    op = OPS[function.__name__]
+
+    def form(input: Tensor, other: Tensor) -> Tensor:
+        if check is not None:
+            check(f"{op.name}_", input, other)
+        return into(op, input, (input, other))
 
     _named(form, op.name)
     return form
@@ -118,11 +133,15 @@ bitwise_not_: OfOne = _of(comparison.bitwise_not)
 ceil_: OfOne = _of(rounding.ceil)
 cos_: OfOne = _of(transcendental.cos)
 cosh_: OfOne = _of(transcendental.cosh)
+digamma_: OfOne = _of(gamma_function.digamma)
 erf_: OfOne = _of(activation.erf)
+erfc_: OfOne = _of(error_function.erfc)
+erfinv_: OfOne = _of(error_function.erfinv)
 exp_: OfOne = _of(transcendental.exp)
 exp2_: OfOne = _of(transcendental.exp2)
 expm1_: OfOne = _of(transcendental.expm1)
 floor_: OfOne = _of(rounding.floor)
+lgamma_: OfOne = _of(gamma_function.lgamma)
 log_: OfOne = _of(transcendental.log)
 log10_: OfOne = _of(transcendental.log10)
 log1p_: OfOne = _of(transcendental.log1p)
@@ -134,6 +153,7 @@ rsqrt_: OfOne = _of(transcendental.rsqrt)
 sigmoid_: OfOne = _of(activation.sigmoid)
 sign_: OfOne = _of(arithmetic.sign)
 sin_: OfOne = _of(transcendental.sin)
+sinc_: OfOne = _of(transcendental.sinc)
 sinh_: OfOne = _of(transcendental.sinh)
 sqrt_: OfOne = _of(transcendental.sqrt)
 square_: OfOne = _of(arithmetic.square)
@@ -143,10 +163,13 @@ trunc_: OfOne = _of(rounding.trunc)
 
 atan2_: OfTwo = _of_two(arithmetic.atan2)
 bitwise_and_: OfTwo = _of_two(comparison.bitwise_and)
+bitwise_left_shift_: OfTwo = _of_two(comparison.bitwise_left_shift)
 bitwise_or_: OfTwo = _of_two(comparison.bitwise_or)
+bitwise_right_shift_: OfTwo = _of_two(comparison.bitwise_right_shift)
 bitwise_xor_: OfTwo = _of_two(comparison.bitwise_xor)
 clamp_max_: OfTwo = _of_two(selection.clamp_max)
 clamp_min_: OfTwo = _of_two(selection.clamp_min)
+copysign_: OfTwo = _of_two(floating_point.copysign)
 eq_: OfTwo = _of_two(comparison.eq)
 floor_divide_: OfTwo = _of_two(arithmetic.floor_divide, arithmetic.check_divisor)
 fmod_: OfTwo = _of_two(arithmetic.fmod, arithmetic.check_divisor)
@@ -159,6 +182,11 @@ logical_xor_: OfTwo = _of_two(comparison.logical_xor)
 lt_: OfTwo = _of_two(comparison.lt)
 ne_: OfTwo = _of_two(comparison.ne)
 remainder_: OfTwo = _of_two(arithmetic.remainder, arithmetic.check_divisor)
+xlogy_: OfTwo = _of_two(transcendental.xlogy)
+
+heaviside_: Form = _of_tensors(floating_point.heaviside, floating_point.check_one_dtype)
+hypot_: Form = _of_tensors(transcendental.hypot)
+nextafter_: Form = _of_tensors(floating_point.nextafter)
 
 addcdiv_: Form = _copied(arithmetic.addcdiv)
 addcmul_: Form = _copied(arithmetic.addcmul)
@@ -166,6 +194,7 @@ addmm_: Form = _copied(linear_algebra.addmm)
 baddbmm_: Form = _copied(linear_algebra.baddbmm)
 cumprod_: Form = _copied(reduction.cumprod)
 cumsum_: Form = _copied(reduction.cumsum)
+deg2rad_: Form = _copied(transcendental.deg2rad)
 frac_: Form = _copied(rounding.frac)
 index_add_: Form = _copied(indexing.index_add)
 index_copy_: Form = _copied(indexing.index_copy)
@@ -176,6 +205,8 @@ logit_: Form = _copied(transcendental.logit)
 masked_scatter_: Form = _copied(flat_elements.masked_scatter)
 nan_to_num_: Form = _copied(selection.nan_to_num)
 put_: Form = _copied(flat_elements.put)
+polygamma_: Form = _copied(gamma_function.polygamma_of)
+rad2deg_: Form = _copied(transcendental.rad2deg)
 round_: Form = _copied(rounding.round)
 scatter_: Form = _copied(gathering.scatter)
 scatter_add_: Form = _copied(gathering.scatter_add)

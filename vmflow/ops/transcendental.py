@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array
+from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import conj_if_complex, reciprocal
-from .elementwise import DEAR, TO_FLOAT, elementwise
+from .elementwise import DEAR, TO_FLOAT, Binary, elementwise
 from .selection import where
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
 
     Function: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -212,3 +216,110 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     if eps is not None:
         input = input.clamp(eps, 1 - eps)
     return log(input / (1 - input))
+
+
+def _xlogy_kernel(xp: Any) -> Kernel:
+    def xlogy(factor: Array, array: Array, out: Array | None) -> Array:
+        product = factor * xp.log(array)
+        return xp.where((factor == 0) & ~xp.isnan(array), xp.zeros((), product.dtype), product)
+
+    return xlogy
+
+
+def _sinc_kernel(xp: Any) -> Kernel:
+    def sinc(array: Array, out: Array | None) -> Array:
+        # Taken of the distance to the nearest integer, whose product with pi loses nothing.
+        x = xp.asarray(array, dtype=xp.float64)
+        nearest = xp.rint(x)
+        sine = xp.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (xp.fmod(nearest, 2.0) != 0))
+        result = xp.where(x == 0, 1.0, sine / (math.pi * x))
+        return xp.asarray(result).astype(array.dtype, copy=False)
+
+    return sinc
+
+
+def _entr_kernel(xp: Any) -> Kernel:
+    def entr(array: Array, out: Array | None) -> Array:
+        x = xp.asarray(array, dtype=xp.float64)
+        result = xp.where(x == 0, 0.0, xp.where(x < 0, -xp.inf, -x * xp.log(x)))
+        return xp.asarray(result).astype(array.dtype, copy=False)
+
+    return entr
+
+
+_XLOGY = Binary("xlogy", _xlogy_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+_SINC = elementwise("sinc", _sinc_kernel, TO_FLOAT, cost=DEAR * 3, most=FLOATING)
+_ENTR = elementwise("entr", _entr_kernel, TO_FLOAT, cost=DEAR * 2, most=FLOATING)
+_LOGADDEXP2 = elementwise("logaddexp2", "logaddexp2", TO_FLOAT, cost=DEAR, most=FLOATING)
+
+
+@_XLOGY.tensors.gradient(inputs=(0, 1))
+def _xlogy_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    factor, operand = node.input(0), node.input(1)
+    return (
+        where((factor == 0) & (operand <= 0), 0.0, xlogy(gradient, operand)) if first else None,
+        gradient * factor / operand if second else None,
+    )
+
+
+@_XLOGY.scalar.gradient(inputs=(0,))
+def _xlogy_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    if node.attributes:
+        return (gradient * value / operand,)
+    if value > 0:
+        return (gradient * math.log(value),)
+    return (where(operand == 0, 0.0, gradient * (math.nan if value < 0 or value != value else -math.inf)),)
+
+
+@_SINC.gradient(inputs=(0,))
+def _sinc_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    x = node.input(0) * math.pi
+    small = abs(x) < 0.2
+    # Near 0 the difference would lose its digits; five terms of the series have them all.
+    square = where(small, x * x, 0.0)
+    series = x * ((((square * (1 / 3991680) - 1 / 45360) * square + 1 / 840) * square - 1 / 30) * square + 1 / 3) * -1
+    apart = where(small, 1.0, x)
+    return (gradient * (where(small, series, (cos(apart) - sin(apart) / apart) / apart) * math.pi),)
+
+
+@_ENTR.gradient(inputs=(0,))
+def _entr_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * (-log(node.input(0)) - 1),)
+
+
+@_LOGADDEXP2.gradient(inputs=(0, 1), outputs=(0,))
+def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    total = where(node.output(0) == -math.inf, 0.0, node.output(0))
+    return gradient * exp2(node.input(0) - total), gradient * exp2(node.input(1) - total)
+
+
+def xlogy(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """``input * log(other)``; 0 where `input` is 0, unless `other` is nan."""
+    return _XLOGY(input, other)
+
+
+def sinc(input: Tensor) -> Tensor:
+    """``sin(pi * input) / (pi * input)``; 1 at 0."""
+    return _interpreter.dispatch(_SINC, (input,))
+
+
+def entr(input: Tensor) -> Tensor:
+    """``-input * log(input)``; 0 at 0, -inf below."""
+    return _interpreter.dispatch(_ENTR, (input,))
+
+
+def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+    """``log2(2 ** input + 2 ** other)``, without overflow."""
+    return _interpreter.dispatch(_LOGADDEXP2, (input, other))
+
+
+def deg2rad(input: Tensor) -> Tensor:
+    """Degrees to radians."""
+    return input * (math.pi / 180)
+
+
+def rad2deg(input: Tensor) -> Tensor:
+    """Radians to degrees."""
+    return input * (180 / math.pi)

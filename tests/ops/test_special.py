@@ -1,0 +1,283 @@
+"""Special functions, and what depends on how numbers are written: against other algorithms, and their gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from tests.support import check_gradients
+from vmflow import special
+
+from .oracle import INTEGERS, ORDERED, REAL, TWO, Array, KernelContract, Row, check, values
+
+INF, NAN = math.inf, math.nan
+
+
+def _quantile(x: float) -> float:
+    return NormalDist().inv_cdf((x + 1) / 2) * math.sqrt(0.5) if -1 < x < 1 else math.copysign(INF, x)
+
+
+def _digamma(x: float) -> float:
+    """The recurrence, to where two terms of the series are enough."""
+    total = 0.0
+    while x < 1000:
+        if x == 0:
+            return -INF
+        total -= 1 / x
+        x += 1
+    return total + math.log(x) - 0.5 / x - 1 / (12 * x * x) + 1 / (120 * x**4)
+
+
+def _polygamma(n: int, x: float) -> float:
+    """Summed to where the midpoint rule is enough for the rest."""
+    far = 2000
+    total = sum((x + place) ** -(n + 1.0) for place in range(far))
+    rest = (x + far - 0.5) ** -float(n) / n
+    return float((-1) ** (n + 1) * math.factorial(n) * (total + rest))
+
+
+def _each(function: Callable[[float], float]) -> Callable[[Any], Any]:
+    return np.vectorize(function, otypes=[np.float64])
+
+
+def _sinc(x: Array) -> Array:
+    return np.asarray(np.sinc(x))
+
+
+def _heaviside(x: Array, y: Array) -> Array:
+    return np.where(x == 0, y, x > 0)
+
+
+ABOVE = ((0.3, 4.0),)
+ROWS: list[Row] = [
+    Row("erfc", flow.erfc, _each(math.erfc), ORDERED, "float", order=2),
+    Row("erfinv", flow.erfinv, _each(_quantile), REAL, domain=((-0.95, 0.95),), order=2),
+    Row("lgamma", flow.lgamma, _each(math.lgamma), REAL, domain=ABOVE, order=2),
+    Row("digamma", flow.digamma, _each(_digamma), (*REAL, "int64"), "float", domain=((1.0, 4.0),), order=2),
+    Row(
+        "polygamma",
+        lambda x: flow.polygamma(2, x),
+        _each(lambda x: _polygamma(2, x)),
+        REAL,
+        domain=ABOVE,
+        order=2,
+        tolerance=2e-2,
+    ),
+    Row("sinc", flow.sinc, _sinc, (*REAL, "int64"), "float", order=2),
+    Row("entr", special.entr, lambda x: -x * np.log(x), REAL, domain=ABOVE, order=2),
+    Row("logaddexp2", flow.logaddexp2, np.logaddexp2, REAL, shapes=TWO, order=2),
+    Row("xlogy", flow.xlogy, lambda x, y: x * np.log(y), REAL, shapes=TWO, domain=((-3.0, 3.0), *ABOVE), order=2),
+    Row("xlogy_scalar", lambda x: flow.xlogy(x, 2), lambda x: x * math.log(2), REAL, order=2),
+    Row("xlogy_scalar", lambda x: flow.xlogy(2, x), lambda x: 2 * np.log(x), REAL, domain=ABOVE, order=2, label="-r"),
+    Row("signbit", flow.signbit, np.signbit, ORDERED, "bool"),
+    Row("copysign", flow.copysign, np.copysign, (*REAL, "int64"), "float", shapes=TWO, order=2),
+    Row("copysign_scalar", lambda x: flow.copysign(x, -1), lambda x: -np.abs(x), REAL, order=2),
+    Row("copysign_scalar", lambda x: flow.copysign(2, x), lambda x: np.copysign(2, x), REAL, order=2, label="-r"),
+    Row("nextafter", flow.nextafter, np.nextafter, ("float64",), shapes=TWO),
+    Row("fmax", flow.fmax, np.fmax, ORDERED, shapes=TWO, order=2),
+    Row("fmin", flow.fmin, np.fmin, ORDERED, shapes=TWO, order=2),
+    Row("heaviside", flow.heaviside, _heaviside, ORDERED, shapes=TWO),
+    *[
+        row
+        for name, oracle in (("bitwise_left_shift", np.left_shift), ("bitwise_right_shift", np.right_shift))
+        for row in (
+            Row(name, getattr(flow, name), oracle, INTEGERS, shapes=TWO, domain=((0.0, 3.0),)),
+            Row(
+                f"{name}_scalar",
+                lambda x, name=name: getattr(flow, name)(x, 2),
+                lambda x, oracle=oracle: oracle(x, 2),
+                INTEGERS,
+            ),
+        )
+    ],
+]
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_forward(row: Row, contract: KernelContract) -> None:
+    row.check_forward()
+    assert row.op in contract.seen
+
+
+@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
+def test_gradient(row: Row, contract: KernelContract) -> None:
+    row.check_gradient()
+
+
+def _relative(found: flow.Tensor, expected: Array) -> float:
+    have = values(found)
+    assert (np.isfinite(have) == np.isfinite(expected)).all()
+    error = np.abs(have - expected) / np.maximum(np.abs(expected), 1e-300)
+    return float(np.max(np.where(have == expected, 0.0, error)))
+
+
+FAR = np.concatenate([np.linspace(-26.0, 26.0, 997), np.logspace(-30, 1.4, 99), -np.logspace(-30, 1.4, 99)])
+
+
+def test_the_complement_keeps_its_digits_far_out(contract: KernelContract) -> None:
+    assert _relative(flow.erfc(flow.tensor(FAR)), _each(math.erfc)(FAR)) < 2e-15
+    check(flow.erfc(flow.tensor([INF, -INF, 100.0, NAN], dtype=flow.float64)), [0.0, 2.0, 0.0, NAN], "float64")
+
+
+def test_the_inverse_of_the_error_function_near_its_ends(contract: KernelContract) -> None:
+    tails = 1 - np.logspace(-15.5, -1, 99)
+    found = flow.erfinv(flow.tensor(tails))
+    missing = 1 - tails  # exact
+    assert np.abs(_each(math.erfc)(values(found)) / missing - 1).max() < 1e-13
+    tiny = np.logspace(-300, -9, 30)
+    assert _relative(flow.erfinv(flow.tensor(tiny)), tiny * (math.sqrt(math.pi) / 2)) < 1e-15
+    ends = flow.tensor([-1.0, 1.0, 1.5, -2.0, NAN], dtype=flow.float64)
+    check(flow.erfinv(ends), [-INF, INF, NAN, NAN, NAN], "float64")
+
+
+def test_the_gamma_function_everywhere(contract: KernelContract) -> None:
+    points = np.concatenate([FAR[FAR > 0], np.logspace(1, 300, 99)])
+    points = points[(np.abs(points - 1) > 0.02) & (np.abs(points - 2) > 0.02)]  # there the C library loses digits
+    assert _relative(flow.lgamma(flow.tensor(points)), _each(math.lgamma)(points)) < 2e-13
+    for zero, slope, curve, third in ((1, 0.0, 0.0, 1.0), (2, 1.0, 1.0, 0.0)):
+        near = zero + np.logspace(-12, -6, 20)
+        x = near - zero  # exact
+        series = (
+            x * (slope - 0.57721566490153286) + x**2 * (math.pi**2 / 6 - curve) / 2 - x**3 * (0.0673523 + third / 3)
+        )
+        assert _relative(flow.lgamma(flow.tensor(near)), series) < 1e-13
+    left = np.linspace(-20.3, -0.1, 333)
+    assert np.abs(values(flow.lgamma(flow.tensor(left))) - _each(math.lgamma)(left)).max() < 1e-12
+    poles = flow.tensor([0.0, -1.0, -7.0, INF, -INF, NAN], dtype=flow.float64)
+    check(flow.lgamma(poles), [INF, INF, INF, INF, INF, NAN], "float64")
+    check(flow.digamma(poles), [-INF, NAN, NAN, INF, NAN, NAN], "float64")
+    check(flow.digamma(flow.tensor([-0.0], dtype=flow.float64)), [INF], "float64")
+
+
+def test_derivatives_of_the_gamma_function_by_reflection(contract: KernelContract) -> None:
+    left = np.linspace(-5.3, -0.1, 50)
+    for n in (1, 2, 5):
+        steps = sum([(-1.0) ** (n + 1) * math.factorial(n) * (left + place) ** -(n + 1.0) for place in range(7)])
+        right = values(flow.polygamma(n, flow.tensor(left + 7)))
+        assert _relative(flow.polygamma(n, flow.tensor(left)), steps + right) < 1e-12
+    steps = -sum([1 / (left + place) for place in range(7)])
+    check(
+        flow.digamma(flow.tensor(left)), steps + values(flow.digamma(flow.tensor(left + 7))), "float64", tolerance=1e-12
+    )
+    check(flow.polygamma(1, flow.tensor([0.0, -3.0], dtype=flow.float64)), [INF, INF], "float64")
+    check(flow.tensor([1.0]).polygamma(0), [-0.5772156649], "float32")
+    check_gradients(lambda x: x.digamma() * x.lgamma(), np.array([-1.3, -0.4, 2.2]), second=True)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda x: flow.polygamma(1.0, x), TypeError, "n is an integer"),  # type: ignore[arg-type]
+        (lambda x: flow.polygamma(-1, x), ValueError, "from 0 to 100"),
+        (lambda x: flow.polygamma(1, x.to(flow.complex64)), TypeError, "not defined for complex64"),
+        (lambda x: flow.lgamma(x.to(flow.complex64)), TypeError, "not defined for complex64"),
+        (lambda x: flow.heaviside(x, x.double()), TypeError, "expected one dtype"),
+        (lambda x: x.heaviside_(x.double()), TypeError, "expected one dtype"),
+        (lambda x: flow.nextafter(x.long(), x.long()), TypeError, "not defined for int64"),
+        (lambda x: flow.fmax(x, 1.0), TypeError, "expected tensors"),  # type: ignore[arg-type]
+        (lambda x: flow.bitwise_left_shift(x, 1), TypeError, "not defined for float32"),
+        (lambda x: x.bool() << x.bool(), TypeError, "not defined for bool"),
+        (lambda x: flow.copysign(x.to(flow.complex64), 1), TypeError, "not defined for complex64"),
+        (lambda x: flow.positive(x.bool()), TypeError, "not defined for bool"),
+        (lambda x: x.long().lgamma_(), RuntimeError, "cannot be written in place"),
+    ],
+)
+def test_bad_arguments(call: Callable[[flow.Tensor], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call(flow.ones(3))
+
+
+def test_shifts_as_operators(contract: KernelContract) -> None:
+    x = flow.tensor([1, -8, 5])
+    check(x << 2, [4, -32, 20], "int64")
+    check(x >> 1, [0, -4, 2], "int64")
+    check(1 << flow.tensor([1, 2]), [2, 4], "int64")
+    check(64 >> flow.tensor([1, 2]), [32, 16], "int64")
+    check(x << 64, [0, 0, 0], "int64")
+    check(x >> 70, [0, -1, 0], "int64")
+    y = x.clone()
+    y <<= 2
+    y >>= 1
+    check(y, [2, -16, 10], "int64")
+    check(x.clone().bitwise_left_shift_(1), [2, -16, 10], "int64")
+    check(x.clone().bitwise_right_shift_(1), [0, -4, 2], "int64")
+
+
+def test_corner_cases_of_extrema_and_signs(contract: KernelContract) -> None:
+    first = flow.tensor([NAN, 1.0, NAN, 2.0], requires_grad=True)
+    second = flow.tensor([1.0, NAN, NAN, 2.0], requires_grad=True)
+    check(flow.fmax(first, second), [1.0, 1.0, NAN, 2.0], "float32")
+    (first.fmax(second) + first.fmin(second)).sum().backward()
+    check(first.grad, [0.0, 2.0, 2.0, 2.0], "float32")
+    check(second.grad, [2.0, 0.0, 0.0, 0.0], "float32")
+    check(flow.signbit(flow.tensor([-0.0, 0.0, -INF])), [True, False, True], "bool")
+    check(flow.copysign(flow.tensor([1.0, 2.0]), -0.0), [-1.0, -2.0], "float32")
+    zero = flow.tensor([0.0, -3.0], requires_grad=True)
+    zero.copysign(1.0).sum().backward()
+    check(zero.grad, [0.0, -1.0], "float32")
+    check(flow.nextafter(flow.tensor([1.0, 1.0]), flow.tensor([2.0, 0.0])) - 1, [2.0**-23, -(2.0**-24)], "float32")
+    half = flow.tensor([1.0], dtype=flow.bfloat16)
+    check(flow.nextafter(half, half * 2) - 1, [2.0**-7], "bfloat16")
+    check(flow.heaviside(flow.tensor([NAN, -0.0]), flow.tensor([5.0])), [0.0, 5.0], "float32")
+    x = flow.ones(2)
+    assert x.positive() is x
+
+
+def test_products_with_logarithms_at_zero(contract: KernelContract) -> None:
+    x = flow.tensor([0.0, 0.0, 2.0, 0.0], requires_grad=True)
+    y = flow.tensor([0.0, -1.0, 0.0, NAN], requires_grad=True)
+    result = flow.xlogy(x, y)
+    check(result, [0.0, 0.0, -INF, NAN], "float32")
+    result.sum().backward()
+    check(x.grad, [0.0, 0.0, -INF, NAN], "float32")
+    check(flow.xlogy(x, 0), [0.0, 0.0, -INF, 0.0], "float32")
+    check(flow.autograd.grad(flow.xlogy(x, 0).sum(), x)[0], [0.0, 0.0, -INF, 0.0], "float32")
+    check(flow.autograd.grad(flow.xlogy(x, -1).sum(), x)[0], [0.0, 0.0, NAN, 0.0], "float32")
+    check(special.entr(flow.tensor([0.0, -1.0, 1.0, NAN])), [0.0, -INF, 0.0, NAN], "float32")
+    check(flow.sinc(flow.tensor([0.0, 1e20])), [1.0, 0.0], "float32")
+    check_gradients(flow.sinc, np.array([0.0, 1e-4, 0.05, 0.07, 1.0]), second=True)
+    both = flow.tensor([-INF], dtype=flow.float64, requires_grad=True)
+    flow.logaddexp2(both, both).sum().backward()
+    assert both.grad is not None
+    assert not values(both.grad).any()
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        *[(name, ()) for name in ("erfc", "erfinv", "lgamma", "digamma", "sinc", "deg2rad", "rad2deg")],
+        ("polygamma", (2,)),
+        ("copysign", (-1.0,)),
+        ("xlogy", (2.0,)),
+        ("hypot", (flow.full((3,), 0.5, dtype=flow.float64),)),
+    ],
+)
+def test_in_place_forms(name: str, arguments: tuple[Any, ...], contract: KernelContract) -> None:
+    array = np.array([0.2, 0.5, 0.8])
+    expected = values(getattr(flow.tensor(array), name)(*arguments))
+    tensor = flow.tensor(array)
+    assert getattr(tensor, f"{name}_")(*arguments) is tensor
+    check(tensor, expected, "float64")
+    check_gradients(lambda x: getattr(x * 1, f"{name}_")(*arguments), array)
+
+
+def test_in_place_forms_without_gradients(contract: KernelContract) -> None:
+    x = flow.tensor([-1.0, 0.0, 1.0])
+    check(x.clone().heaviside_(flow.full((3,), 0.5)), [0.0, 0.5, 1.0], "float32")
+    check(x.clone().nextafter_(flow.full((3,), 9.0))[2:] - 1, [2.0**-23], "float32")
+
+
+def test_the_module_of_special_functions() -> None:
+    names = "erf erfc erfinv exp2 expm1 log1p logsumexp log_softmax softmax digamma psi gammaln xlogy sinc round expit"
+    for name in (*names.split(), "logit", "entr", "polygamma"):
+        assert callable(getattr(special, name)), name
+    assert flow.special is special
+    assert special.expit is flow.sigmoid
+    check(1.0 / flow.tensor([4.0]), flow.tensor([4.0]).__rdiv__(1.0).numpy(), "float32")
+    check(flow.rad2deg(flow.deg2rad(flow.tensor([90, 180]))), [90.0, 180.0], "float32")

@@ -1,0 +1,132 @@
+"""What depends on how numbers are written: their sign bits and neighbours, and extrema that leave nan aside."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array
+from vmflow.instructions.op_call import Kernel
+
+from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, elementwise
+from .selection import where
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+def _signbit(xp: Any) -> Kernel:
+    def signbit(array: Array, out: Array | None) -> Array:
+        # numpy has none for integers and bools.
+        return xp.signbit(array, out) if array.dtype.kind not in "biu" else xp.less(array, 0, out)
+
+    return signbit
+
+
+def _heaviside(xp: Any) -> Kernel:
+    def heaviside(array: Array, values: Array, out: Array | None) -> Array:
+        # numpy's has no integers, and answers nan with nan.
+        return xp.where(array == 0, values, (array > 0).astype(values.dtype))
+
+    return heaviside
+
+
+_SIGNBIT = elementwise("signbit", _signbit, TO_BOOL, most=FLOATING)
+_COPYSIGN = Binary("copysign", "copysign", TO_FLOAT, most=FLOATING)
+_NEXTAFTER = elementwise("nextafter", "nextafter", least=FLOATING, most=FLOATING)
+_FMAX = elementwise("fmax", lambda xp: by_keyword(xp.fmax), most=FLOATING)
+_FMIN = elementwise("fmin", lambda xp: by_keyword(xp.fmin), most=FLOATING)
+_HEAVISIDE = elementwise("heaviside", _heaviside, most=FLOATING)
+
+
+@_COPYSIGN.tensors.gradient(inputs=(0,), outputs=(0,))
+def _copysign_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    return (
+        _turned(gradient, node.input(0), node.output(0)) if first else None,
+        gradient * 0.0 if second else None,
+    )
+
+
+@_COPYSIGN.scalar.gradient(inputs=(0,), outputs=(0,))
+def _copysign_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_turned(gradient, node.input(0), node.output(0)) if not node.attributes else gradient * 0.0,)
+
+
+def _turned(gradient: Tensor, before: Tensor, after: Tensor) -> Tensor:
+    """The gradient, turned where the sign was; 0 at 0, which has no derivative."""
+    return where(before == 0, 0.0, where(before == after, gradient, -gradient))
+
+
+@_FMAX.gradient(inputs=(0, 1))
+def _fmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _given_to(node, gradient, node.input(0) >= node.input(1))
+
+
+@_FMIN.gradient(inputs=(0, 1))
+def _fmin_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    return _given_to(node, gradient, node.input(0) <= node.input(1))
+
+
+def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements the first has all of the gradient, as in PyTorch."""
+    first_wins = first_wins | node.input(1).isnan()
+    first, second = node.needs
+    return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
+
+
+def signbit(input: Tensor) -> Tensor:
+    """Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor."""
+    return _interpreter.dispatch(_SIGNBIT, (input,))
+
+
+def copysign(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+    """The size of `input` with the sign of `other`; integers give the default dtype."""
+    return _COPYSIGN(input, other)
+
+
+def nextafter(input: Tensor, other: Tensor) -> Tensor:
+    """The number next to `input` towards `other`, of those that the dtype holds."""
+    return _interpreter.dispatch(_NEXTAFTER, (input, other))
+
+
+def fmax(input: Tensor, other: Tensor) -> Tensor:
+    """The larger of two elements; nan only if both are."""
+    return _interpreter.dispatch(_FMAX, (input, other))
+
+
+def fmin(input: Tensor, other: Tensor) -> Tensor:
+    """The smaller of two elements; nan only if both are."""
+    return _interpreter.dispatch(_FMIN, (input, other))
+
+
+def heaviside(input: Tensor, values: Tensor) -> Tensor:
+    """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
+
+    Raises:
+        TypeError: for two dtypes.
+    """
+    check_one_dtype("heaviside", input, values)
+    return _interpreter.dispatch(_HEAVISIDE, (input, values))
+
+
+def check_one_dtype(name: str, input: Tensor, other: Tensor) -> None:
+    """Raise TypeError unless both have the same dtype."""
+    if input.dtype is not other.dtype:
+        raise TypeError(f"{name}: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
+
+
+def positive(input: Tensor) -> Tensor:
+    """`input` itself.
+
+    Raises:
+        TypeError: for bools.
+    """
+    if input.dtype is dtypes.bool_:
+        raise TypeError("positive is not defined for bool tensors")
+    return input
