@@ -207,6 +207,12 @@ from .ops.linear_algebra import mm as mm
 from .ops.linear_algebra import mv as mv
 from .ops.linear_algebra import outer as outer
 from .ops.linear_algebra import tensordot as tensordot
+from .ops.matrix_products import chain_matmul as chain_matmul
+from .ops.matrix_products import cross as cross
+from .ops.matrix_products import inner as inner
+from .ops.matrix_products import kron as kron
+from .ops.matrix_products import trace as trace
+from .ops.matrix_products import vdot as vdot
 from .ops.ordering import argsort as argsort
 from .ops.ordering import kthvalue as kthvalue
 from .ops.ordering import median as median
@@ -254,6 +260,9 @@ from .ops.scatter_reduction import scatter_reduce as scatter_reduce
 from .ops.searching import bucketize as bucketize
 from .ops.searching import isin as isin
 from .ops.searching import searchsorted as searchsorted
+from .ops.running import cummax as cummax
+from .ops.running import cummin as cummin
+from .ops.running import logcumsumexp as logcumsumexp
 from .ops.selection import clamp as clamp
 from .ops.selection import clamp_max as clamp_max
 from .ops.selection import clamp_min as clamp_min
@@ -264,6 +273,11 @@ from .ops.strided import as_strided as as_strided
 from .ops.strided import diagonal_scatter as diagonal_scatter
 from .ops.strided import select_scatter as select_scatter
 from .ops.strided import slice_scatter as slice_scatter
+from .ops.statistics import cdist as cdist
+from .ops.statistics import corrcoef as corrcoef
+from .ops.statistics import cov as cov
+from .ops.statistics import diff as diff
+from .ops.statistics import trapezoid as trapezoid
 from .ops.transcendental import acos as acos
 from .ops.transcendental import acosh as acosh
 from .ops.transcendental import asin as asin

@@ -7,3 +7,7 @@ from .ops.linear_algebra import inv as inv
 from .ops.linear_algebra import matmul as matmul
 from .ops.linear_algebra import solve as solve
 from .ops.linear_algebra import vector_norm as vector_norm
+from .ops.matrix_products import linalg_cross
+from .ops.matrix_products import multi_dot as multi_dot
+
+cross = linalg_cross

@@ -40,6 +40,7 @@ from .ops import (
     indexing,
     joining,
     linear_algebra,
+    matrix_products,
     ordering,
     quantiles,
     reduction,
@@ -47,6 +48,9 @@ from .ops import (
     scatter_reduction,
     selection,
     strided,
+    running,
+    selection,
+    statistics,
     transcendental,
 )
 from .ops import view as views
@@ -800,6 +804,11 @@ class Tensor:
     outer = linear_algebra.outer
     addmm = linear_algebra.addmm
     baddbmm = linear_algebra.baddbmm
+    cross = matrix_products.cross
+    inner = matrix_products.inner
+    kron = matrix_products.kron
+    trace = matrix_products.trace
+    vdot = matrix_products.vdot
 
     sum = reduction.sum
     prod = reduction.prod
@@ -822,6 +831,12 @@ class Tensor:
     nansum = reduction.nansum
     cumsum = reduction.cumsum
     cumprod = reduction.cumprod
+    cummax = running.cummax
+    cummin = running.cummin
+    logcumsumexp = running.logcumsumexp
+    corrcoef = statistics.corrcoef
+    cov = statistics.cov
+    diff = statistics.diff
 
     reshape = views.reshape
     view = views.view

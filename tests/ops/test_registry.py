@@ -26,6 +26,7 @@ from . import (
     test_scatter_reduction,
     test_searching,
     test_strided,
+    test_running,
     test_special,
     test_view,
 )
@@ -56,6 +57,7 @@ ROWS: list[Row] = [
     *test_scatter_reduction.ROWS,
     *test_searching.ROWS,
     *test_strided.ROWS,
+    *test_running.ROWS,
     *test_special.ROWS,
     *test_view.ROWS,
 ]

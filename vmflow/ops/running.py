@@ -1,0 +1,125 @@
+"""Running extrema, and running sums of exponentials."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, meta
+
+from .elementwise import CHEAP, DEAR
+from .indexing import gather
+from .joining import flip
+from .reduction import ValuesIndices
+from .selection import where
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .transcendental import exp, log
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def _places(name: str, function: str) -> OpExpr:
+    """Declare an op from a tensor to the index of the extremum up to each place; the last of equal ones."""
+
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (dim,) = cast("tuple[int]", attributes)
+        (source,) = metas
+        if source.dtype.category > FLOATING:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+        xp = array_module(source.device)
+        running = getattr(xp, function).accumulate
+
+        def kernel(array: Array, out: Array | None) -> Array:
+            if array.ndim == 0:
+                return xp.zeros((), xp.int64)
+            if array.dtype == dtypes.bfloat16.numpy:
+                array = array.astype(xp.float32)
+            # A nan is the extremum from its place on; it equals nothing.
+            reached = (array == running(array, dim)) | (array != array)
+            places = xp.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
+            return xp.maximum.accumulate(xp.where(reached, places, 0), dim)
+
+        return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 12)
+
+    return OpExpr(name, infer)
+
+
+_CUMMAX = _places("cummax", "maximum")
+_CUMMIN = _places("cummin", "minimum")
+
+
+def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
+    axis = normalize_dim(op.name, dim, input.ndim)
+    indices = _interpreter.dispatch(op, (input,), (axis,))
+    return ValuesIndices(gather(input, axis, indices), indices)
+
+
+def cummax(input: Tensor, dim: int) -> ValuesIndices:
+    """The largest element so far along `dim`, and where it was: the last place of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    return _chosen(_CUMMAX, input, dim)
+
+
+def cummin(input: Tensor, dim: int) -> ValuesIndices:
+    """The smallest element so far along `dim`, and where it was: the last place of equal ones.
+
+    Raises:
+        TypeError: for complex tensors.
+    """
+    return _chosen(_CUMMIN, input, dim)
+
+
+def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dim,) = cast("tuple[int]", attributes)
+    (source,) = metas
+    if source.dtype.category != FLOATING:
+        raise TypeError(f"logcumsumexp is not defined for {source.dtype.name} tensors; convert with .float() first")
+    xp = array_module(source.device)
+    to = source.dtype.numpy
+    wide: Any = xp.float32 if source.dtype.itemsize == 2 else to
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return array.copy()
+        return xp.logaddexp.accumulate(array.astype(wide, copy=False), dim).astype(to, copy=False)
+
+    return Inferred(source, kernel, source.numel * DEAR * 3)
+
+
+_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp)
+
+
+@_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))
+def _logcumsumexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """Each element's share of the sums behind it, added up without leaving logarithms, where nothing overflows."""
+    (dim,) = cast("tuple[int]", node.attributes)
+    if gradient.ndim == 0 or gradient.numel() == 0:
+        return (gradient,)
+    total = node.output(0)
+    # Sums of nothing but -inf have no shares.
+    counted = total != -math.inf
+    total = where(counted, total, 0.0)
+
+    def shares(positive: Tensor) -> Tensor:
+        chosen = (positive > 0) & counted
+        terms = where(chosen, log(where(chosen, positive, 1.0)) - total, -math.inf)
+        return exp(flip(logcumsumexp(flip(terms, dim), dim), dim) + node.input(0))
+
+    return (shares(gradient) - shares(-gradient),)
+
+
+def logcumsumexp(input: Tensor, dim: int) -> Tensor:
+    """The logarithm of the running sum of ``exp(input)`` along `dim`, without overflow.
+
+    Raises:
+        TypeError: for bools, integers and complex tensors.
+    """
+    return _interpreter.dispatch(_LOGCUMSUMEXP, (input,), (normalize_dim("logcumsumexp", dim, input.ndim),))
