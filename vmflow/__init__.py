@@ -149,6 +149,9 @@ from .ops.creation import set_default_device as set_default_device
 from .ops.creation import tensor as tensor
 from .ops.creation import zeros as zeros
 from .ops.creation import zeros_like as zeros_like
+from .ops.decompositions import cholesky_solve as cholesky_solve
+from .ops.decompositions import logdet as logdet
+from .ops.decompositions import slogdet as slogdet
 from .ops.einsum import einsum as einsum
 from .ops.flat_elements import masked_scatter as masked_scatter
 from .ops.flat_elements import put as put
@@ -201,12 +204,15 @@ from .ops.joining import vstack as vstack
 from .ops.linear_algebra import addmm as addmm
 from .ops.linear_algebra import baddbmm as baddbmm
 from .ops.linear_algebra import bmm as bmm
+from .ops.linear_algebra import det as det
 from .ops.linear_algebra import dot as dot
 from .ops.linear_algebra import matmul as matmul
 from .ops.linear_algebra import mm as mm
 from .ops.linear_algebra import mv as mv
 from .ops.linear_algebra import outer as outer
 from .ops.linear_algebra import tensordot as tensordot
+from .ops.matrix_functions import matrix_exp as matrix_exp
+from .ops.matrix_functions import matrix_power as matrix_power
 from .ops.matrix_products import chain_matmul as chain_matmul
 from .ops.matrix_products import cross as cross
 from .ops.matrix_products import inner as inner
@@ -377,6 +383,8 @@ concatenate = cat
 moveaxis = movedim
 swapaxes = transpose
 swapdims = transpose
+inverse = linalg.inv
+pinverse = linalg.pinv
 
 if _TYPE_CHECKING:
     from . import amp as amp

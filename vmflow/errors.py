@@ -8,6 +8,7 @@
      |    +-- DeviceLost               the device stopped working
      |    +-- DeviceDeadlock           the host waits for something that a device can never come to
      |    +-- Cancelled                work was dropped because its scope was cancelled
+     |    +-- LinAlgError              a matrix has no inverse, or no factors of the kind wanted
      |    +-- RaceDetected             two accesses to one memory were not ordered: please report it
      +-- TimeoutError
      |    +-- DeadlineExceeded         work was dropped because the deadline of its scope had passed
@@ -46,6 +47,10 @@ class DeviceLost(RuntimeError):
 
 class DeviceDeadlock(RuntimeError):
     """The host waits for something that the device can never come to.  The message has all its queues."""
+
+
+class LinAlgError(RuntimeError):
+    """A matrix has no inverse, or no factors of the kind that was wanted; the message names the op."""
 
 
 class RaceDetected(RuntimeError):

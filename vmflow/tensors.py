@@ -32,6 +32,7 @@ from .ops import (
     counting,
     flat_elements,
     gathering,
+    decompositions,
     error_function,
     floating_point,
     gamma_function,
@@ -40,9 +41,11 @@ from .ops import (
     indexing,
     joining,
     linear_algebra,
+    matrix_functions,
     matrix_products,
     ordering,
     quantiles,
+    pseudo_inverse,
     reduction,
     rounding,
     scatter_reduction,
@@ -804,9 +807,17 @@ class Tensor:
     outer = linear_algebra.outer
     addmm = linear_algebra.addmm
     baddbmm = linear_algebra.baddbmm
+    cholesky_solve = decompositions.cholesky_solve
     cross = matrix_products.cross
+    det = linear_algebra.det
     inner = matrix_products.inner
     kron = matrix_products.kron
+    inverse = linear_algebra.inv
+    logdet = decompositions.logdet
+    matrix_exp = matrix_functions.matrix_exp
+    matrix_power = matrix_functions.matrix_power
+    pinverse = pseudo_inverse.pinv
+    slogdet = decompositions.slogdet
     trace = matrix_products.trace
     vdot = matrix_products.vdot
 

@@ -18,6 +18,7 @@ from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, Vi
 
 from . import (
     test_activation,
+    test_decompositions,
     test_elementwise,
     test_indexing,
     test_joining,
@@ -49,6 +50,7 @@ DECLARING = (
 
 ROWS: list[Row] = [
     *test_activation.ROWS,
+    *test_decompositions.ROWS,
     *test_elementwise.ROWS,
     *test_indexing.ROWS,
     *test_joining.ROWS,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
+from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
@@ -203,26 +206,36 @@ def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2)
 # Systems of equations
 
 
-def _square_matrices(name: str, matrix: TensorMeta) -> None:
+def square_matrices(name: str, matrix: TensorMeta) -> None:
     if len(matrix.shape) < 2 or matrix.shape[-1] != matrix.shape[-2]:
         raise ValueError(f"{name}: expected square matrices, got shape {list(matrix.shape)}")
     if matrix.dtype.category < dtypes.FLOATING:
         raise TypeError(f"{name} is not defined for {matrix.dtype.name} tensors; convert with .float() first")
 
 
-def _lapack(dtype: DType) -> Any:
+def lapack_dtype(dtype: DType) -> Any:
     """The dtype in which LAPACK, which knows no half precision, computes."""
     return dtypes.float32.numpy if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
 
 
+@contextmanager
+def explained(xp: Any, name: str) -> Iterator[None]:
+    """Turn what the array library raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
+    try:
+        yield
+    except xp.linalg.LinAlgError as error:
+        raise LinAlgError(f"linalg.{name}: {error}") from error
+
+
 def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
-    _square_matrices("inv", source)
+    square_matrices("inv", source)
     xp = array_module(source.device)
-    to, wide = source.dtype.numpy, _lapack(source.dtype)
+    to, wide = source.dtype.numpy, lapack_dtype(source.dtype)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return xp.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
+        with explained(xp, "inv"):
+            return xp.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
 
     return Inferred(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
 
@@ -241,7 +254,7 @@ def inv(A: Tensor) -> Tensor:
 
     Raises:
         TypeError, ValueError: for integers, and for matrices that are not square.
-        numpy.linalg.LinAlgError: for a singular matrix, when the result is looked at.
+        LinAlgError: for a singular matrix, when the result is looked at.
     """
     return _interpreter.dispatch(_INV, (A,))
 
@@ -249,7 +262,7 @@ def inv(A: Tensor) -> Tensor:
 def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     matrix, right = metas
     device = common_device("solve", metas)
-    _square_matrices("solve", matrix)
+    square_matrices("solve", matrix)
     if matrix.dtype is not right.dtype:
         raise TypeError(f"solve: expected one dtype, got {matrix.dtype.name} and {right.dtype.name}")
     if len(right.shape) < 2 or right.shape[-2] != matrix.shape[-1]:
@@ -257,10 +270,11 @@ def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     batch = broadcast_shapes("solve", matrix.shape[:-2], right.shape[:-2])
     output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
     xp = array_module(device)
-    to, wide = matrix.dtype.numpy, _lapack(matrix.dtype)
+    to, wide = matrix.dtype.numpy, lapack_dtype(matrix.dtype)
 
     def kernel(array: Array, values: Array, out: Array | None) -> Array:
-        solved = xp.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
+        with explained(xp, "solve"):
+            solved = xp.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
         return xp.ascontiguousarray(solved.astype(to, copy=False))
 
     return Inferred(output, kernel, output.numel * matrix.shape[-1] + 20_000)
@@ -286,7 +300,7 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
     Raises:
         TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
-        numpy.linalg.LinAlgError: for a singular matrix, when the result is looked at.
+        LinAlgError: for a singular matrix, when the result is looked at.
     """
     if B.ndim == 1:
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
@@ -297,10 +311,10 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
 
 def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
-    _square_matrices("det", source)
+    square_matrices("det", source)
     output = meta(source.shape[:-2], source.dtype, source.device)
     xp = array_module(source.device)
-    to, wide = source.dtype.numpy, _lapack(source.dtype)
+    to, wide = source.dtype.numpy, lapack_dtype(source.dtype)
 
     def kernel(array: Array, out: Array | None) -> Array:
         return xp.asarray(xp.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
