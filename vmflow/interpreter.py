@@ -331,7 +331,7 @@ def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
     if result.shape != meta.shape:
         raise RuntimeError(
             f"{name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
-            f"{list(meta.shape)} that is to be written in place"
+            f"{list(meta.shape)} that is to be written in place; no tensor is resized"
         )
     if result.dtype.category > meta.dtype.category:
         raise RuntimeError(

@@ -14,6 +14,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from .destination import written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
 from .selection import where
@@ -73,8 +74,10 @@ def _sigmoid_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (value * (1 - value)),)
 
 
-def sigmoid(input: Tensor) -> Tensor:
+def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / (1 + exp(-input))``."""
+    if out is not None:
+        return written(_SIGMOID, out, (input,))
     return _interpreter.dispatch(_SIGMOID, (input,))
 
 
@@ -87,8 +90,10 @@ def _tanh_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (1 - value * value),)
 
 
-def tanh(input: Tensor) -> Tensor:
+def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The hyperbolic tangent."""
+    if out is not None:
+        return written(_TANH, out, (input,))
     return _interpreter.dispatch(_TANH, (input,))
 
 

@@ -18,6 +18,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .copying import cast
+from .destination import delivered, written
 from .elementwise import (
     DEAR,
     REVERSED,
@@ -122,30 +123,42 @@ def _trunc_divide(xp: Any) -> Kernel:
     return trunc_divide
 
 
-def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + alpha * other``; of bools the logical or.
 
     Raises:
         TypeError: for a floating-point `alpha` and integer tensors.
     """
+    if out is not None:
+        return _ADD.written(out, input, other if alpha == 1 else _scaled("add", input, other, alpha))
     return _ADD(input, other if alpha == 1 else _scaled("add", input, other, alpha))
 
 
-def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
+def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input - alpha * other``.
 
     Raises:
         TypeError: for bools, whose difference is not defined.
     """
+    if out is not None:
+        return _SUB.written(out, input, other if alpha == 1 else _scaled("sub", input, other, alpha))
     return _SUB(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
-def mul(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def mul(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input * other``."""
+    if out is not None:
+        return _MUL.written(out, input, other)
     return _MUL(input, other)
 
 
-def div(input: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | None = None) -> Tensor:
+def div(
+    input: Tensor | Scalar,
+    other: Tensor | Scalar,
+    *,
+    rounding_mode: str | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
     """``input / other``; integers divide to the default floating-point dtype.
 
     Args:
@@ -156,67 +169,83 @@ def div(input: Tensor | Scalar, other: Tensor | Scalar, *, rounding_mode: str | 
         ZeroDivisionError: for an integer divided by zero in a rounding mode.
     """
     if rounding_mode is None:
-        return _DIV(input, other)
+        return _DIV(input, other) if out is None else _DIV.written(out, input, other)
     if rounding_mode == "floor":
-        return floor_divide(input, other)
+        return floor_divide(input, other, out=out)
     if rounding_mode != "trunc":
         raise ValueError(f"div: rounding_mode must be None, 'trunc' or 'floor', not {rounding_mode!r}")
     check_divisor("div", input, other)
+    if out is not None:
+        return _TRUNC_DIVIDE.written(out, input, other)
     return _TRUNC_DIVIDE(input, other)
 
 
-def pow(input: Tensor | Scalar, exponent: Tensor | Scalar) -> Tensor:
+def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input ** exponent``; an integer to a negative power from a tensor is rounded towards zero.
 
     Raises:
         ValueError: for an integer tensor and an exponent that is a negative number, or does not fit its dtype.
     """
     _check_exponent("pow", input, exponent)
+    if out is not None:
+        return _POW.written(out, input, exponent)
     return _POW(input, exponent)
 
 
-def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The quotient rounded down.
 
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
     check_divisor("floor_divide", input, other)
+    if out is not None:
+        return _FLOOR_DIVIDE.written(out, input, other)
     return _FLOOR_DIVIDE(input, other)
 
 
-def remainder(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The remainder of `floor_divide`; it has the divisor's sign.
 
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
     check_divisor("remainder", input, other)
+    if out is not None:
+        return _REMAINDER.written(out, input, other)
     return _REMAINDER(input, other)
 
 
-def fmod(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The remainder of division rounded towards zero; it has the dividend's sign.
 
     Raises:
         ZeroDivisionError: for an integer divided by zero; at the call if the divisor is a number.
     """
     check_divisor("fmod", input, other)
+    if out is not None:
+        return _FMOD.written(out, input, other)
     return _FMOD(input, other)
 
 
-def maximum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The larger of two elements; nan if either is."""
+    if out is not None:
+        return _MAXIMUM.written(out, input, other)
     return _MAXIMUM(input, other)
 
 
-def minimum(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements; nan if either is."""
+    if out is not None:
+        return _MINIMUM.written(out, input, other)
     return _MINIMUM(input, other)
 
 
-def atan2(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The angle, in radians, of the point (other, input)."""
+    if out is not None:
+        return _ATAN2.written(out, input, other)
     return _ATAN2(input, other)
 
 
@@ -475,23 +504,31 @@ def _sign(xp: Any) -> Kernel:
     return sign
 
 
-def neg(input: Tensor) -> Tensor:
+def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``-input``."""
+    if out is not None:
+        return written(_NEG, out, (input,))
     return _interpreter.dispatch(_NEG, (input,))
 
 
-def abs(input: Tensor) -> Tensor:
+def abs(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The absolute value; of complex elements the modulus, a real dtype."""
+    if out is not None:
+        return written(_ABS, out, (input,))
     return _interpreter.dispatch(_ABS, (input,))
 
 
-def sign(input: Tensor) -> Tensor:
+def sign(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """-1, 0 or 1 as the element is negative, zero or positive; 0 for nan."""
+    if out is not None:
+        return written(_SIGN, out, (input,))
     return _interpreter.dispatch(_SIGN, (input,))
 
 
-def square(input: Tensor) -> Tensor:
+def square(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``input * input``; bools become int64."""
+    if out is not None:
+        return pow(input, 2, out=out) if input.dtype is dtypes.bool_ else written(_SQUARE, out, (input,))
     return _interpreter.dispatch(_SQUARE, (input,)) if input.dtype is not dtypes.bool_ else pow(input, 2)
 
 
@@ -500,8 +537,10 @@ def conj(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_CONJ, (input,)) if input.dtype.is_complex else input
 
 
-def reciprocal(input: Tensor) -> Tensor:
+def reciprocal(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / input``."""
+    if out is not None:
+        return written(_RECIPROCAL, out, (input,))
     return _interpreter.dispatch(_RECIPROCAL, (input,))
 
 
@@ -535,28 +574,38 @@ def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-gradient * (inverse * inverse),)
 
 
-def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar) -> Tensor:
+def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input + weight * (end - input)``.
 
     Raises:
         TypeError: if `input` and `end` differ in dtype.
     """
+    if out is not None:
+        return delivered("lerp", out, (input, end, weight), lambda: lerp(input, end, weight))
     if input.dtype is not end.dtype:
         raise TypeError(f"lerp: expected one dtype, got {input.dtype.name} and {end.dtype.name}")
     return input + weight * (end - input)
 
 
-def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+def addcmul(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 * tensor2``."""
+    if out is not None:
+        return delivered(
+            "addcmul", out, (input, tensor1, tensor2), lambda: addcmul(input, tensor1, tensor2, value=value)
+        )
     return add(input, tensor1 * tensor2, alpha=value)
 
 
-def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1) -> Tensor:
+def addcdiv(input: Tensor, tensor1: Tensor, tensor2: Tensor, *, value: Scalar = 1, out: Tensor | None = None) -> Tensor:
     """``input + value * tensor1 / tensor2``, of floating-point tensors.
 
     Raises:
         TypeError: for two integer tensors, whose quotient would not be of their dtype.
     """
+    if out is not None:
+        return delivered(
+            "addcdiv", out, (input, tensor1, tensor2), lambda: addcdiv(input, tensor1, tensor2, value=value)
+        )
     if tensor1.dtype.category < FLOATING and tensor2.dtype.category < FLOATING:
         raise TypeError("addcdiv: integer division is not supported; convert with .float() first")
     return add(input, tensor1 / tensor2, alpha=value)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 
+from .destination import written
 from .elementwise import TO_BOOL, Binary, comparable, elementwise, saturated
 
 if TYPE_CHECKING:
@@ -35,83 +36,115 @@ _ISINF = elementwise("isinf", "isinf", TO_BOOL)
 _ISFINITE = elementwise("isfinite", "isfinite", TO_BOOL)
 
 
-def eq(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def eq(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether equal, element by element; a bool tensor."""
+    if out is not None:
+        return _EQ.written(out, input, other)
     return _EQ(input, other)
 
 
-def ne(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def ne(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether not equal."""
+    if out is not None:
+        return _NE.written(out, input, other)
     return _NE(input, other)
 
 
-def lt(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def lt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less."""
+    if out is not None:
+        return _LT.written(out, input, other)
     return _LT(input, other)
 
 
-def le(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def le(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less or equal."""
+    if out is not None:
+        return _LE.written(out, input, other)
     return _LE(input, other)
 
 
-def gt(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def gt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater."""
+    if out is not None:
+        return _GT.written(out, input, other)
     return _GT(input, other)
 
 
-def ge(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def ge(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater or equal."""
+    if out is not None:
+        return _GE.written(out, input, other)
     return _GE(input, other)
 
 
-def logical_and(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def logical_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether both are non-zero."""
+    if out is not None:
+        return _LOGICAL_AND.written(out, input, other)
     return _LOGICAL_AND(input, other)
 
 
-def logical_or(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def logical_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether one is non-zero."""
+    if out is not None:
+        return _LOGICAL_OR.written(out, input, other)
     return _LOGICAL_OR(input, other)
 
 
-def logical_xor(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def logical_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether exactly one is non-zero."""
+    if out is not None:
+        return _LOGICAL_XOR.written(out, input, other)
     return _LOGICAL_XOR(input, other)
 
 
-def logical_not(input: Tensor) -> Tensor:
+def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Whether zero."""
+    if out is not None:
+        return written(_LOGICAL_NOT, out, (input,))
     return _interpreter.dispatch(_LOGICAL_NOT, (input,))
 
 
-def bitwise_and(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def bitwise_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in both; integers and bools."""
+    if out is not None:
+        return _BITWISE_AND.written(out, input, other)
     return _BITWISE_AND(input, other)
 
 
-def bitwise_or(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def bitwise_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in one; integers and bools."""
+    if out is not None:
+        return _BITWISE_OR.written(out, input, other)
     return _BITWISE_OR(input, other)
 
 
-def bitwise_xor(input: Tensor, other: Tensor | Scalar) -> Tensor:
+def bitwise_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in exactly one; integers and bools."""
+    if out is not None:
+        return _BITWISE_XOR.written(out, input, other)
     return _BITWISE_XOR(input, other)
 
 
-def bitwise_not(input: Tensor) -> Tensor:
+def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The bits inverted; integers and bools."""
+    if out is not None:
+        return written(_BITWISE_NOT, out, (input,))
     return _interpreter.dispatch(_BITWISE_NOT, (input,))
 
 
-def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits moved up by `other` places; integers.  Nothing is left after as many places as the dtype has bits."""
+    if out is not None:
+        return _LEFT_SHIFT.written(out, input, other)
     return _LEFT_SHIFT(input, other)
 
 
-def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits moved down by `other` places, the sign filling up; integers."""
+    if out is not None:
+        return _RIGHT_SHIFT.written(out, input, other)
     return _RIGHT_SHIFT(input, other)
 
 

@@ -24,6 +24,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, meta
 from vmflow.instructions.op_call import Kernel
 
+from .destination import written
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
@@ -221,6 +222,16 @@ class Binary:
             return either(self, other)
 
         return operate
+
+    def written(self, out: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+        """The op with its result in `out`; see `vmflow.ops.destination`."""
+        if isinstance(other, _tensors.Tensor):
+            if isinstance(input, _tensors.Tensor):
+                return written(self.tensors, out, (input, other))
+            return written(self.scalar, out, (other,), REVERSED, (number(self.name, input),))
+        if isinstance(input, _tensors.Tensor):
+            return written(self.scalar, out, (input,), (), (number(self.name, other),))
+        raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
     def into(self, input: Tensor, other: Tensor | Scalar) -> Tensor:
         """``input = input op other``, in place."""

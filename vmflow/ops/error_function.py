@@ -13,6 +13,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
 from .table import OpExpr
 from .transcendental import exp
@@ -110,8 +111,10 @@ def _erf_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (exp(-(operand * operand)) * (2 / sqrt(pi))),)
 
 
-def erf(input: Tensor) -> Tensor:
+def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The error function."""
+    if out is not None:
+        return written(_ERF, out, (input,))
     return _interpreter.dispatch(_ERF, (input,))
 
 
@@ -239,11 +242,15 @@ def _erfinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (exp(value * value) * (sqrt(pi) / 2)),)
 
 
-def erfc(input: Tensor) -> Tensor:
+def erfc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 - erf(input)``, accurate where that is small."""
+    if out is not None:
+        return written(_ERFC, out, (input,))
     return _interpreter.dispatch(_ERFC, (input,))
 
 
-def erfinv(input: Tensor) -> Tensor:
+def erfinv(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The number whose `erf` is `input`; infinite at -1 and 1, nan outside."""
+    if out is not None:
+        return written(_ERFINV, out, (input,))
     return _interpreter.dispatch(_ERFINV, (input,))

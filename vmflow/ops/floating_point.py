@@ -10,6 +10,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from .destination import written
 from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, elementwise
 from .selection import where
 
@@ -80,38 +81,50 @@ def _given_to(node: OpNode, gradient: Tensor, first_wins: Tensor) -> tuple[Tenso
     return where(first_wins, gradient, 0.0) if first else None, where(first_wins, 0.0, gradient) if second else None
 
 
-def signbit(input: Tensor) -> Tensor:
+def signbit(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Whether the sign is set: of what is negative, -0.0 and some nan; a bool tensor."""
+    if out is not None:
+        return written(_SIGNBIT, out, (input,))
     return _interpreter.dispatch(_SIGNBIT, (input,))
 
 
-def copysign(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def copysign(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The size of `input` with the sign of `other`; integers give the default dtype."""
+    if out is not None:
+        return _COPYSIGN.written(out, input, other)
     return _COPYSIGN(input, other)
 
 
-def nextafter(input: Tensor, other: Tensor) -> Tensor:
+def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The number next to `input` towards `other`, of those that the dtype holds."""
+    if out is not None:
+        return written(_NEXTAFTER, out, (input, other))
     return _interpreter.dispatch(_NEXTAFTER, (input, other))
 
 
-def fmax(input: Tensor, other: Tensor) -> Tensor:
+def fmax(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The larger of two elements; nan only if both are."""
+    if out is not None:
+        return written(_FMAX, out, (input, other))
     return _interpreter.dispatch(_FMAX, (input, other))
 
 
-def fmin(input: Tensor, other: Tensor) -> Tensor:
+def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements; nan only if both are."""
+    if out is not None:
+        return written(_FMIN, out, (input, other))
     return _interpreter.dispatch(_FMIN, (input, other))
 
 
-def heaviside(input: Tensor, values: Tensor) -> Tensor:
+def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
 
     Raises:
         TypeError: for two dtypes.
     """
     check_one_dtype("heaviside", input, values)
+    if out is not None:
+        return written(_HEAVISIDE, out, (input, values))
     return _interpreter.dispatch(_HEAVISIDE, (input, values))
 
 

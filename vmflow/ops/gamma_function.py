@@ -18,6 +18,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 from vmflow.instructions.op_call import Kernel
 
+from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 
@@ -172,13 +173,17 @@ def _polygamma_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * polygamma(n + 1, node.input(0)),)
 
 
-def lgamma(input: Tensor) -> Tensor:
+def lgamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm of the absolute value of the gamma function; infinite at 0, -1, -2, ..."""
+    if out is not None:
+        return written(_LGAMMA, out, (input,))
     return _interpreter.dispatch(_LGAMMA, (input,))
 
 
-def digamma(input: Tensor) -> Tensor:
+def digamma(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The derivative of `lgamma`; -inf at 0, nan at -1, -2, ..."""
+    if out is not None:
+        return written(_DIGAMMA_OP, out, (input,))
     return _interpreter.dispatch(_DIGAMMA_OP, (input,))
 
 

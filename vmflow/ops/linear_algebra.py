@@ -14,6 +14,7 @@ from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
+from .destination import delivered, written
 from .reduction import Dims, norm
 from .table import (
     Attributes,
@@ -102,7 +103,7 @@ def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Ten
     return first, second
 
 
-def matmul(input: Tensor, other: Tensor) -> Tensor:
+def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The matrix product; further dimensions in front broadcast, vectors get a dimension that is then removed.
 
     (..., n, k) with (..., k, m) gives (..., n, m); (k,) with (k,) gives ().
@@ -111,57 +112,71 @@ def matmul(input: Tensor, other: Tensor) -> Tensor:
         TypeError: for two dtypes.
         ValueError: for shapes that do not fit.
     """
+    if out is not None:
+        return written(_MATMUL, out, (input, other))
     return _interpreter.dispatch(_MATMUL, (input, other))
 
 
-def mm(input: Tensor, mat2: Tensor) -> Tensor:
+def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
     _ranks("mm", 2, input, mat2)
-    return matmul(input, mat2)
+    return matmul(input, mat2, out=out)
 
 
-def bmm(input: Tensor, mat2: Tensor) -> Tensor:
+def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The products of two batches of matrices: (b, n, k) with (b, k, m) gives (b, n, m)."""
     _ranks("bmm", 3, input, mat2)
     if input.shape[0] != mat2.shape[0]:
         raise ValueError(f"bmm: batches of {input.shape[0]} and {mat2.shape[0]} matrices do not fit")
-    return matmul(input, mat2)
+    return matmul(input, mat2, out=out)
 
 
-def mv(input: Tensor, vec: Tensor) -> Tensor:
+def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
     _ranks("mv", 2, input)
     _ranks("mv", 1, vec)
-    return matmul(input, vec)
+    return matmul(input, vec, out=out)
 
 
-def dot(input: Tensor, tensor: Tensor) -> Tensor:
+def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors of one length."""
     _ranks("dot", 1, input, tensor)
-    return matmul(input, tensor)
+    return matmul(input, tensor, out=out)
 
 
-def outer(input: Tensor, vec2: Tensor) -> Tensor:
+def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
+    if out is not None:
+        return delivered("outer", out, (input, vec2), lambda: outer(input, vec2))
     _ranks("outer", 1, input, vec2)
     return input.unsqueeze(1) * vec2
 
 
-def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def addmm(
+    input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """``beta * input + alpha * mm(mat1, mat2)``; with beta 0, nan and inf in `input` do not matter.
 
     Raises:
         ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
     """
+    if out is not None:
+        return delivered("addmm", out, (input, mat1, mat2), lambda: addmm(input, mat1, mat2, beta=beta, alpha=alpha))
     return _added("addmm", input, mm(mat1, mat2), beta, alpha)
 
 
-def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
+def baddbmm(
+    input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1, out: Tensor | None = None
+) -> Tensor:
     """``beta * input + alpha * bmm(batch1, batch2)``; with beta 0, nan and inf in `input` do not matter.
 
     Raises:
         ValueError: if `input` does not broadcast to the product's shape, or the matrices do not fit.
     """
+    if out is not None:
+        return delivered(
+            "baddbmm", out, (input, batch1, batch2), lambda: baddbmm(input, batch1, batch2, beta=beta, alpha=alpha)
+        )
     return _added("baddbmm", input, bmm(batch1, batch2), beta, alpha)
 
 
@@ -177,13 +192,17 @@ def _added(name: str, input: Tensor, product: Tensor, beta: float, alpha: float)
     return (input if beta == 1 else input * beta) + product
 
 
-def tensordot(a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2) -> Tensor:
+def tensordot(
+    a: Tensor, b: Tensor, dims: int | tuple[list[int], list[int]] = 2, *, out: Tensor | None = None
+) -> Tensor:
     """The sum of products over dimensions of `a` paired with dimensions of `b`; the others stay, those of `a` first.
 
     Args:
         a, b: of one dtype.
         dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
     """
+    if out is not None:
+        return delivered("tensordot", out, (a, b), lambda: tensordot(a, b, dims))
     if isinstance(dims, int):
         if not 0 <= dims <= min(a.ndim, b.ndim):
             raise ValueError(f"tensordot: {dims} dimensions cannot be paired of {a.ndim} and {b.ndim}")

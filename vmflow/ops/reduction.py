@@ -20,6 +20,8 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import abs, conj_if_complex, square
+from .comparison import ne
+from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
 from .selection import where
 from .table import (
@@ -166,53 +168,69 @@ _ANY = _reduction(
 )
 
 
-def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool) -> Tensor:
+def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:
     # An empty list of dimensions means all of them, as in PyTorch.
     dims = normalize_dims(op.name, dim if dim != () and dim != [] else None, input.ndim)
+    if out is not None:
+        return written(op, out, (input,), (dims, bool(keepdim)))
     return _interpreter.dispatch(op, (input,), (dims, bool(keepdim)))
 
 
-def sum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def sum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """The sum along `dim` (None: all), as `dtype`; without one, bools and integers sum to int64."""
     if dtype is None:
-        return _reduce(_SUM, input, dim, keepdim)
+        return _reduce(_SUM, input, dim, keepdim, out)
+    if out is not None:
+        return delivered("sum", out, (input,), lambda: sum(input, dim, keepdim, dtype=dtype))
     return _reduce(_SUM, input.to(dtype), dim, keepdim).to(dtype)
 
 
-def prod(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def prod(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """The product along `dim` (None: all), as `dtype`; without one, bools and integers multiply to int64."""
     if dtype is None:
-        return _reduce(_PROD, input, dim, keepdim)
+        return _reduce(_PROD, input, dim, keepdim, out)
+    if out is not None:
+        return delivered("prod", out, (input,), lambda: prod(input, dim, keepdim, dtype=dtype))
     return _reduce(_PROD, input.to(dtype), dim, keepdim).to(dtype)
 
 
-def mean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def mean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """The mean along `dim` (None: all).
 
     Raises:
         TypeError: for bools and integers.
     """
-    return _reduce(_MEAN, input if dtype is None else input.to(dtype), dim, keepdim)
+    return _reduce(_MEAN, input if dtype is None else input.to(dtype), dim, keepdim, out)
 
 
-def amax(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def amax(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The largest element along `dim`; equal ones share the gradient."""
-    return _reduce(_AMAX, input, dim, keepdim)
+    return _reduce(_AMAX, input, dim, keepdim, out)
 
 
-def amin(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The smallest element along `dim`; equal ones share the gradient."""
-    return _reduce(_AMIN, input, dim, keepdim)
+    return _reduce(_AMIN, input, dim, keepdim, out)
 
 
-def all(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
-    return input != 0 if dim == () or dim == [] else _reduce(_ALL, input, dim, keepdim)
+    if dim == () or dim == []:
+        return ne(input, 0, out=out)
+    return _reduce(_ALL, input, dim, keepdim, out)
 
 
-def any(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether an element along `dim` is non-zero; of an empty `dim`, each for itself."""
-    return input != 0 if dim == () or dim == [] else _reduce(_ANY, input, dim, keepdim)
+    if dim == () or dim == []:
+        return ne(input, 0, out=out)
+    return _reduce(_ANY, input, dim, keepdim, out)
 
 
 def _spread(node: OpNode, reduced: Tensor) -> Tensor:
@@ -307,15 +325,19 @@ _ARGMAX = _arg("argmax", "argmax")
 _ARGMIN = _arg("argmin", "argmin")
 
 
-def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMAX, out, (input,), (axis, bool(keepdim)))
     return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
 
 
-def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor:
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
     axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMIN, out, (input,), (axis, bool(keepdim)))
     return _interpreter.dispatch(_ARGMIN, (input,), (axis, bool(keepdim)))
 
 
@@ -367,6 +389,7 @@ def var(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The variance along `dim` (None: all), divided by the count less `correction`; nan where that is not positive.
 
@@ -381,6 +404,8 @@ def var(
         TypeError: for bools and integers.
         ValueError: if both `unbiased` and `correction` are given.
     """
+    if out is not None:
+        return delivered("var", out, (input,), lambda: var(input, dim, unbiased, keepdim, correction=correction))
     if isinstance(dim, bool):
         dim, unbiased = None, dim
     if unbiased is not None:
@@ -404,8 +429,11 @@ def std(
     keepdim: bool = False,
     *,
     correction: float | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The square root of `var`; where it is 0 its gradient is taken as 0."""
+    if out is not None:
+        return delivered("std", out, (input,), lambda: std(input, dim, unbiased, keepdim, correction=correction))
     spread = var(_half_widened(input), dim, unbiased, keepdim, correction=correction)
     return _root(spread, 2).to(input.dtype.to_real())
 
@@ -446,7 +474,13 @@ def std_mean(
 
 
 def norm(
-    input: Tensor, p: float | str | None = "fro", dim: Dims = None, keepdim: bool = False, dtype: DType | None = None
+    input: Tensor,
+    p: float | str | None = "fro",
+    dim: Dims = None,
+    keepdim: bool = False,
+    dtype: DType | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The vector norm along `dim`: ``sum(|x|**p) ** (1/p)``; `p` may be inf, -inf, 0, or "fro" for 2.
 
@@ -456,6 +490,8 @@ def norm(
         TypeError: for bools and integers.
         ValueError: for another string as `p`.
     """
+    if out is not None:
+        return delivered("norm", out, (input,), lambda: norm(input, p, dim, keepdim, dtype))
     if dtype is not None:
         input = input.to(dtype)
     if p is None or p == "fro":
@@ -495,22 +531,34 @@ def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> 
     return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))
 
 
-def nansum(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def nansum(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """The sum of what is not nan."""
+    if out is not None:
+        return delivered("nansum", out, (input,), lambda: nansum(input, dim, keepdim, dtype=dtype))
     return sum(where(input.isnan(), 0, input), dim, keepdim, dtype=dtype)
 
 
-def nanmean(input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None) -> Tensor:
+def nanmean(
+    input: Tensor, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None, out: Tensor | None = None
+) -> Tensor:
     """The mean of what is not nan."""
+    if out is not None:
+        return delivered("nanmean", out, (input,), lambda: nanmean(input, dim, keepdim, dtype=dtype))
     return nansum(input, dim, keepdim, dtype=dtype) / sum(~input.isnan(), dim, keepdim)
 
 
-def logsumexp(input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False) -> Tensor:
+def logsumexp(
+    input: Tensor, dim: int | tuple[int, ...] | list[int], keepdim: bool = False, *, out: Tensor | None = None
+) -> Tensor:
     """``log(sum(exp(input)))`` along `dim`, without overflow; -inf of nothing.
 
     Raises:
         TypeError: for complex tensors.
     """
+    if out is not None:
+        return delivered("logsumexp", out, (input,), lambda: logsumexp(input, dim, keepdim))
     if input.dtype.is_complex:
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
     dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
@@ -554,16 +602,24 @@ _CUMSUM = _running("cumsum", "add")
 _CUMPROD = _running("cumprod", "multiply")
 
 
-def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumsum", dim, input.ndim)
+    if out is not None and dtype is None:
+        return written(_CUMSUM, out, (input,), (axis,))
+    if out is not None:
+        return delivered("cumsum", out, (input,), lambda: cumsum(input, dim, dtype=dtype))
     result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis,))
     return result if dtype is None else result.to(dtype)
 
 
-def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumprod", dim, input.ndim)
+    if out is not None and dtype is None:
+        return written(_CUMPROD, out, (input,), (axis,))
+    if out is not None:
+        return delivered("cumprod", out, (input,), lambda: cumprod(input, dim, dtype=dtype))
     result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis,))
     return result if dtype is None else result.to(dtype)
 

@@ -9,6 +9,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import zero_gradients
+from .destination import delivered, written
 from .elementwise import elementwise
 
 if TYPE_CHECKING:
@@ -28,27 +29,35 @@ def _round(xp: Any) -> Kernel:
     return lambda array, out: array.copy() if array.dtype.kind in "iu" else xp.rint(array, out)
 
 
-def floor(input: Tensor) -> Tensor:
+def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The largest integer not above, in the input's dtype."""
+    if out is not None:
+        return written(_FLOOR, out, (input,))
     return _interpreter.dispatch(_FLOOR, (input,))
 
 
-def ceil(input: Tensor) -> Tensor:
+def ceil(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The smallest integer not below, in the input's dtype."""
+    if out is not None:
+        return written(_CEIL, out, (input,))
     return _interpreter.dispatch(_CEIL, (input,))
 
 
-def trunc(input: Tensor) -> Tensor:
+def trunc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The integer part, in the input's dtype."""
+    if out is not None:
+        return written(_TRUNC, out, (input,))
     return _interpreter.dispatch(_TRUNC, (input,))
 
 
-def round(input: Tensor, *, decimals: int = 0) -> Tensor:
+def round(input: Tensor, *, decimals: int = 0, out: Tensor | None = None) -> Tensor:
     """The nearest value with `decimals` decimals, or with -`decimals` zeros before the point; ties go to even.
 
     Raises:
         TypeError: for an integer tensor and `decimals`.
     """
+    if out is not None:
+        return delivered("round", out, (input,), lambda: round(input, decimals=decimals))
     if not decimals:
         return _interpreter.dispatch(_ROUND, (input,))
     if input.dtype.category < FLOATING:

@@ -12,6 +12,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .comparison import isnan, logical_not
+from .destination import delivered
 from .elementwise import CHEAP, REVERSED, Binary, by_keyword, constant, fitting, into, number, result_dtype, saturated
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
@@ -149,7 +150,13 @@ def _clamp_max_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (where(node.input(0) > node.scalars[0], 0.0, gradient),)
 
 
-def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
+def clamp(
+    input: Tensor,
+    min: Tensor | Scalar | None = None,
+    max: Tensor | Scalar | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Each element limited to [min, max]; None is no limit.
 
     A limit takes no part of the gradient where an element equals it; where `min` is above `max`, the result is `max`.
@@ -159,6 +166,11 @@ def clamp(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scala
     """
     if min is None and max is None:
         raise ValueError("clamp: give min, max or both")
+    if out is not None:
+        if min is None:
+            assert max is not None
+            return clamp_max(input, max, out=out)
+        return clamp_min(input, min, out=out) if max is None else clamp_max(clamp_min(input, min), max, out=out)
     if min is not None:
         input = _CLAMP_MIN(input, min)
     return input if max is None else _CLAMP_MAX(input, max)
@@ -173,20 +185,31 @@ def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scal
     return input if max is None else _CLAMP_MAX.into(input, max)
 
 
-def clamp_min(input: Tensor, min: Tensor | Scalar) -> Tensor:
+def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Each element, or `min` if that is larger."""
+    if out is not None:
+        return _CLAMP_MIN.written(out, input, min)
     return _CLAMP_MIN(input, min)
 
 
-def clamp_max(input: Tensor, max: Tensor | Scalar) -> Tensor:
+def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Each element, or `max` if that is smaller."""
+    if out is not None:
+        return _CLAMP_MAX.written(out, input, max)
     return _CLAMP_MAX(input, max)
 
 
 def nan_to_num(
-    input: Tensor, nan: Scalar | None = None, posinf: Scalar | None = None, neginf: Scalar | None = None
+    input: Tensor,
+    nan: Scalar | None = None,
+    posinf: Scalar | None = None,
+    neginf: Scalar | None = None,
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
     """nan replaced by `nan`, or 0, and infinities by `posinf` and `neginf`, or the dtype's extremes."""
+    if out is not None:
+        return delivered("nan_to_num", out, (input,), lambda: nan_to_num(input, nan, posinf, neginf))
     if input.dtype.category < FLOATING:
         return input.clone()
     limits = dtypes.finfo(input.dtype)

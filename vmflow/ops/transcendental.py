@@ -13,8 +13,10 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import conj_if_complex, reciprocal
+from .destination import written
 from .elementwise import DEAR, TO_FLOAT, Binary, elementwise
 from .selection import where
+from .table import OpExpr
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -39,58 +41,80 @@ _TAN = elementwise("tan", "tan", TO_FLOAT, cost=DEAR)
 _RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x), out), TO_FLOAT)
 
 
-def exp(input: Tensor) -> Tensor:
+def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """e to the power of each element."""
+    if out is not None:
+        return written(_EXP, out, (input,))
     return _interpreter.dispatch(_EXP, (input,))
 
 
-def expm1(input: Tensor) -> Tensor:
+def expm1(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``exp(input) - 1``, accurate near zero."""
+    if out is not None:
+        return written(_EXPM1, out, (input,))
     return _interpreter.dispatch(_EXPM1, (input,))
 
 
-def log(input: Tensor) -> Tensor:
+def log(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The natural logarithm; nan below zero, -inf at zero."""
+    if out is not None:
+        return written(_LOG, out, (input,))
     return _interpreter.dispatch(_LOG, (input,))
 
 
-def log2(input: Tensor) -> Tensor:
+def log2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm to base 2."""
+    if out is not None:
+        return written(_LOG2, out, (input,))
     return _interpreter.dispatch(_LOG2, (input,))
 
 
-def log10(input: Tensor) -> Tensor:
+def log10(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The logarithm to base 10."""
+    if out is not None:
+        return written(_LOG10, out, (input,))
     return _interpreter.dispatch(_LOG10, (input,))
 
 
-def log1p(input: Tensor) -> Tensor:
+def log1p(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(1 + input)``, accurate near zero."""
+    if out is not None:
+        return written(_LOG1P, out, (input,))
     return _interpreter.dispatch(_LOG1P, (input,))
 
 
-def sqrt(input: Tensor) -> Tensor:
+def sqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The square root; nan below zero."""
+    if out is not None:
+        return written(_SQRT, out, (input,))
     return _interpreter.dispatch(_SQRT, (input,))
 
 
-def rsqrt(input: Tensor) -> Tensor:
+def rsqrt(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``1 / sqrt(input)``."""
+    if out is not None:
+        return written(_RSQRT, out, (input,))
     return _interpreter.dispatch(_RSQRT, (input,))
 
 
-def sin(input: Tensor) -> Tensor:
+def sin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sine, of radians."""
+    if out is not None:
+        return written(_SIN, out, (input,))
     return _interpreter.dispatch(_SIN, (input,))
 
 
-def cos(input: Tensor) -> Tensor:
+def cos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The cosine, of radians."""
+    if out is not None:
+        return written(_COS, out, (input,))
     return _interpreter.dispatch(_COS, (input,))
 
 
-def tan(input: Tensor) -> Tensor:
+def tan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The tangent, of radians."""
+    if out is not None:
+        return written(_TAN, out, (input,))
     return _interpreter.dispatch(_TAN, (input,))
 
 
@@ -151,37 +175,90 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (tangent * tangent + 1),)
 
 
-def _function(name: str, ufunc: str, what: str, derivative: Function, most: int = dtypes.COMPLEX) -> Function:
-    """Declare an op of one operand whose derivative is a function of that; return it."""
+def _smooth(name: str, ufunc: str, derivative: Function, most: int = dtypes.COMPLEX) -> OpExpr:
+    """Declare an op of one operand whose derivative is a function of that."""
     op = elementwise(name, ufunc, TO_FLOAT, cost=DEAR, most=most)
 
     @op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
         return (gradient * derivative(conj_if_complex(node.input(0))),)
 
-    def function(input: Tensor) -> Tensor:
-        return _interpreter.dispatch(op, (input,))
-
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = what
-    return function
+    return op
 
 
-sinh: Function = _function("sinh", "sinh", "The hyperbolic sine.", lambda x: cosh(x))
-cosh: Function = _function("cosh", "cosh", "The hyperbolic cosine.", lambda x: sinh(x))
-asin: Function = _function(
-    "asin", "arcsin", "The arc sine, in radians; nan outside [-1, 1].", lambda x: rsqrt(1 - x * x)
-)
-acos: Function = _function(
-    "acos", "arccos", "The arc cosine, in radians; nan outside [-1, 1].", lambda x: -rsqrt(1 - x * x)
-)
-atan: Function = _function("atan", "arctan", "The arc tangent, in radians.", lambda x: reciprocal(x * x + 1))
-asinh: Function = _function("asinh", "arcsinh", "The inverse hyperbolic sine.", lambda x: rsqrt(x * x + 1))
-acosh: Function = _function(
-    "acosh", "arccosh", "The inverse hyperbolic cosine; nan below 1.", lambda x: rsqrt((x - 1) * (x + 1))
-)
-atanh: Function = _function("atanh", "arctanh", "The inverse hyperbolic tangent.", lambda x: reciprocal(1 - x * x))
-exp2: Function = _function("exp2", "exp2", "2 to the power of each element.", lambda x: exp2(x) * math.log(2), FLOATING)
+_SINH = _smooth("sinh", "sinh", lambda x: cosh(x))
+_COSH = _smooth("cosh", "cosh", lambda x: sinh(x))
+_ASIN = _smooth("asin", "arcsin", lambda x: rsqrt(1 - x * x))
+_ACOS = _smooth("acos", "arccos", lambda x: -rsqrt(1 - x * x))
+_ATAN = _smooth("atan", "arctan", lambda x: reciprocal(x * x + 1))
+_ASINH = _smooth("asinh", "arcsinh", lambda x: rsqrt(x * x + 1))
+_ACOSH = _smooth("acosh", "arccosh", lambda x: rsqrt((x - 1) * (x + 1)))
+_ATANH = _smooth("atanh", "arctanh", lambda x: reciprocal(1 - x * x))
+_EXP2 = _smooth("exp2", "exp2", lambda x: exp2(x) * math.log(2), FLOATING)
+
+
+def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The hyperbolic sine."""
+    if out is not None:
+        return written(_SINH, out, (input,))
+    return _interpreter.dispatch(_SINH, (input,))
+
+
+def cosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The hyperbolic cosine."""
+    if out is not None:
+        return written(_COSH, out, (input,))
+    return _interpreter.dispatch(_COSH, (input,))
+
+
+def asin(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc sine, in radians; nan outside [-1, 1]."""
+    if out is not None:
+        return written(_ASIN, out, (input,))
+    return _interpreter.dispatch(_ASIN, (input,))
+
+
+def acos(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc cosine, in radians; nan outside [-1, 1]."""
+    if out is not None:
+        return written(_ACOS, out, (input,))
+    return _interpreter.dispatch(_ACOS, (input,))
+
+
+def atan(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The arc tangent, in radians."""
+    if out is not None:
+        return written(_ATAN, out, (input,))
+    return _interpreter.dispatch(_ATAN, (input,))
+
+
+def asinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic sine."""
+    if out is not None:
+        return written(_ASINH, out, (input,))
+    return _interpreter.dispatch(_ASINH, (input,))
+
+
+def acosh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic cosine; nan below 1."""
+    if out is not None:
+        return written(_ACOSH, out, (input,))
+    return _interpreter.dispatch(_ACOSH, (input,))
+
+
+def atanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """The inverse hyperbolic tangent."""
+    if out is not None:
+        return written(_ATANH, out, (input,))
+    return _interpreter.dispatch(_ATANH, (input,))
+
+
+def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """2 to the power of each element."""
+    if out is not None:
+        return written(_EXP2, out, (input,))
+    return _interpreter.dispatch(_EXP2, (input,))
+
 
 _HYPOT = elementwise("hypot", "hypot", TO_FLOAT, cost=DEAR, most=FLOATING)
 _LOGADDEXP = elementwise("logaddexp", "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING)
@@ -201,13 +278,17 @@ def _logaddexp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]
     return gradient * exp(node.input(0) - total), gradient * exp(node.input(1) - total)
 
 
-def hypot(input: Tensor, other: Tensor) -> Tensor:
+def hypot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``sqrt(input ** 2 + other ** 2)``, without overflow."""
+    if out is not None:
+        return written(_HYPOT, out, (input, other))
     return _interpreter.dispatch(_HYPOT, (input, other))
 
 
-def logaddexp(input: Tensor, other: Tensor) -> Tensor:
+def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log(exp(input) + exp(other))``, without overflow."""
+    if out is not None:
+        return written(_LOGADDEXP, out, (input, other))
     return _interpreter.dispatch(_LOGADDEXP, (input, other))
 
 
@@ -295,13 +376,17 @@ def _logaddexp2_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor
     return gradient * exp2(node.input(0) - total), gradient * exp2(node.input(1) - total)
 
 
-def xlogy(input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
+def xlogy(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input * log(other)``; 0 where `input` is 0, unless `other` is nan."""
+    if out is not None:
+        return _XLOGY.written(out, input, other)
     return _XLOGY(input, other)
 
 
-def sinc(input: Tensor) -> Tensor:
+def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``sin(pi * input) / (pi * input)``; 1 at 0."""
+    if out is not None:
+        return written(_SINC, out, (input,))
     return _interpreter.dispatch(_SINC, (input,))
 
 
@@ -310,8 +395,10 @@ def entr(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_ENTR, (input,))
 
 
-def logaddexp2(input: Tensor, other: Tensor) -> Tensor:
+def logaddexp2(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """``log2(2 ** input + 2 ** other)``, without overflow."""
+    if out is not None:
+        return written(_LOGADDEXP2, out, (input, other))
     return _interpreter.dispatch(_LOGADDEXP2, (input, other))
 
 

@@ -1,0 +1,151 @@
+"""``out=``: the results are those of the same function without it, in the memory of the tensor that was given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+
+from .oracle import KernelContract, check, sample, values
+
+OF_ONE = (
+    *("abs", "acos", "asin", "asinh", "atan", "atanh", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "erfinv"),
+    *("exp", "exp2", "expm1", "floor", "lgamma", "log", "log10", "log1p", "log2", "neg", "reciprocal", "round"),
+    *("rsqrt", "sigmoid", "sign", "sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc", "nan_to_num"),
+    *("logical_not", "signbit", "sum", "prod", "mean", "amax", "amin", "all", "any", "argmax", "argmin", "var", "std"),
+    *("norm", "nansum", "nanmean"),
+)
+OF_TWO = (
+    *("add", "sub", "mul", "div", "pow", "floor_divide", "remainder", "fmod", "maximum", "minimum", "atan2", "hypot"),
+    *("logaddexp", "logaddexp2", "xlogy", "copysign", "nextafter", "fmax", "fmin", "heaviside", "clamp_min"),
+    *("clamp_max", "eq", "ne", "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor", "matmul", "mm"),
+)
+OTHERS: list[tuple[str, Callable[..., flow.Tensor]]] = [
+    ("acosh", lambda x, y, **out: flow.acosh(x + 1, **out)),
+    ("scalar", lambda x, y, **out: flow.mul(x, 2, **out)),
+    ("reversed scalar", lambda x, y, **out: flow.div(1, x, **out)),
+    ("alpha", lambda x, y, **out: flow.add(x, y, alpha=3, **out)),
+    ("alpha of a difference", lambda x, y, **out: flow.sub(x, y, alpha=3, **out)),
+    ("trunc", lambda x, y, **out: flow.div(x, y, rounding_mode="trunc", **out)),
+    ("floor", lambda x, y, **out: flow.div(x, y, rounding_mode="floor", **out)),
+    ("clamp", lambda x, y, **out: flow.clamp(x, 0.3, y, **out)),
+    ("clamp from below", lambda x, y, **out: flow.clamp(x, 0.3, **out)),
+    ("clamp from above", lambda x, y, **out: flow.clamp(x, max=0.3, **out)),
+    ("sum along", lambda x, y, **out: flow.sum(x, 1, True, **out)),
+    ("sum as", lambda x, y, **out: flow.sum(x, 0, dtype=flow.float32, **out)),
+    ("prod as", lambda x, y, **out: flow.prod(x, 0, dtype=flow.float32, **out)),
+    ("mean as", lambda x, y, **out: flow.mean(x, 0, dtype=flow.float32, **out)),
+    ("all along nothing", lambda x, y, **out: flow.all(x, (), **out)),
+    ("any along nothing", lambda x, y, **out: flow.any(x, (), **out)),
+    ("cumsum", lambda x, y, **out: flow.cumsum(x, 1, **out)),
+    ("cumprod", lambda x, y, **out: flow.cumprod(x, 1, **out)),
+    ("cumsum as", lambda x, y, **out: flow.cumsum(x, 1, dtype=flow.float32, **out)),
+    ("cumprod as", lambda x, y, **out: flow.cumprod(x, 1, dtype=flow.float32, **out)),
+    ("logsumexp", lambda x, y, **out: flow.logsumexp(x, 1, **out)),
+    ("lerp", lambda x, y, **out: flow.lerp(x, y, 0.3, **out)),
+    ("addcmul", lambda x, y, **out: flow.addcmul(x, y, y, value=2, **out)),
+    ("addcdiv", lambda x, y, **out: flow.addcdiv(x, y, y, value=2, **out)),
+    ("round", lambda x, y, **out: flow.round(x, decimals=1, **out)),
+    ("mv", lambda x, y, **out: flow.mv(x, y[0], **out)),
+    ("dot", lambda x, y, **out: flow.dot(x[0], y[0], **out)),
+    ("bmm", lambda x, y, **out: flow.bmm(x.unsqueeze(0), y.unsqueeze(0), **out)),
+    ("outer", lambda x, y, **out: flow.outer(x[0], y[0], **out)),
+    ("addmm", lambda x, y, **out: flow.addmm(x, x, y, beta=2, **out)),
+    ("baddbmm", lambda x, y, **out: flow.baddbmm(x, x.unsqueeze(0), y.unsqueeze(0), **out)),
+    ("tensordot", lambda x, y, **out: flow.tensordot(x, y, 1, **out)),
+    ("bits", lambda x, y, **out: flow.bitwise_and((x * 9).long(), (y * 9).long(), **out)),
+    ("other bits", lambda x, y, **out: flow.bitwise_or((x * 9).long(), 3, **out)),
+    ("more bits", lambda x, y, **out: flow.bitwise_xor((x * 9).long(), 3, **out)),
+    ("inverted", lambda x, y, **out: flow.bitwise_not((x * 9).long(), **out)),
+    ("shifted", lambda x, y, **out: flow.bitwise_left_shift((x * 9).long(), 3, **out)),
+    ("shifted back", lambda x, y, **out: flow.bitwise_right_shift((x * 9).long(), 1, **out)),
+]
+CALLS: list[tuple[str, Callable[..., flow.Tensor]]] = [
+    *[(name, lambda x, y, name=name, **out: getattr(flow, name)(x, **out)) for name in OF_ONE],
+    *[(name, lambda x, y, name=name, **out: getattr(flow, name)(x, y, **out)) for name in OF_TWO],
+    *OTHERS,
+]
+
+
+def _operands() -> tuple[flow.Tensor, flow.Tensor]:
+    first = sample((3, 3), "float64", 0, 0.1, 0.9)
+    return flow.tensor(first), flow.tensor(sample((3, 3), "float64", 1, 0.1, 0.9))
+
+
+@pytest.mark.parametrize(("name", "call"), CALLS, ids=[name for name, _ in CALLS])
+def test_results_in_given_memory(name: str, call: Callable[..., flow.Tensor], contract: KernelContract) -> None:
+    x, y = _operands()
+    expected = call(x, y)
+    dtype = expected.dtype.name
+    out = flow.zeros_like(expected)
+    alias = out.view(-1)
+    assert call(x, y, out=out) is out
+    check(alias, values(expected).reshape(-1), dtype)
+    # A view that is not contiguous, and its neighbours.
+    wide = flow.zeros(*expected.shape, 2, dtype=expected.dtype)
+    call(x, y, out=wide[..., 0])
+    check(wide[..., 0], values(expected), dtype)
+    check(wide[..., 1], np.zeros(expected.shape), dtype)
+    with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
+        call(x, y, out=flow.zeros(7, 5, dtype=expected.dtype))
+
+
+def test_out_may_be_among_the_inputs(contract: KernelContract) -> None:
+    x, y = _operands()
+    expected = values(x) @ values(y)
+    assert flow.matmul(x, y, out=x) is x
+    check(x, expected, "float64", tolerance=1e-12)
+    flow.sigmoid(x, out=x)
+    check(x, 1 / (1 + np.exp(-expected)), "float64", tolerance=1e-12)
+
+
+def test_wider_results_are_cast_and_higher_ones_refused(contract: KernelContract) -> None:
+    x, y = _operands()
+    single = flow.zeros(3, 3)
+    check(flow.add(x, y, out=single), values(x) + values(y), "float32")
+    check(flow.lt(x, y, out=single), values(x) < values(y), "float32")
+    with pytest.raises(RuntimeError, match="cannot be written"):
+        flow.exp(x, out=flow.zeros(3, 3, dtype=flow.int64))
+    with pytest.raises(RuntimeError, match="share one place in memory"):
+        flow.exp(x, out=flow.zeros(1, 3, dtype=flow.float64).expand(3, 3))
+
+
+@pytest.mark.parametrize("call", [flow.exp, flow.sum, lambda x, **out: flow.lerp(x, x, 0.5, **out)])
+def test_nothing_is_recorded(call: Callable[..., flow.Tensor]) -> None:
+    x = flow.ones(3, requires_grad=True)
+    out = flow.zeros_like(call(x)).detach()
+    with pytest.raises(RuntimeError, match="do not support automatic differentiation"):
+        call(x, out=out)
+    with pytest.raises(RuntimeError, match="do not support automatic differentiation"):
+        call(x.detach(), out=out.clone().requires_grad_())
+    with flow.no_grad():
+        expected = values(call(x))
+        check(call(x, out=out), expected, "float32")
+    assert not out.requires_grad
+
+
+def test_what_a_backward_pass_needs_cannot_be_overwritten_unnoticed() -> None:
+    x = flow.ones(3, requires_grad=True)
+    kept = flow.full((3,), 2.0)
+    product = (x * kept).sum()
+    flow.add(kept, 1, out=kept)
+    with pytest.raises(RuntimeError, match=r"changed|modified|in place"):
+        product.backward()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: flow.exp(x, out=np.zeros(3)), "out must be a tensor, not ndarray"),  # type: ignore[arg-type]
+        (lambda x: flow.lerp(x, x, 0.5, out=[]), "out must be a tensor, not list"),  # type: ignore[arg-type]
+        (lambda x: flow.exp(1.0, out=x), "expected tensors, got float"),  # type: ignore[arg-type]
+        (lambda x: flow.add(1, 2, out=x), "expected a tensor"),
+    ],
+)
+def test_bad_arguments(call: Callable[[flow.Tensor], Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        call(flow.ones(3))
