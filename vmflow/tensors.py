@@ -643,10 +643,10 @@ class Tensor:
 
     # Ops
 
-    __add__ = arithmetic.add
-    __sub__ = arithmetic.sub
-    __mul__ = arithmetic.mul
-    __truediv__ = arithmetic.div
+    __add__ = arithmetic.add_operator
+    __sub__ = arithmetic.sub_operator
+    __mul__ = arithmetic.mul_operator
+    __truediv__ = arithmetic.div_operator
     __floordiv__ = arithmetic.floor_divide
     __mod__ = arithmetic.remainder
     __pow__ = arithmetic.pow
@@ -656,8 +656,8 @@ class Tensor:
     __xor__ = comparison.bitwise_xor
     __lshift__ = comparison.bitwise_left_shift
     __rshift__ = comparison.bitwise_right_shift
-    __radd__ = arithmetic.add
-    __rmul__ = arithmetic.mul
+    __radd__ = arithmetic.add_operator
+    __rmul__ = arithmetic.mul_operator
     __rand__ = comparison.bitwise_and
     __ror__ = comparison.bitwise_or
     __rxor__ = comparison.bitwise_xor

@@ -51,12 +51,12 @@ SIGNATURES = {
     "rms_norm": "input, normalized_shape, weight=None, eps=None",
     "scaled_dot_product_attention": "query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None, "
     "enable_gqa=False",
-    "sigmoid": "input",
+    "sigmoid": "input, out=None",  # torch.sigmoid's, which this is
     "silu": "input, inplace=False",
     "smooth_l1_loss": "input, target, reduction='mean', beta=1.0",
     "softmax": "input, dim=None, _stacklevel=3, dtype=None",
     "softplus": "input, beta=1, threshold=20",
-    "tanh": "input",
+    "tanh": "input, out=None",
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
+from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -63,6 +64,12 @@ _FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=
 _MAXIMUM = Binary("maximum", lambda xp: by_keyword(xp.maximum), most=FLOATING, operand=saturated)
 _MINIMUM = Binary("minimum", lambda xp: by_keyword(xp.minimum), most=FLOATING, operand=saturated)
 _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
+
+# What the operators are: without the arguments by name that the functions take, and one call shorter.
+add_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _ADD.operator()
+sub_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _SUB.operator()
+mul_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _MUL.operator()
+div_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _DIV.operator()
 
 
 def _power(xp: Any) -> Kernel:
