@@ -260,6 +260,7 @@ t.narrow(x, 1, 1, 2)
 t.ne(k, k2)
 t.neg(x)
 t.negative(x)
+t.nextafter(k.to(t.float64), k2.to(t.float64))
 t.nonzero(m)
 t.norm(x)
 t.norm(x, 1, 1)
@@ -389,7 +390,14 @@ t.xlogy(x, p)
 t.zeros(2, 0, 3)
 t.zeros_like(x)
 t.chain_matmul(x, a, a)
-t.cholesky_solve(x.t(), spd)
+t.cholesky_solve(x.t(), L.cholesky(spd))
+t.det(a)
+t.inverse(a)
+t.logdet(spd)
+t.matrix_exp(a * 0.1)
+t.matrix_power(a, 3)
+t.pinverse(a)
+t.slogdet(a)
 t.can_cast(t.int64, t.float32)
 t.promote_types(t.int64, t.float32) == t.float32
 t.result_type(x, 2) == t.float64
@@ -605,7 +613,8 @@ ELSEWHERE: Final = {
     "randn_like randperm gumbel_softmax poisson dropout_ alpha_dropout_",
     "of the process, the context or a file": "get_default_dtype get_default_device get_rng_state initial_seed "
     "is_anomaly_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save seed set_default_device "
-    "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype get_num_threads set_num_threads",
+    "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype "
+    "get_num_threads set_num_threads",
     "without defined values": "empty empty_strided",
     "about memory or other libraries; see test_creation and the tests of interchange": "as_tensor asarray from_numpy "
     "from_dlpack frombuffer",

@@ -24,11 +24,11 @@ from . import (
     test_joining,
     test_linear_algebra,
     test_reduction,
+    test_running,
     test_scatter_reduction,
     test_searching,
-    test_strided,
-    test_running,
     test_special,
+    test_strided,
     test_view,
 )
 from .oracle import KernelContract, Row

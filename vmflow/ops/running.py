@@ -11,7 +11,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP, DEAR
-from .indexing import gather
+from .gathering import gather
 from .joining import flip
 from .reduction import ValuesIndices
 from .selection import where
