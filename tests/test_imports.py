@@ -181,7 +181,8 @@ def test_importing_vmflow_imports_little_else() -> None:
         before = set(sys.modules)
         import vmflow
         names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
-        names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.info json gzip safetensors pickle unittest"
+        names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.utils vmflow.info json gzip safetensors pickle"
+        names += " unittest"
         print(*[name for name in names.split() if name in set(sys.modules) - before])
         """
     )

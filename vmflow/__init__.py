@@ -393,6 +393,7 @@ if _TYPE_CHECKING:
     from .amp.autocasting import autocast as autocast
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
+    from . import utils as utils
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
@@ -409,6 +410,8 @@ _LAZY_NAMES = {
     "save": ".io",
     "show_config": ".info",
 }
+_LAZY_MODULES = ("nn", "optim", "profiler", "utils")
+_LAZY_NAMES = {"load": ".io", "save": ".io", "show_config": ".info"}
 
 
 def __getattr__(name: str) -> object:

@@ -1,0 +1,184 @@
+"""Fetch one batch: what every worker does, wherever it runs; and what a dataset can find out about its worker."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+import traceback
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from vmflow.context import MODE
+from vmflow.random import Generator
+
+from .dataset import IterableDataset, samples_of
+
+_MASK: Final = (1 << 63) - 1
+
+
+@attrs.frozen
+class WorkerInfo:
+    """What a worker is told.
+
+    Attributes:
+        id: its number, from 0.
+        num_workers: how many there are.
+        seed: of its random numbers, another one in each iteration over the loader.
+        dataset: the one it reads; threads share it, a process has a copy of its own.
+        kind: "thread" or "process".
+    """
+
+    id: int
+    num_workers: int
+    seed: int
+    dataset: Any
+    kind: str
+
+
+_WORKER_INFO: ContextVar[WorkerInfo | None] = ContextVar("vmflow.worker_info", default=None)
+
+
+def get_worker_info() -> WorkerInfo | None:
+    """In a worker of a `DataLoader`, what it was told; elsewhere, also with ``num_workers=0``, None."""
+    return _WORKER_INFO.get()
+
+
+@attrs.frozen
+class Recipe:
+    """What a worker needs to know once.
+
+    Attributes:
+        dataset: where samples come from.
+        batched: whether an order is for a list of samples, to be collated, or for a single one.
+        drop_last: of an iterable dataset, whether a shorter last batch is left out.
+        collate: makes a batch out of samples, or converts a single one.
+        init: called with the worker's number before it fetches anything.
+        workers: how many there are; 0 if they are not to be seen by the dataset.
+        kind: "thread" or "process".
+    """
+
+    dataset: Any
+    batched: bool
+    drop_last: bool
+    collate: Callable[[Any], Any]
+    init: Callable[[int], object] | None
+    workers: int
+    kind: str
+
+
+class RanOut(Exception):
+    """Of an iterable dataset: the worker's iterator has ended."""
+
+
+class Fetcher:
+    """Fetches batches for one worker.
+
+    Args:
+        recipe: what to do.
+        number: the worker's, from 0.
+    """
+
+    def __init__(self, recipe: Recipe, number: int) -> None:
+        self._recipe = recipe
+        self._number = number
+        self._iterable = isinstance(recipe.dataset, IterableDataset)
+        self._samples: Iterator[Any] | None = None
+        self._begun = False
+        self._seed = 0
+        self._ended = False
+
+    def begin(self, base_seed: int) -> None:
+        """Begin an iteration; to be called before the first `fetch`, in the context in which that will be called."""
+        recipe = self._recipe
+        self._seed = base_seed
+        self._samples = None
+        self._ended = False
+        if recipe.workers:
+            seed = worker_seed(base_seed, self._number)
+            _WORKER_INFO.set(WorkerInfo(self._number, recipe.workers, seed, recipe.dataset, recipe.kind))
+            if recipe.kind == "process":
+                random.seed(seed)
+                np.random.seed(seed & 0xFFFFFFFF)
+        if not self._begun and recipe.init is not None and recipe.workers:
+            recipe.init(self._number)
+        self._begun = True
+
+    def forget(self) -> None:
+        """End the iteration: let go of the dataset's iterator."""
+        self._samples = None
+
+    def fetch(self, ticket: int, order: Any) -> Any:
+        """The batch that `order` asks for: indices, one index, or for an iterable dataset a number of samples.
+
+        Random numbers from vmflow begin anew with each batch, from a seed made of the iteration's and the ticket, so
+        that it does not matter which worker fetches it.
+
+        Raises:
+            RanOut: if an iterable dataset has no more.
+            Exception: that of the dataset or the collating, with a note that says which sample it was.
+        """
+        # The context is the worker's own, or was copied for this.
+        generator = Generator().manual_seed((self._seed + 0x9E3779B97F4A7C15 * (ticket + 1)) & _MASK)
+        MODE.set(MODE.get().replace(generator=generator))
+        samples = self._next_samples(ticket, order) if self._iterable else self._samples_at(ticket, order)
+        try:
+            return self._recipe.collate(samples)
+        except BaseException as error:
+            self._explain(error, f"while collating batch {ticket} of samples {order!r}")
+            raise
+
+    def _samples_at(self, ticket: int, order: Any) -> Any:
+        dataset = self._recipe.dataset
+        index = order
+        try:
+            if not self._recipe.batched:
+                return dataset[order]
+            if hasattr(dataset, "__getitems__"):
+                return samples_of(dataset, order)
+            samples = []
+            for index in order:
+                samples.append(dataset[index])
+            return samples
+        except BaseException as error:
+            self._explain(error, f"while fetching sample {index!r} of batch {ticket}")
+            raise
+
+    def _next_samples(self, ticket: int, order: Any) -> Any:
+        if self._ended:
+            raise RanOut
+        try:
+            if self._samples is None:
+                self._samples = iter(self._recipe.dataset)
+            samples = list(itertools.islice(self._samples, order))
+        except BaseException as error:
+            self._ended = True
+            self._explain(error, f"while fetching the {order} next samples for batch {ticket}")
+            raise
+        if len(samples) < order:
+            self._ended = True
+            self._samples = None
+            if not samples or (self._recipe.batched and self._recipe.drop_last):
+                raise RanOut
+        return samples if self._recipe.batched else samples[0]
+
+    def _explain(self, error: BaseException, where: str) -> None:
+        """Add a note to the error; raise another in its place if its kind would steer the consumer's own loops."""
+        who = f" in data worker {self._number}, a {self._recipe.kind}" if self._recipe.workers else ""
+        if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError)):
+            raise RuntimeError(f"{type(error).__name__} was raised {where}{who}") from error
+        error.add_note(f"{where}{who}")
+
+
+def worker_seed(base_seed: int, number: int) -> int:
+    """The seed of a worker's random numbers."""
+    return (base_seed + number) & _MASK
+
+
+def described(error: BaseException) -> str:
+    """The error with its traceback, as Python prints it."""
+    return "".join(traceback.format_exception(error))

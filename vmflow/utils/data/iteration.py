@@ -1,0 +1,238 @@
+"""One iteration over a loader: `Prefetch` decides, a `Crew` works, and the consumer, blocking or awaiting, drives."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import weakref
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextvars import copy_context
+from functools import partial
+from typing import Any
+
+from .prefetch import END, NOTHING, Prefetch
+from .worker import Assignment, Crew, Inbox, Job, Letter
+
+
+class Iteration:
+    """What two kinds of iterators share.  It holds the workers, which do not hold it.
+
+    Args:
+        source: of what is to be fetched, batch by batch.
+        crew: who fetches it.
+        prefetch: fresh.
+        base_seed: of random numbers.
+        eager: whether to fetch ahead of being asked.
+        prime: have a worker draw the first from the source, which is when samplers shuffle.
+        release: called with the crew when it is not needed any more; must not block.
+        timeout: seconds to wait for a batch, None for as long as it takes.
+    """
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        crew: Crew,
+        prefetch: Prefetch,
+        base_seed: int,
+        eager: bool,
+        prime: bool,
+        release: Callable[[Crew], bool],
+        timeout: float | None,
+    ) -> None:
+        self.inbox = Inbox()
+        self.timeout = timeout
+        self.crew = crew
+        self.over = False
+        self.crew_ends = False
+        self._source = source
+        self._drawn: deque[Any] = deque()
+        self._drawing = prime
+        self._prefetch = prefetch
+        self._eager = eager
+        self._release = release
+        self._assignment = Assignment(self.inbox, base_seed, copy_context())
+        self.waiting = False
+        if prime:
+            crew.workers[0].post(Job(self._assignment, None, partial(next, source, NOTHING)))
+        elif eager:
+            try:
+                self._assign()
+            except BaseException:
+                self.stop()
+                raise
+
+    def advance(self) -> Any:
+        """Take in what has arrived and hand out what is wanted.
+
+        Returns:
+            The next batch; `NOTHING` if it has not arrived, and `END` when there are no more.
+
+        Raises:
+            Exception: that of the worker; the iteration is then over.
+        """
+        while not self.over:
+            while self.inbox.letters:
+                self._open(self.inbox.letters.popleft())
+            letter = self._prefetch.take()
+            if self._eager or letter is NOTHING:
+                self._assign()
+            if letter is not NOTHING:
+                return self._result(letter)
+            if self._prefetch.finished():
+                self.stop()
+            elif not self.inbox.letters:
+                return NOTHING
+        return END
+
+    def stop(self) -> None:
+        """End it; returns at once.  Also called as a finalizer, on whichever thread that happens to be."""
+        if self.over:
+            return
+        self.over = True
+        self._assignment.over = True
+        for worker in self.crew.workers:
+            worker.forget(self._assignment)
+        self.crew_ends = self._release(self.crew)
+        self.inbox.post(Letter(None))  # whoever waits is to look
+
+    def late(self) -> TimeoutError:
+        """End it, because the time to wait is up."""
+        self.stop()
+        return TimeoutError(f"DataLoader: no batch came within {self.timeout} seconds")
+
+    def enter(self) -> None:
+        """Begin to wait for a batch; one at a time."""
+        if self.waiting:
+            raise RuntimeError("DataLoader: another thread or task is already waiting for this iterator's next batch")
+        self.waiting = True
+
+    def _open(self, letter: Letter) -> None:
+        if letter.ticket is not None:
+            if letter.ran_out:
+                self._prefetch.ran_out(letter.ticket)
+            else:
+                self._prefetch.arrived(letter.ticket, letter)
+            return
+        self._drawing = False
+        self._drawn.append(letter)
+
+    def _assign(self) -> None:
+        if self._drawing:
+            return
+        while (number := self._prefetch.wanted()) is not None:
+            drawn = self._draw()
+            if drawn.value is NOTHING:
+                self._prefetch.source_ended()
+                continue
+            ticket = self._prefetch.assign(number)
+            if drawn.error is not None:
+                # It comes after all batches that were drawn before it, and is the last.
+                self._prefetch.source_ended()
+                self._prefetch.arrived(ticket, drawn)
+                continue
+            self.crew.workers[number].post(Job(self._assignment, ticket, drawn.value))
+
+    def _draw(self) -> Letter:
+        if self._drawn:
+            first: Letter = self._drawn.popleft()
+            return first
+        try:
+            return Letter(None, next(self._source, NOTHING))
+        except Exception as error:
+            return Letter(None, error=error)
+
+    def _result(self, letter: Letter) -> Any:
+        if letter.error is None:
+            return letter.value
+        self.stop()
+        try:
+            raise letter.error
+        finally:
+            del letter, self  # the traceback has this frame, and must not keep what it holds
+
+
+class Batches(Iterator[Any]):
+    """Iterates over a loader, blocking; left behind, it ends its workers.
+
+    Args:
+        iteration: to drive.
+    """
+
+    def __init__(self, iteration: Iteration) -> None:
+        self._iteration = iteration
+        self._finalizer = weakref.finalize(self, iteration.stop)
+
+    def __next__(self) -> Any:
+        iteration = self._iteration
+        iteration.enter()
+        deadline = None if iteration.timeout is None else time.monotonic() + iteration.timeout
+        try:
+            while True:
+                batch = iteration.advance()
+                if batch is END:
+                    raise StopIteration
+                if batch is not NOTHING:
+                    return batch
+                left = None if deadline is None else max(deadline - time.monotonic(), 0)
+                if not iteration.inbox.wait(left):
+                    raise iteration.late()
+        except BaseException:
+            # Whatever it is, Ctrl-C too: its traceback may keep this iterator alive for long.
+            self._finalizer()
+            raise
+        finally:
+            iteration.waiting = False
+
+    def close(self) -> None:
+        """End the iteration, and wait for the workers, which finish the sample they are fetching."""
+        self._finalizer()
+        if self._iteration.crew_ends:
+            self._iteration.crew.join()
+
+
+class AsyncBatches(AsyncIterator[Any]):
+    """Iterates over a loader, suspending the coroutine; left behind, it ends its workers.
+
+    Cancelling a coroutine that waits for a batch does not lose the batch: ``asyncio.wait_for(anext(batches), 1)`` may
+    be tried again.
+
+    Args:
+        iteration: to drive.
+    """
+
+    def __init__(self, iteration: Iteration) -> None:
+        self.iteration = iteration
+        self.finalizer = weakref.finalize(self, iteration.stop)
+
+    def __anext__(self) -> Any:
+        return _next(self)
+
+    async def aclose(self) -> None:
+        """End the iteration, and wait for the workers, which finish the sample they are fetching."""
+        self.finalizer()
+        if self.iteration.crew_ends:
+            await self.iteration.crew.join_async()
+
+
+async def _next(batches: AsyncBatches) -> Any:
+    iteration = batches.iteration
+    iteration.enter()
+    try:
+        # Even if batches come faster than they are used, the loop's other callbacks get their turn.  Before anything is
+        # taken, so that being cancelled here loses nothing.
+        await asyncio.sleep(0)
+        deadline = None if iteration.timeout is None else time.monotonic() + iteration.timeout
+        while True:
+            batch = iteration.advance()
+            if batch is END:
+                raise StopAsyncIteration
+            if batch is not NOTHING:
+                return batch
+            left = None if deadline is None else max(deadline - time.monotonic(), 0)
+            if not await iteration.inbox.wait_async(left):
+                raise iteration.late()
+    finally:
+        iteration.waiting = False
+        # The traceback of a cancellation has this frame, and must not keep the iterator alive.
+        del batches

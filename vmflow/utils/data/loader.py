@@ -1,0 +1,271 @@
+"""`DataLoader`: batches of a dataset, fetched here, by threads or by processes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from multiprocessing.context import BaseContext
+from typing import Any, Final
+
+from vmflow.random import Generator
+
+from .collate import default_collate, default_convert
+from .dataset import IterableDataset
+from .fetch import Recipe
+from .iteration import AsyncBatches, Batches, Iteration
+from .prefetch import Prefetch
+from .process import start_method
+from .sampler import BatchSampler, RandomSampler, SequentialSampler, generator_of, length_of
+from .worker import Crew
+
+_KINDS: Final = ("thread", "process")
+_PREFETCH: Final = 2
+
+
+class DataLoader:
+    """Batches of a dataset, for ``for batch in loader`` and ``async for batch in loader``.
+
+    Every iteration is independent of others, also of those over the same loader at the same time.  Leaving one, by
+    ``break``, an exception or cancellation, ends its workers.  ``contextlib.closing(iter(loader))`` and
+    ``contextlib.aclosing(aiter(loader))`` wait for them to end as well.
+
+    ``async for`` never blocks the event loop: with ``num_workers=0`` one thread fetches what is asked for, when it is
+    asked for, since nothing can tell beforehand how long a sample takes.  Plain ``for`` then fetches in place.
+
+    An exception in a worker is raised when the batch's turn comes, with a note that says which sample it was, and ends
+    the iteration.
+
+    Random numbers: an iteration takes a seed from `generator` when it begins.  The order, and what vmflow's own random
+    functions return while a batch is fetched, depend on it alone and not on the number of workers or their speed.
+    Worker processes also seed `random` and `numpy.random`; threads share these with the rest of the program.
+
+    Args:
+        dataset: found by index, or an `IterableDataset`.
+        batch_size: samples to a batch; None for samples by themselves, not collated.
+        shuffle: whether to visit the samples in random order.
+        sampler: the order of indices, instead of `shuffle`.
+        batch_sampler: lists of indices, instead of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        num_workers: how many threads or processes fetch.
+        collate_fn: makes a batch of a list of samples; by default `default_collate`, or `default_convert` for samples
+            by themselves.
+        pin_memory: accepted for programs that give it, and without effect: vmflow does not pin host memory.
+        drop_last: leave out the last batch if it is not full.
+        timeout: seconds to wait for a batch from workers; 0 for as long as it takes.
+        worker_init_fn: called in each worker with its number, before anything is fetched.
+        multiprocessing_context: how processes are started, as a name or a context of `multiprocessing`; "spawn" by
+            default, since a forked child has the locks of the parent's threads, but not the threads.
+        generator: of the order and the seeds; by default that of the context in which iteration begins.
+        prefetch_factor: the most batches that each worker fetches ahead; 2 by default.
+        persistent_workers: keep the workers for the next iteration, until the loader is gone.
+        in_order: whether batches come in the order of the indices, or as they are ready.
+        worker_kind: "thread" or "process".  Threads are the default, because numpy and reading files let go of the
+            interpreter's lock, and threads start at once, share the dataset and hand over tensors without copying.
+            Choose processes if samples are made in Python itself; dataset and functions must then be picklable, and a
+            script needs its ``if __name__ == "__main__":``.  What a worker is told of itself: `get_worker_info`.
+
+    Raises:
+        TypeError: for a dataset without `__getitem__` that is no `IterableDataset`, and for numbers that are none.
+        ValueError: for arguments that exclude each other, or are out of range.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = False,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[Any], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], object] | None = None,
+        multiprocessing_context: str | BaseContext | None = None,
+        generator: Generator | None = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        in_order: bool = True,
+        worker_kind: str = "thread",
+    ) -> None:
+        _check_workers(num_workers, timeout, prefetch_factor, persistent_workers, worker_kind, multiprocessing_context)
+        iterable = isinstance(dataset, IterableDataset)
+        if iterable:
+            _check_iterable(shuffle, sampler, batch_sampler)
+        elif not hasattr(dataset, "__getitem__"):
+            raise TypeError(
+                f"DataLoader: {type(dataset).__name__} has no __getitem__; a dataset that can only be iterated over "
+                "must be an IterableDataset"
+            )
+        _check_order(batch_size, shuffle, sampler, batch_sampler, drop_last)
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.pin_memory = pin_memory
+        self.drop_last = drop_last
+        self.timeout = timeout
+        self.worker_init_fn = worker_init_fn
+        self.generator = generator
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        self.worker_kind = worker_kind
+        self.prefetch_factor = (prefetch_factor or _PREFETCH) if num_workers else None
+        processes = num_workers and worker_kind == "process"
+        self.multiprocessing_context = start_method(multiprocessing_context) if processes else None
+        if batch_sampler is not None:
+            batch_size = None
+        elif not iterable:
+            if sampler is None:
+                sampler = RandomSampler(dataset, generator=generator) if shuffle else SequentialSampler(dataset)
+            if batch_size is not None:
+                batch_sampler = BatchSampler(sampler, batch_size, drop_last)
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self._batched = batch_sampler is not None or batch_size is not None
+        self.collate_fn = collate_fn or (default_collate if self._batched else default_convert)
+        self._kept = _Kept()
+        weakref.finalize(self, self._kept.close)
+
+    def __iter__(self) -> Batches:
+        return Batches(self._begin(self.num_workers, prime=False))
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        prime = not isinstance(self.dataset, IterableDataset)
+        return AsyncBatches(self._begin(self.num_workers or 1, prime=prime))
+
+    def _begin(self, threads: int, prime: bool) -> Iteration:
+        base_seed = int(generator_of(self.generator, 1).integers(1 << 62))
+        source = self._source()
+        crew = self._kept.take() or self._crew(threads)
+        return Iteration(
+            source,
+            crew,
+            Prefetch(max(threads, 1), self.prefetch_factor or 1, self.in_order),
+            base_seed,
+            eager=self.num_workers > 0,
+            prime=prime,
+            release=self._kept.give_back if self.persistent_workers else _dismiss,
+            timeout=self.timeout or None,
+        )
+
+    def _source(self) -> Iterator[Any]:
+        if isinstance(self.dataset, IterableDataset):
+            return itertools.repeat(self.batch_size or 1)
+        source = self.sampler if self.batch_sampler is None else self.batch_sampler
+        assert source is not None
+        return iter(source)
+
+    def _crew(self, threads: int) -> Crew:
+        recipe = Recipe(
+            dataset=self.dataset,
+            batched=self._batched,
+            drop_last=self.drop_last,
+            collate=self.collate_fn,
+            init=self.worker_init_fn,
+            workers=self.num_workers,
+            kind=self.worker_kind,
+        )
+        return Crew(recipe, threads, self.multiprocessing_context)
+
+    def __len__(self) -> int:
+        """The number of batches, or of samples if they come by themselves.
+
+        Raises:
+            TypeError: if the dataset or sampler has no length.
+        """
+        if not isinstance(self.dataset, IterableDataset):
+            return length_of("DataLoader", self.sampler if self.batch_sampler is None else self.batch_sampler)
+        length = length_of("DataLoader", self.dataset)
+        if self.batch_size is None:
+            return length
+        return length // self.batch_size if self.drop_last else math.ceil(length / self.batch_size)
+
+
+def _dismiss(crew: Crew) -> bool:
+    crew.stop()
+    return True
+
+
+class _Kept:
+    """The workers that wait for the next iteration.  Without locks, since finalizers come here."""
+
+    def __init__(self) -> None:
+        self._idle: list[Crew] = []
+        self._closed = False
+
+    def take(self) -> Crew | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
+
+    def give_back(self, crew: Crew) -> bool:
+        """Returns whether the crew ends instead: one is enough."""
+        if self._closed or self._idle:
+            return _dismiss(crew)
+        self._idle.append(crew)
+        return False
+
+    def close(self) -> None:
+        self._closed = True
+        while (crew := self.take()) is not None:
+            crew.stop()
+
+
+def _check_workers(
+    num_workers: int,
+    timeout: float,
+    prefetch_factor: int | None,
+    persistent_workers: bool,
+    worker_kind: str,
+    context: str | BaseContext | None,
+) -> None:
+    for about, number, least in (("num_workers", num_workers, 0), ("prefetch_factor", prefetch_factor, 1)):
+        if number is None:
+            continue
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise TypeError(f"DataLoader: {about} must be an integer, not {number!r}")
+        if number < least:
+            raise ValueError(f"DataLoader: {about} must be at least {least}, not {number}")
+    if not 0 <= timeout < math.inf:
+        raise ValueError(f"DataLoader: timeout must be a number of seconds that is not negative, not {timeout}")
+    if worker_kind not in _KINDS:
+        raise ValueError(f'DataLoader: worker_kind must be "thread" or "process", not {worker_kind!r}')
+    if context is not None and (not num_workers or worker_kind != "process"):
+        raise ValueError('DataLoader: multiprocessing_context needs num_workers above 0 and worker_kind="process"')
+    if not num_workers:
+        for about, given in (
+            ("prefetch_factor", prefetch_factor is not None),
+            ("persistent_workers", persistent_workers),
+            ("timeout", timeout > 0),
+        ):
+            if given:
+                raise ValueError(f"DataLoader: {about} needs num_workers above 0")
+
+
+def _check_iterable(shuffle: bool | None, sampler: object, batch_sampler: object) -> None:
+    for about, given in (
+        ("shuffle", bool(shuffle)),
+        ("sampler", sampler is not None),
+        ("batch_sampler", batch_sampler is not None),
+    ):
+        if given:
+            raise ValueError(f"DataLoader: an IterableDataset determines its own order; {about} cannot be given")
+
+
+def _check_order(
+    batch_size: int | None, shuffle: bool | None, sampler: object, batch_sampler: object, drop_last: bool
+) -> None:
+    if sampler is not None and shuffle:
+        raise ValueError("DataLoader: give a sampler or shuffle, not both")
+    if batch_sampler is not None and (batch_size != 1 or shuffle or sampler is not None or drop_last):
+        raise ValueError("DataLoader: a batch_sampler excludes batch_size, shuffle, sampler and drop_last")
+    if batch_size is None and drop_last:
+        raise ValueError("DataLoader: drop_last needs a batch_size")
+    if batch_size is not None and (isinstance(batch_size, bool) or not isinstance(batch_size, int)):
+        raise TypeError(f"DataLoader: batch_size must be an integer or None, not {batch_size!r}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"DataLoader: batch_size must be at least 1, not {batch_size}")

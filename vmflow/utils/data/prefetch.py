@@ -1,0 +1,114 @@
+"""`Prefetch` decides: which worker fetches the next batch, when not to, and which result the consumer gets next.
+
+It has no thread, clock or data: what happened goes in, decisions come out.  A batch is known by its ticket, a number
+given in the order of the samplers.  Results are passed through and never looked at.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+
+class _Word:
+    """Something that no result can be."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def __repr__(self) -> str:
+        return self._word
+
+
+NOTHING: Final = _Word("NOTHING")  # there is none, so far
+END: Final = _Word("END")  # and there will be none
+
+
+class Prefetch:
+    """The state of one iteration.
+
+    Args:
+        workers: how many there are.
+        ahead: the most batches that may be on their way for each worker: assigned and not yet taken.
+        in_order: whether results are taken in the order of the tickets, or in that of their arrival.
+
+    Attributes:
+        on_their_way: batches assigned and not yet taken.
+    """
+
+    def __init__(self, workers: int, ahead: int, in_order: bool = True) -> None:
+        self._limit = workers * ahead
+        self._ahead = ahead
+        self._in_order = in_order
+        self._active = list(range(workers))  # who still has something to give, in the order of turns
+        self._turn = 0
+        self._source_ended = False
+        self._next_ticket = 0
+        self._next_taken = 0
+        self._assigned: dict[int, int] = {}  # ticket -> worker, of what has not arrived
+        self._load = [0] * workers  # of each worker, what is assigned and has not arrived
+        self._arrived: dict[int, Any] = {}  # ticket -> result, or NOTHING if there was none, in the order of arrival
+        self.on_their_way = 0
+
+    def wanted(self) -> int | None:
+        """The worker that is to fetch another batch now; None if there are enough on their way, or no more to come.
+
+        With `in_order` workers take turns, so that which one fetches which batch does not depend on their speed.
+        Otherwise it is the one with least to do.
+        """
+        if self._source_ended or not self._active or self.on_their_way >= self._limit:
+            return None
+        if self._in_order:
+            return self._active[self._turn % len(self._active)]
+        worker = min(self._active, key=self._load.__getitem__)
+        return worker if self._load[worker] < self._ahead else None
+
+    def assign(self, worker: int) -> int:
+        """Note that `worker`, which was wanted, fetches another batch; returns its ticket."""
+        ticket = self._next_ticket
+        self._next_ticket += 1
+        self._assigned[ticket] = worker
+        self._load[worker] += 1
+        self._turn = (self._active.index(worker) + 1) % len(self._active)
+        self.on_their_way += 1
+        return ticket
+
+    def source_ended(self) -> None:
+        """Note that there are no more indices."""
+        self._source_ended = True
+
+    def arrived(self, ticket: int, result: Any) -> None:
+        """Note the result of a batch: data or an error."""
+        self._load[self._assigned.pop(ticket)] -= 1
+        self._arrived[ticket] = result
+
+    def ran_out(self, ticket: int) -> None:
+        """Note that the worker of this ticket had nothing left to fetch, and is not to be asked again."""
+        worker = self._assigned[ticket]
+        self.arrived(ticket, NOTHING)
+        if worker in self._active:
+            place = self._active.index(worker)
+            del self._active[place]
+            if place < self._turn:
+                self._turn -= 1
+        if not self._in_order:
+            del self._arrived[ticket]
+            self.on_their_way -= 1
+
+    def take(self) -> Any:
+        """The next result for the consumer, `NOTHING` if it has not arrived."""
+        if not self._in_order:
+            if not self._arrived:
+                return NOTHING
+            self.on_their_way -= 1
+            return self._arrived.pop(next(iter(self._arrived)))
+        while self._next_taken in self._arrived:
+            result = self._arrived.pop(self._next_taken)
+            self._next_taken += 1
+            self.on_their_way -= 1
+            if result is not NOTHING:
+                return result
+        return NOTHING
+
+    def finished(self) -> bool:
+        """Whether everything was taken and nothing more will come."""
+        return self.on_their_way == 0 and (self._source_ended or not self._active)

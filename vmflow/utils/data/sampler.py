@@ -1,0 +1,305 @@
+"""Samplers: in which order the samples of a dataset are visited, and in which batches.
+
+Random samplers take their stretch of the generator's sequence when iteration begins, and shuffle when the first index
+is asked for.  So an order depends on when its iteration began and on nothing that happens during it, and beginning is
+cheap wherever it is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, Generic, TypeVar
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.random import Generator, _generator
+from vmflow.tensors import Tensor
+
+Index = TypeVar("Index", covariant=True)
+
+# Indices are turned from numpy's integers into Python's this many at a time.
+_CHUNK: Final = 1024
+
+
+def generator_of(generator: Generator | None, elements: int) -> np.random.Generator:
+    """numpy's generator for the next stretch, of this many elements, of `generator` or of the context's default."""
+    seed, position = _generator(generator).take(elements)
+    # Without the stubs' view of key and counter, which is narrower than what Philox accepts.
+    philox: Any = np.random.Philox
+    return np.random.Generator(philox(key=seed, counter=position))
+
+
+def length_of(name: str, of: Any) -> int:
+    """`len`, with an error that says who needs it.
+
+    Raises:
+        TypeError: if `of` has no length.
+    """
+    if not hasattr(of, "__len__"):
+        raise TypeError(f"{name}: {type(of).__name__} has no length; define its __len__")
+    return len(of)
+
+
+def _whole(name: str, about: str, number: Any, least: int) -> int:
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer)):
+        raise TypeError(f"{name}: {about} must be an integer, not {number!r}")
+    if number < least:
+        raise ValueError(f"{name}: {about} must be at least {least}, not {number}")
+    return int(number)
+
+
+def _integers(array: Array) -> Iterator[int]:
+    for begin in range(0, len(array), _CHUNK):
+        yield from array[begin : begin + _CHUNK].tolist()
+
+
+class Sampler(Generic[Index]):
+    """Something that iterates over indices; define `__iter__`, and `__len__` if it is known."""
+
+    def __iter__(self) -> Iterator[Index]:
+        raise NotImplementedError(f"{type(self).__name__} must define __iter__")
+
+
+class SequentialSampler(Sampler[int]):
+    """The indices in order."""
+
+    def __init__(self, data_source: Any) -> None:
+        self.data_source = data_source
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(length_of("SequentialSampler", self.data_source)))
+
+    def __len__(self) -> int:
+        return length_of("SequentialSampler", self.data_source)
+
+
+class RandomSampler(Sampler[int]):
+    """The indices in random order.
+
+    Args:
+        data_source: the dataset, of which the length is asked.
+        replacement: whether each draw is of all indices, so that some come several times and some not at all.
+        num_samples: how many indices in all; by default as many as there are samples.  More than that, without
+            replacement, are drawn in rounds, each of which visits all before the next begins.
+        generator: the source; by default that of the context in which iteration begins.
+
+    Raises:
+        TypeError: if `num_samples` is no integer, or `replacement` no bool.
+        ValueError: if `num_samples` is less than 1.
+    """
+
+    def __init__(
+        self,
+        data_source: Any,
+        replacement: bool = False,
+        num_samples: int | None = None,
+        generator: Generator | None = None,
+    ) -> None:
+        if not isinstance(replacement, bool):
+            raise TypeError(f"RandomSampler: replacement must be True or False, not {replacement!r}")
+        if num_samples is not None:
+            _whole("RandomSampler", "num_samples", num_samples, 1)
+        self.data_source = data_source
+        self.replacement = replacement
+        self._num_samples = num_samples
+        self.generator = generator
+
+    @property
+    def num_samples(self) -> int:
+        """How many indices an iteration has."""
+        return length_of("RandomSampler", self.data_source) if self._num_samples is None else self._num_samples
+
+    def __iter__(self) -> Iterator[int]:
+        wanted, length = self.num_samples, length_of("RandomSampler", self.data_source)
+        generator = generator_of(self.generator, wanted + length)
+        if not length:
+            return iter(())
+        return self._with_replacement(generator, length) if self.replacement else self._rounds(generator, length)
+
+    def _with_replacement(self, generator: np.random.Generator, length: int) -> Iterator[int]:
+        left = self.num_samples
+        while left > 0:
+            count = min(left, _CHUNK)
+            yield from generator.integers(0, length, count).tolist()
+            left -= count
+
+    def _rounds(self, generator: np.random.Generator, length: int) -> Iterator[int]:
+        left = self.num_samples
+        while left > 0:
+            yield from _integers(generator.permutation(length)[:left])
+            left -= length
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class SubsetRandomSampler(Sampler[int]):
+    """The given indices in random order, each once."""
+
+    def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
+        self.indices = indices
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return self._shuffled(generator_of(self.generator, len(self.indices)))
+
+    def _shuffled(self, generator: np.random.Generator) -> Iterator[int]:
+        for position in _integers(generator.permutation(len(self.indices))):
+            yield self.indices[position]
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+
+class WeightedRandomSampler(Sampler[int]):
+    """Indices below the number of weights, drawn with probabilities proportional to these.
+
+    Args:
+        weights: not negative, finite, not all zero; they need not add up to 1.
+        num_samples: how many indices to draw.
+        replacement: whether an index may be drawn again.
+        generator: the source; by default that of the context in which iteration begins.
+
+    Raises:
+        TypeError: if `num_samples` is no integer, or `replacement` no bool.
+        ValueError: for weights that will not do, or if there are not enough to draw without replacement.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[float] | Array | Tensor,
+        num_samples: int,
+        replacement: bool = True,
+        generator: Generator | None = None,
+    ) -> None:
+        self.num_samples = _whole("WeightedRandomSampler", "num_samples", num_samples, 1)
+        if not isinstance(replacement, bool):
+            raise TypeError(f"WeightedRandomSampler: replacement must be True or False, not {replacement!r}")
+        given = weights.detach().numpy() if isinstance(weights, Tensor) else weights
+        self.weights = np.array(given, np.float64)
+        if self.weights.ndim != 1:
+            raise ValueError(f"WeightedRandomSampler: weights must have one dimension, not {self.weights.ndim}")
+        if not (np.isfinite(self.weights).all() and (self.weights >= 0).all() and self.weights.sum() > 0):
+            raise ValueError("WeightedRandomSampler: weights must be finite, not negative, and not all zero")
+        possible = np.count_nonzero(self.weights)
+        if not replacement and self.num_samples > possible:
+            raise ValueError(
+                f"WeightedRandomSampler: cannot draw {num_samples} indices without replacement from {possible} "
+                "whose weight is not zero"
+            )
+        self.replacement = replacement
+        self.generator = generator
+
+    def __iter__(self) -> Iterator[int]:
+        return self._drawn(generator_of(self.generator, max(self.num_samples, len(self.weights))))
+
+    def _drawn(self, generator: np.random.Generator) -> Iterator[int]:
+        if self.replacement:
+            sums = np.cumsum(self.weights)
+            numbers = generator.random(self.num_samples) * sums[-1]
+            # Rounding may carry a number up to the very end, where there is no index left.
+            last = np.flatnonzero(self.weights)[-1]
+            yield from _integers(np.minimum(np.searchsorted(sums, numbers, side="right"), last))
+        else:
+            # The order in which independent exponential times come, each with its weight as rate, is that of drawing.
+            with np.errstate(divide="ignore"):
+                times = generator.standard_exponential(len(self.weights)) / self.weights
+            yield from _integers(np.argsort(times)[: self.num_samples])
+
+    def __len__(self) -> int:
+        return self.num_samples
+
+
+class BatchSampler(Sampler[list[int]]):
+    """Lists of up to `batch_size` indices of another sampler.
+
+    Args:
+        sampler: where the indices come from.
+        batch_size: how many to a list.
+        drop_last: leave out the last list if it is shorter.
+
+    Raises:
+        TypeError: if `batch_size` is no integer, or `drop_last` no bool.
+        ValueError: if `batch_size` is less than 1.
+    """
+
+    def __init__(self, sampler: Iterable[Any], batch_size: int, drop_last: bool) -> None:
+        self.batch_size = _whole("BatchSampler", "batch_size", batch_size, 1)
+        if not isinstance(drop_last, bool):
+            raise TypeError(f"BatchSampler: drop_last must be True or False, not {drop_last!r}")
+        self.sampler = sampler
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        return self._batches(iter(self.sampler))
+
+    def _batches(self, indices: Iterator[Any]) -> Iterator[list[Any]]:
+        while batch := list(itertools.islice(indices, self.batch_size)):
+            if len(batch) == self.batch_size or not self.drop_last:
+                yield batch
+
+    def __len__(self) -> int:
+        length = length_of("BatchSampler", self.sampler)
+        return length // self.batch_size if self.drop_last else -(-length // self.batch_size)
+
+
+class DistributedSampler(Sampler[int]):
+    """The share of one rank in the indices of a dataset, so that ranks of a job see different samples.
+
+    All ranks must give the same arguments but for `rank`.  Call `set_epoch` before each epoch, or all have one order.
+
+    Args:
+        dataset: of which the length is asked.
+        num_replicas: how many ranks there are.
+        rank: which of them this is, from 0.
+        shuffle: whether the order is random.
+        seed: of the order.
+        drop_last: leave out what does not give every rank one more, instead of repeating some indices.
+
+    Raises:
+        TypeError: if a number is no integer.
+        ValueError: if `rank` is not below `num_replicas`.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int,
+        rank: int,
+        shuffle: bool = True,
+        seed: int = 0,
+        drop_last: bool = False,
+    ) -> None:
+        self.num_replicas = _whole("DistributedSampler", "num_replicas", num_replicas, 1)
+        self.rank = _whole("DistributedSampler", "rank", rank, 0)
+        if rank >= num_replicas:
+            raise ValueError(f"DistributedSampler: rank {rank} is not below num_replicas, {num_replicas}")
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = _whole("DistributedSampler", "seed", seed, 0)
+        self.drop_last = drop_last
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order that belongs to `epoch`."""
+        self.epoch = _whole("DistributedSampler", "epoch", epoch, 0)
+
+    def __iter__(self) -> Iterator[int]:
+        return self._share(length_of("DistributedSampler", self.dataset), self.seed + self.epoch)
+
+    def _share(self, length: int, seed: int) -> Iterator[int]:
+        order = np.arange(length)
+        if self.shuffle:
+            order = generator_of(Generator().manual_seed(seed), length).permutation(length)
+        total = self._per_rank(length) * self.num_replicas
+        # Past the end it begins again from the first.
+        return _integers(np.resize(order, total)[self.rank :: self.num_replicas])
+
+    def _per_rank(self, length: int) -> int:
+        return length // self.num_replicas if self.drop_last else math.ceil(length / self.num_replicas)
+
+    def __len__(self) -> int:
+        return self._per_rank(length_of("DistributedSampler", self.dataset))

@@ -1,0 +1,260 @@
+"""Workers: who fetches the batches of an iteration, on the consumer's own thread or on others.
+
+A worker is handed jobs and posts letters to the inbox of the iteration that the job belongs to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextvars
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from multiprocessing.context import BaseContext
+from queue import SimpleQueue
+from typing import Any, Final
+
+import attrs
+
+from vmflow.vm.wakers import FutureWaker, ThreadWaker
+
+from .fetch import Fetcher, RanOut, Recipe
+from .process import RemoteFetcher
+
+
+class Inbox:
+    """Where results arrive for one consumer at a time, which sleeps or suspends until there are some.
+
+    It has no lock, so that posting is safe wherever it happens, in a finalizer too.
+    """
+
+    def __init__(self) -> None:
+        self.letters: deque[Any] = deque()
+        self._waker: ThreadWaker | FutureWaker | None = None
+
+    def post(self, letter: object) -> None:
+        """Add a letter and wake the consumer; from any thread."""
+        self.letters.append(letter)
+        waker = self._waker
+        if waker is not None:
+            waker.wake()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Block until there is a letter, for so many seconds at most; whether there is one."""
+        waker = ThreadWaker()
+        self._waker = waker
+        try:
+            # Whoever posted before the waker was in place did not wake it.
+            return bool(self.letters) or waker.sleep(seconds) or bool(self.letters)
+        finally:
+            self._waker = None
+
+    async def wait_async(self, seconds: float | None, seen: int = 0) -> bool:
+        """As `wait`, for more letters than were `seen`, suspending the coroutine instead."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waker = FutureWaker(loop, future)
+        try:
+            if len(self.letters) <= seen:
+                async with asyncio.timeout(seconds):
+                    await future
+        except TimeoutError:
+            return len(self.letters) > seen
+        finally:
+            self._waker = None
+        return True
+
+
+@attrs.define(eq=False)
+class Assignment:
+    """What the workers need to know of one iteration.
+
+    Attributes:
+        inbox: where its results go.
+        base_seed: of its random numbers.
+        context: what surrounds its consumer.
+        over: nobody wants the results any more.
+    """
+
+    inbox: Inbox
+    base_seed: int
+    context: contextvars.Context
+    over: bool = False
+
+
+@attrs.frozen(eq=False)
+class Job:
+    """One thing to be done for an iteration: to fetch a batch, or, without a ticket, to call `order`."""
+
+    assignment: Assignment
+    ticket: int | None
+    order: Any
+
+
+@attrs.frozen
+class Letter:
+    """How a job ended: with a batch, or what the call returned; with an error; or because the iterator had ended."""
+
+    ticket: int | None
+    value: Any = None
+    error: BaseException | None = None
+    ran_out: bool = False
+
+
+class InlineWorker:
+    """Does its jobs in the call that hands them over."""
+
+    def __init__(self, fetcher: Fetcher | RemoteFetcher) -> None:
+        self._fetcher = fetcher
+        self._assignment: Assignment | None = None
+        self._context = contextvars.copy_context()
+
+    def post(self, job: Job) -> None:
+        """Do it."""
+        first = job.assignment is not self._assignment
+        if first:
+            self._assignment = job.assignment
+            self._context = job.assignment.context.copy()
+        job.assignment.inbox.post(self._context.run(_done, self._fetcher, job, first))
+
+    def forget(self, assignment: Assignment) -> None:
+        """That iteration is over."""
+        if assignment is self._assignment:
+            self._fetcher.forget()
+            self._assignment = None
+
+
+def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
+    """Do the job; whatever happens is in the letter."""
+    try:
+        if first:
+            fetcher.begin(job.assignment.base_seed)
+        if job.ticket is None:
+            return Letter(None, job.order())
+        return Letter(job.ticket, fetcher.fetch(job.ticket, job.order))
+    except RanOut:
+        return Letter(job.ticket, ran_out=True)
+    except BaseException as error:
+        return Letter(job.ticket, error=error)
+
+
+class ThreadWorker:
+    """A thread that does its jobs in order, and leaves out those of iterations that are over.
+
+    The thread is a daemon, since others would keep the interpreter from ever reaching its exit handlers.  Nothing here
+    takes a lock that a finalizer may find taken.
+
+    Args:
+        fetcher: what fetches; a remote one is ended with the thread.
+        name: of the thread.
+        ends: gets a letter when the thread ends.
+    """
+
+    def __init__(self, fetcher: Fetcher | RemoteFetcher, name: str, ends: Inbox) -> None:
+        self._inline = InlineWorker(fetcher)
+        self._remote = fetcher if isinstance(fetcher, RemoteFetcher) else None
+        self._queue: SimpleQueue[Job | Assignment | None] = SimpleQueue()
+        self._ends = ends
+        self._stopping = False
+        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self.thread.start()
+
+    def post(self, job: Job) -> None:
+        """Hand over a job; returns at once."""
+        self._queue.put(job)
+
+    def forget(self, assignment: Assignment) -> None:
+        """That iteration is over."""
+        self._queue.put(assignment)
+
+    def stop(self) -> None:
+        """Let the thread end after what it is doing, its process at once; returns immediately."""
+        self._stopping = True
+        self._queue.put(None)
+        if self._remote is not None:
+            self._remote.interrupt()
+
+    def _serve(self) -> None:
+        try:
+            while not self._stopping:
+                item = self._queue.get()
+                if item is None or self._stopping:
+                    break
+                if isinstance(item, Assignment):
+                    self._inline.forget(item)
+                elif not item.assignment.over:
+                    self._inline.post(item)
+                del item  # it holds the iteration, which must not live until the next one comes
+        finally:
+            if self._remote is not None:
+                self._remote.end()
+            self._ends.post(None)
+
+
+class Crew:
+    """The workers of one loader.
+
+    Args:
+        recipe: what they do.
+        threads: how many; with none, jobs are done in the call that hands them over.
+        processes: how to start the process behind each thread, None for the threads to do the work.
+    """
+
+    def __init__(self, recipe: Recipe, threads: int, processes: BaseContext | None) -> None:
+        self._ends = Inbox()
+        self.workers: list[InlineWorker | ThreadWorker] = []
+        if not threads:
+            self.workers.append(InlineWorker(Fetcher(recipe, 0)))
+        for number in range(threads):
+            fetcher = Fetcher(recipe, number) if processes is None else RemoteFetcher(recipe, number, processes)
+            self.workers.append(ThreadWorker(fetcher, f"vmflow-data-{number}", self._ends))
+        if threads:
+            _crews.add(self)
+
+    def stop(self) -> None:
+        """Let all workers end; returns at once.  Once more does nothing."""
+        for worker in self._threads():
+            worker.stop()
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait until all that were stopped have ended, for so many seconds at most."""
+        deadline = None if seconds is None else time.monotonic() + seconds
+        for worker in self._threads():
+            worker.thread.join(None if deadline is None else max(deadline - time.monotonic(), 0))
+
+    async def join_async(self) -> None:
+        """Wait until all that were stopped have ended, suspending the coroutine."""
+        while len(self._ends.letters) < len(self.workers):
+            await self._ends.wait_async(None, len(self._ends.letters))
+        self.join()  # each has posted its last letter, and is on its way out
+
+    def _threads(self) -> list[ThreadWorker]:
+        return [it for it in self.workers if isinstance(it, ThreadWorker)]
+
+
+_crews: weakref.WeakSet[Crew] = weakref.WeakSet()
+
+# How long exit waits for a sample that is being fetched.
+_GRACE_SECONDS: Final = 2.0
+
+
+def _at_exit() -> None:
+    crews = list(_crews)
+    for crew in crews:
+        crew.stop()
+    deadline = time.monotonic() + _GRACE_SECONDS
+    for crew in crews:
+        crew.join(max(deadline - time.monotonic(), 0))
+
+
+def _after_fork_in_child() -> None:
+    # Its threads are the parent's, and so are the processes behind them.
+    _crews.clear()
+
+
+atexit.register(_at_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
