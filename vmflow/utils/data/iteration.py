@@ -129,7 +129,7 @@ class Iteration:
             if drawn.error is not None:
                 # It comes after all batches that were drawn before it, and is the last.
                 self._prefetch.source_ended()
-                self._prefetch.arrived(ticket, drawn)
+                self.inbox.post(Letter(ticket, error=drawn.error))
                 continue
             self.crew.workers[number].post(Job(self._assignment, ticket, drawn.value))
 

@@ -68,7 +68,7 @@ def _packed(message: object) -> list[Any]:
 
     stream = BytesIO()
     _Pickler(stream, 5, buffer_callback=keep_inside).dump(message)
-    return [stream.getbuffer(), *parts]
+    return [stream.getvalue(), *parts]
 
 
 def _send(link: socket.socket, parts: list[Any]) -> None:

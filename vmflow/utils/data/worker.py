@@ -25,6 +25,15 @@ from .fetch import Fetcher, RanOut, Recipe
 from .process import RemoteFetcher
 
 
+class _Sleeper:
+    """Who waits for a letter."""
+
+    __slots__ = ("__weakref__", "waker")
+
+    def __init__(self, waker: ThreadWaker | FutureWaker) -> None:
+        self.waker = waker
+
+
 class Inbox:
     """Where results arrive for one consumer at a time, which sleeps or suspends until there are some.
 
@@ -33,30 +42,35 @@ class Inbox:
 
     def __init__(self) -> None:
         self.letters: deque[Any] = deque()
-        self._waker: ThreadWaker | FutureWaker | None = None
+        # Weakly, and held by the frame that waits: workers know the inbox, and a coroutine that nobody ever resumes,
+        # its loop being closed, must not live for as long as they do.
+        self._sleeper: weakref.ref[_Sleeper] | None = None
 
     def post(self, letter: object) -> None:
         """Add a letter and wake the consumer; from any thread."""
         self.letters.append(letter)
-        waker = self._waker
-        if waker is not None:
-            waker.wake()
+        sleeper = self._sleeper and self._sleeper()
+        if sleeper is not None:
+            sleeper.waker.wake()
 
     def wait(self, seconds: float | None) -> bool:
         """Block until there is a letter, for so many seconds at most; whether there is one."""
         waker = ThreadWaker()
-        self._waker = waker
+        sleeper = _Sleeper(waker)
+        self._sleeper = weakref.ref(sleeper)
         try:
             # Whoever posted before the waker was in place did not wake it.
             return bool(self.letters) or waker.sleep(seconds) or bool(self.letters)
         finally:
-            self._waker = None
+            self._sleeper = None
+            del sleeper
 
     async def wait_async(self, seconds: float | None, seen: int = 0) -> bool:
         """As `wait`, for more letters than were `seen`, suspending the coroutine instead."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
-        self._waker = FutureWaker(loop, future)
+        sleeper = _Sleeper(FutureWaker(loop, future))
+        self._sleeper = weakref.ref(sleeper)
         try:
             if len(self.letters) <= seen:
                 async with asyncio.timeout(seconds):
@@ -64,7 +78,8 @@ class Inbox:
         except TimeoutError:
             return len(self.letters) > seen
         finally:
-            self._waker = None
+            self._sleeper = None
+            del sleeper
         return True
 
 
