@@ -29,16 +29,16 @@ class Squares(Dataset[Any]):
 
 
 class Failing(Squares):
-    """Raises `error` for sample `bad`."""
+    """Raises `error`, or what it makes of 1 and 2, for sample `bad`."""
 
-    def __init__(self, bad: int, error: BaseException, length: int = 10) -> None:
+    def __init__(self, bad: int, error: Any, length: int = 10) -> None:
         super().__init__(length)
         self.bad = bad
         self.error = error
 
     def __getitem__(self, index: int) -> Any:
         if index == self.bad:
-            raise self.error
+            raise self.error if isinstance(self.error, BaseException) else self.error(1, 2)
         return super().__getitem__(index)
 
 

@@ -27,6 +27,7 @@ from vmflow.utils.data import (
 
 from .support import Shares, Squares
 
+wrong: Any = [1]
 Point = namedtuple("Point", "x y")
 
 
@@ -144,7 +145,7 @@ class _Nothing(IterableDataset[int]):
     [
         (lambda: TensorDataset(), ValueError, "at least one tensor"),
         (lambda: TensorDataset(flow.ones(2), flow.ones(3)), ValueError, "first dimension"),
-        (lambda: TensorDataset([1]), TypeError, "expected tensors, got list"),
+        (lambda: TensorDataset(wrong), TypeError, "expected tensors, got list"),
         (lambda: StackDataset(), ValueError, "at least one"),
         (lambda: StackDataset([1], a=[1]), ValueError, "all by position or all by name"),
         (lambda: StackDataset([1], [1, 2]), ValueError, "one length"),

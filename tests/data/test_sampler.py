@@ -19,6 +19,8 @@ from vmflow.utils.data import (
     WeightedRandomSampler,
 )
 
+wrong: Any = 1.5
+
 SEEDED: list[Any] = [
     lambda generator: RandomSampler(range(50), generator=generator),
     lambda generator: RandomSampler(range(50), replacement=True, num_samples=3000, generator=generator),
@@ -118,14 +120,14 @@ def test_as_pytorch() -> None:
     ("make", "error", "message"),
     [
         (lambda: RandomSampler([1], num_samples=0), ValueError, "num_samples must be at least 1"),
-        (lambda: RandomSampler([1], replacement=1), TypeError, "replacement must be"),
-        (lambda: RandomSampler([1], num_samples=1.5), TypeError, "num_samples must be an integer"),
+        (lambda: RandomSampler([1], replacement=wrong), TypeError, "replacement must be"),
+        (lambda: RandomSampler([1], num_samples=wrong), TypeError, "num_samples must be an integer"),
         (lambda: WeightedRandomSampler([1, -1], 1), ValueError, "not negative"),
         (lambda: WeightedRandomSampler([0, 0], 1), ValueError, "not all zero"),
         (lambda: WeightedRandomSampler([[1]], 1), ValueError, "one dimension"),
         (lambda: WeightedRandomSampler([1, 0], 2, replacement=False), ValueError, "cannot draw 2"),
         (lambda: BatchSampler([1], 0, False), ValueError, "batch_size must be at least 1"),
-        (lambda: BatchSampler([1], 1, 0), TypeError, "drop_last must be"),
+        (lambda: BatchSampler([1], 1, wrong), TypeError, "drop_last must be"),
         (lambda: DistributedSampler([1], 2, 2), ValueError, "rank 2 is not below"),
         (lambda: DistributedSampler([1], 2, -1), ValueError, "rank must be at least 0"),
         (lambda: iter(RandomSampler(iter([1]))), TypeError, "has no length"),

@@ -49,7 +49,8 @@ class Inbox:
     def post(self, letter: object) -> None:
         """Add a letter and wake the consumer; from any thread."""
         self.letters.append(letter)
-        sleeper = self._sleeper and self._sleeper()
+        known = self._sleeper
+        sleeper = None if known is None else known()
         if sleeper is not None:
             sleeper.waker.wake()
 
