@@ -1,4 +1,4 @@
-"""After every test of a loader: no worker thread, process or file descriptor is left."""
+"""After a test that uses `nothing_is_left`: no worker thread, process or file descriptor is left."""
 
 from __future__ import annotations
 
@@ -27,11 +27,10 @@ def join_workers() -> None:
             assert not thread.is_alive(), f"{thread.name} was left behind"
 
 
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
+@pytest.fixture
+def nothing_is_left() -> Iterator[None]:
     # Python starts one for spawned processes and keeps it until it exits.
     resource_tracker.ensure_running()
-    gc.collect()
     join_workers()
     before = descriptors()
     yield

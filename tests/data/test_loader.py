@@ -24,6 +24,8 @@ from vmflow.utils.data import DataLoader
 from .conftest import PATIENCE, join_workers
 from .support import Failing, Gated, Infos, Noise, Shares, Squares, same
 
+pytestmark = pytest.mark.usefixtures("nothing_is_left")
+
 Collected = list[Any]
 
 

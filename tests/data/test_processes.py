@@ -20,7 +20,7 @@ from vmflow.utils.data import DataLoader
 
 from .support import Dying, Failing, Infos, Noise, Shares, Squares, Stuck, Unpicklable, mark, same
 
-pytestmark = pytest.mark.host
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("nothing_is_left")]
 
 ROOT = Path(__file__).resolve().parents[2]
 
