@@ -9,19 +9,41 @@ from vmflow import dtypes
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops import activation as _activation
 from vmflow.ops.activation import gelu as gelu
+from vmflow.ops.activation import relu_ as relu_
 from vmflow.ops.activation import sigmoid as sigmoid
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
+from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
 from vmflow.ops.convolution import conv2d as conv2d
 from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
 from vmflow.ops.creation import ones
+from vmflow.ops.ctc_loss import ctc_loss as ctc_loss
+from vmflow.ops.distance import cosine_similarity as cosine_similarity
+from vmflow.ops.distance import pairwise_distance as pairwise_distance
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.embedding import embedding as embedding
 from vmflow.ops.gathering import one_hot as one_hot
+from vmflow.ops.embedding_bag import embedding_bag as embedding_bag
+from vmflow.ops.feature_dropout import alpha_dropout as alpha_dropout
+from vmflow.ops.feature_dropout import dropout1d as dropout1d
+from vmflow.ops.feature_dropout import dropout2d as dropout2d
+from vmflow.ops.feature_dropout import dropout3d as dropout3d
+from vmflow.ops.feature_dropout import feature_alpha_dropout as feature_alpha_dropout
+from vmflow.ops.gating import glu as glu
+from vmflow.ops.gating import gumbel_softmax as gumbel_softmax
+from vmflow.ops.gating import logsigmoid as logsigmoid
+from vmflow.ops.gating import mish as mish
+from vmflow.ops.gating import quick_gelu as quick_gelu
+from vmflow.ops.gating import softmin as softmin
+from vmflow.ops.gating import softsign as softsign
+from vmflow.ops.gating import tanhshrink as tanhshrink
+from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
+from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
+from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
 from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
 from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
@@ -30,11 +52,36 @@ from vmflow.ops.loss import kl_div as kl_div
 from vmflow.ops.loss import l1_loss as l1_loss
 from vmflow.ops.loss import mse_loss as mse_loss
 from vmflow.ops.loss import smooth_l1_loss as smooth_l1_loss
+from vmflow.ops.margin_loss import combined_margin as combined_margin
+from vmflow.ops.margin_loss import cosine_embedding_loss as cosine_embedding_loss
+from vmflow.ops.margin_loss import hinge_embedding_loss as hinge_embedding_loss
+from vmflow.ops.margin_loss import margin_ranking_loss as margin_ranking_loss
+from vmflow.ops.margin_loss import multi_margin_loss as multi_margin_loss
+from vmflow.ops.margin_loss import multilabel_margin_loss as multilabel_margin_loss
+from vmflow.ops.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
+from vmflow.ops.margin_loss import soft_margin_loss as soft_margin_loss
+from vmflow.ops.margin_loss import triplet_margin_loss as triplet_margin_loss
+from vmflow.ops.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
 from vmflow.ops.normalization import batch_norm as batch_norm
 from vmflow.ops.normalization import group_norm as group_norm
 from vmflow.ops.normalization import layer_norm as layer_norm
 from vmflow.ops.normalization import rms_norm as rms_norm
 from vmflow.ops.padding import pad as pad
+from vmflow.ops.piecewise import celu as celu
+from vmflow.ops.piecewise import celu_ as celu_
+from vmflow.ops.piecewise import hardshrink as hardshrink
+from vmflow.ops.piecewise import hardsigmoid as hardsigmoid
+from vmflow.ops.piecewise import hardswish as hardswish
+from vmflow.ops.piecewise import prelu as prelu
+from vmflow.ops.piecewise import relu6 as relu6
+from vmflow.ops.piecewise import rrelu as rrelu
+from vmflow.ops.piecewise import rrelu_ as rrelu_
+from vmflow.ops.piecewise import selu as selu
+from vmflow.ops.piecewise import selu_ as selu_
+from vmflow.ops.piecewise import softshrink as softshrink
+from vmflow.ops.piecewise import square_relu as square_relu
+from vmflow.ops.piecewise import threshold as threshold
+from vmflow.ops.piecewise import threshold_ as threshold_
 from vmflow.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from vmflow.ops.pooling import avg_pool2d as avg_pool2d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
@@ -72,6 +119,21 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
     if inplace:
         return _written(input, _activation.hardtanh, min_val, max_val)
     return _activation.hardtanh(input, min_val, max_val)
+
+
+def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
+    """In-place `leaky_relu`."""
+    return leaky_relu(input, negative_slope, True)
+
+
+def elu_(input: Tensor, alpha: float = 1.0) -> Tensor:
+    """In-place `elu`."""
+    return elu(input, alpha, True)
+
+
+def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
+    """In-place `hardtanh`."""
+    return hardtanh(input, min_val, max_val, True)
 
 
 def _written(input: Tensor, function: Callable[..., Tensor], *parameters: float) -> Tensor:
