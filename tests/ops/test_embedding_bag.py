@@ -116,8 +116,9 @@ def test_other_dtypes(dtype: str) -> None:
     ],
 )
 def test_what_does_not_fit(keywords: dict[str, Any], error: type[Exception], complaint: str) -> None:
-    usual: dict[str, Any] = {"input": np.array([1, 2]), "weight": np.ones((3, 2), np.float32), "offsets": np.array([0])}
+    usual = {"input": np.array([1, 2]), "weight": np.ones((3, 2), np.float32), "offsets": np.array([0])}
+    given: dict[str, Any] = {}
+    for key, value in {**usual, **keywords}.items():
+        given[key] = flow.tensor(value) if isinstance(value, np.ndarray) else value
     with pytest.raises(error, match=complaint):
-        F.embedding_bag(
-            **{key: flow.tensor(it) if isinstance(it, np.ndarray) else it for key, it in {**usual, **keywords}.items()}
-        )
+        F.embedding_bag(**given)

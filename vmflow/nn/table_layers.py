@@ -1,0 +1,187 @@
+"""`Bilinear` and `EmbeddingBag`: layers with one weight for every pair of features, or one row for every index."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Self
+
+from vmflow.autograd import no_grad
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
+from vmflow.ops.embedding_bag import MODES
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+
+
+class Bilinear(Module):
+    """``x1 @ weight[k] @ x2 + bias[k]`` for every output feature k.
+
+    Args:
+        in1_features, in2_features, out_features: the sizes of the last dimensions.
+        bias: whether to add one.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_features, in1_features, in2_features).
+        bias: (out_features,), or None.
+
+    Raises:
+        ValueError: if there is no first feature.
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"Bilinear: in1_features must be positive, got {in1_features}")
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = Parameter(creation.empty(shape, device=device, dtype=dtype))
+        added = Parameter(creation.empty((out_features,), device=device, dtype=dtype)) if bias else None
+        self.register_parameter("bias", added)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, evenly within ``1 / sqrt(in1_features)``."""
+        bound = 1 / math.sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """(..., in1_features) and (..., in2_features) to (..., out_features)."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
+
+
+class EmbeddingBag(Module):
+    """Sums, means or maxima of the vectors that each bag of integers names in a table.
+
+    Args:
+        num_embeddings: rows of the table.
+        embedding_dim: the length of one vector.
+        max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
+        scale_grad_by_freq: divide a row's gradient by how often the input names it; not for maxima.
+        mode: "sum", "mean" or "max".
+        sparse: must be False; gradients are dense.
+        include_last_offset: whether offsets have the end of the last bag too.
+        padding_idx: a row that counts for nothing, zero at first, and gets no gradient.
+        device, dtype: of the table.
+
+    Attributes:
+        weight: (num_embeddings, embedding_dim).
+
+    Raises:
+        ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients.
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if sparse:
+            raise ValueError("EmbeddingBag: sparse gradients are not supported; leave sparse=False")
+        if mode not in MODES:
+            raise ValueError(f"EmbeddingBag: mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"EmbeddingBag: padding_idx {padding_idx} names no row of a table of {num_embeddings}")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is None:
+            self.weight = Parameter(creation.empty((num_embeddings, embedding_dim), device=device, dtype=dtype))
+            self.reset_parameters()
+        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise ValueError(
+                f"EmbeddingBag: a table of shape {list(_weight.shape)} is not one of {num_embeddings} vectors of "
+                f"length {embedding_dim}"
+            )
+        else:
+            self.weight = Parameter(_weight)
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, from the standard normal distribution."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                self.weight[self.padding_idx].zero_()
+
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
+        """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
+
+        Args:
+            embeddings: the table.
+            freeze: whether it stays as it is.
+            settings: as for the class.
+
+        Raises:
+            ValueError: if the table is no matrix.
+        """
+        if embeddings.ndim != 2:
+            raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
+        rows, length = embeddings.shape
+        layer = cls(rows, length, _weight=embeddings, **settings)
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        """(bags, embedding_dim); see `functional.embedding_bag`."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
+
+    def extra_repr(self) -> str:
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        for name, usual in (("max_norm", None), ("norm_type", 2.0), ("scale_grad_by_freq", False)):
+            if getattr(self, name) != usual:
+                shown += f", {name}={getattr(self, name)}"
+        shown += f", mode={self.mode!r}"
+        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"
