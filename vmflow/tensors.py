@@ -1131,6 +1131,11 @@ class Handle:
         self._number = next(_handles)
         hooks[self._number] = hook
 
+    @property
+    def number(self) -> int:
+        """The hook's key among the hooks, given to no other."""
+        return self._number
+
     def remove(self) -> None:
         """Remove the hook; a second time does nothing."""
         self._hooks.pop(self._number, None)

@@ -22,11 +22,15 @@ class BackwardWatch:
     Args:
         module: handed to the hooks.
         hooks: ``hook(module, grad_input, grad_output)``; what one returns takes the place of ``grad_input``.
+        pre_hooks: ``hook(module, grad_output)``; what one returns takes the place of ``grad_output``.
     """
 
-    def __init__(self, module: Module, hooks: Sequence[Callable[..., Any]]) -> None:
+    def __init__(
+        self, module: Module, hooks: Sequence[Callable[..., Any]], pre_hooks: Sequence[Callable[..., Any]] = ()
+    ) -> None:
         self._module = module
         self._hooks = hooks
+        self._pre_hooks = pre_hooks
         self._grad_output: Gradients = ()
         self._arguments = self._results = 0
         self._positions: list[int] = []
@@ -47,10 +51,13 @@ class BackwardWatch:
         return outputs if isinstance(result, tuple) else outputs[0]
 
     def _reached_outputs(self, gradients: Gradients) -> Gradients:
-        self._grad_output = _spread(gradients, self._result_positions, self._results)
+        grad_output = _spread(gradients, self._result_positions, self._results)
+        for hook in self._pre_hooks:
+            grad_output = self._replaced(grad_output, hook(self._module, grad_output), "results")
+        self._grad_output = grad_output
         if not self._positions:  # no gradient will ever arrive at the front
             self._call((None,) * self._arguments)
-        return gradients
+        return tuple([grad_output[position] for position in self._result_positions])
 
     def _reached_inputs(self, gradients: Gradients) -> Gradients:
         changed = self._call(_spread(gradients, self._positions, self._arguments))
@@ -58,17 +65,19 @@ class BackwardWatch:
 
     def _call(self, grad_input: Gradients) -> Gradients:
         for hook in self._hooks:
-            returned = hook(self._module, grad_input, self._grad_output)
-            if returned is None:
-                continue
-            changed: Gradients = returned if isinstance(returned, tuple) else (returned,)
-            if len(changed) != len(grad_input):
-                raise RuntimeError(
-                    f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients "
-                    f"for {len(grad_input)} arguments; return one for each, None where there is none"
-                )
-            grad_input = changed
+            grad_input = self._replaced(grad_input, hook(self._module, grad_input, self._grad_output), "arguments")
         return grad_input
+
+    def _replaced(self, gradients: Gradients, returned: Any, what: str) -> Gradients:
+        if returned is None:
+            return gradients
+        changed: Gradients = returned if isinstance(returned, tuple) else (returned,)
+        if len(changed) != len(gradients):
+            raise RuntimeError(
+                f"a backward hook of {type(self._module).__name__} returned {len(changed)} gradients "
+                f"for {len(gradients)} {what}; return one for each, None where there is none"
+            )
+        return changed
 
 
 def _with_gradients(values: tuple[Any, ...]) -> list[int]:

@@ -15,10 +15,10 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.multi_tensor import zero_gradients
+from vmflow.ops.creation import empty_like
 from vmflow.tensors import Handle, Tensor, parse_to
 
-from . import state
-from .backward_hooks import BackwardWatch
+from . import hooks, state
 from .module_path import ModulePath
 from .parameter import Buffer, Parameter
 
@@ -51,6 +51,13 @@ class Module:
     _forward_hooks: dict[int, Callable[..., Any]]
     _forward_pre_hooks: dict[int, Callable[..., Any]]
     _backward_hooks: dict[int, Callable[..., Any]]
+    _backward_pre_hooks: dict[int, Callable[..., Any]]
+    _hooks_with_kwargs: set[int]
+    _hooks_always_called: set[int]
+    _state_dict_pre_hooks: dict[int, Callable[..., Any]]
+    _state_dict_hooks: dict[int, Callable[..., Any]]
+    _load_state_dict_pre_hooks: dict[int, Callable[..., Any]]
+    _load_state_dict_post_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
         # Not through __setattr__, which looks into what is made here.
@@ -63,6 +70,13 @@ class Module:
             _forward_hooks={},
             _forward_pre_hooks={},
             _backward_hooks={},
+            _backward_pre_hooks={},
+            _hooks_with_kwargs=set(),
+            _hooks_always_called=set(),
+            _state_dict_pre_hooks={},
+            _state_dict_hooks={},
+            _load_state_dict_pre_hooks={},
+            _load_state_dict_post_hooks={},
         )
 
     # Calling
@@ -76,44 +90,66 @@ class Module:
         inside = outside.within(ModulePath(self, outside.module))
         MODE.set(inside)
         try:
-            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks:
-                return self._call_with_hooks(args, kwargs)
+            if self._forward_hooks or self._forward_pre_hooks or self._backward_hooks or self._backward_pre_hooks:
+                return hooks.called(self, args, kwargs)
             return self.forward(*args, **kwargs)
         finally:
             mode = MODE.get()
             # What `forward` has changed of the mode beyond its own end, stays changed.
             MODE.set(outside if mode is inside else mode.within(outside.module))
 
-    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        for hook in list(self._forward_pre_hooks.values()):
-            changed = hook(self, args)
-            if changed is not None:
-                args = changed if isinstance(changed, tuple) else (changed,)
-        watch = BackwardWatch(self, list(self._backward_hooks.values())) if self._backward_hooks else None
-        if watch is not None:
-            args = watch.before(args)
-        result = self.forward(*args, **kwargs)
-        for hook in list(self._forward_hooks.values()):
-            changed = hook(self, args, result)
-            if changed is not None:
-                result = changed
-        return result if watch is None else watch.after(result)
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
+    ) -> Handle:
+        """Call ``hook(module, args)`` before `forward`; what it returns, if not None, replaces the arguments.
 
-    def register_forward_pre_hook(self, hook: Callable[[Any, tuple[Any, ...]], Any]) -> Handle:
-        """Call ``hook(module, args)`` before `forward`; what it returns, if not None, replaces the arguments."""
-        return Handle(self._forward_pre_hooks, hook)
+        Args:
+            hook: see above.
+            prepend: call it before the hooks there are instead of after them.
+            with_kwargs: call ``hook(module, args, kwargs)``, which may return the two anew.
+        """
+        handle = hooks.registered(self._forward_pre_hooks, hook, prepend)
+        if with_kwargs:
+            self._hooks_with_kwargs.add(handle.number)
+        return handle
 
-    def register_forward_hook(self, hook: Callable[[Any, tuple[Any, ...], Any], Any]) -> Handle:
-        """Call ``hook(module, args, result)`` after `forward`; what it returns, if not None, replaces the result."""
-        return Handle(self._forward_hooks, hook)
+    def register_forward_hook(
+        self,
+        hook: Callable[..., Any],
+        *,
+        prepend: bool = False,
+        with_kwargs: bool = False,
+        always_call: bool = False,
+    ) -> Handle:
+        """Call ``hook(module, args, result)`` after `forward`; what it returns, if not None, replaces the result.
 
-    def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any]) -> Handle:
+        Args:
+            hook: see above.
+            prepend: call it before the hooks there are instead of after them.
+            with_kwargs: call ``hook(module, args, kwargs, result)``.
+            always_call: call it also when something raises, with None for the result where there is none.
+        """
+        handle = hooks.registered(self._forward_hooks, hook, prepend)
+        if with_kwargs:
+            self._hooks_with_kwargs.add(handle.number)
+        if always_call:
+            self._hooks_always_called.add(handle.number)
+        return handle
+
+    def register_full_backward_pre_hook(self, hook: Callable[[Any, Any], Any], prepend: bool = False) -> Handle:
+        """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
+
+        It is a tuple with None where there is no gradient.  What the hook returns, if not None, replaces it.
+        """
+        return hooks.registered(self._backward_pre_hooks, hook, prepend)
+
+    def register_full_backward_hook(self, hook: Callable[[Any, Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_input, grad_output)`` when the gradients of a call's arguments are known.
 
         Both are tuples with None where there is no gradient; tensors inside nested arguments are not seen.  What the
         hook returns, if not None, replaces ``grad_input``.
         """
-        return Handle(self._backward_hooks, hook)
+        return hooks.registered(self._backward_hooks, hook, prepend)
 
     # Attributes
 
@@ -349,6 +385,27 @@ class Module:
             module = found
         return module
 
+    def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
+        """Put a module under a dotted name, in place of the one there or, unless `strict`, new.
+
+        Raises:
+            ValueError: for an empty name.
+            AttributeError: if what should hold it is not there, or with `strict` if there is none to replace.
+            TypeError: if it is no `Module`.
+        """
+        path, _, name = target.rpartition(".")
+        if not name:
+            raise ValueError(f"set_submodule: {target!r} names no submodule")
+        if not isinstance(module, Module):
+            raise TypeError(f"set_submodule: {target!r} must be an nn.Module, not {type(module).__name__}")
+        parent = self.get_submodule(path)
+        if name not in parent._modules:
+            if strict or hasattr(parent, name):
+                raise AttributeError(f"{type(parent).__name__} has no submodule {name!r} (looking for {target!r})")
+            parent.add_module(name, module)
+        else:
+            parent._modules[name] = module
+
     def get_parameter(self, target: str) -> Parameter:
         """The parameter under a dotted name.
 
@@ -390,16 +447,58 @@ class Module:
             keep_vars: give the parameters themselves; else tensors without history that share their memory.
         """
         found: dict[str, Any] = {} if destination is None else destination
+        for hook in list(self._state_dict_pre_hooks.values()):
+            hook(self, prefix, keep_vars)
         for name, parameter in self._parameters.items():
             if parameter is not None:
                 found[prefix + name] = parameter if keep_vars else parameter.detach()
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 found[prefix + name] = buffer if keep_vars else buffer.detach()
+        if state.has_extra(self):
+            found[prefix + state.EXTRA] = self.get_extra_state()
         for name, module in self._modules.items():
             if module is not None:
                 module.state_dict(destination=found, prefix=f"{prefix}{name}.", keep_vars=keep_vars)
+        for hook in list(self._state_dict_hooks.values()):
+            hook(self, found, prefix, {})
         return found
+
+    def get_extra_state(self) -> Any:
+        """What belongs into the state dict besides tensors, under ``_extra_state``; override with `set_extra_state`."""
+        raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
+
+    def set_extra_state(self, state: Any) -> None:
+        """Take back what `get_extra_state` gave."""
+        raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
+
+    def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
+        """Call ``hook(module, prefix, keep_vars)`` before `state_dict` looks at this module."""
+        return Handle(self._state_dict_pre_hooks, hook)
+
+    def register_state_dict_post_hook(self, hook: Callable[[Any, Any, str, Any], object]) -> Handle:
+        """Call ``hook(module, state_dict, prefix, local_metadata)`` after `state_dict`; it may change the dict.
+
+        The metadata is an empty dict.
+        """
+        return Handle(self._state_dict_hooks, hook)
+
+    def register_load_state_dict_pre_hook(self, hook: Callable[..., object]) -> Handle:
+        """Call a hook before `load_state_dict` compares anything; it may change the dict it is given, a copy.
+
+        Args:
+            hook: called as ``hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys,
+                error_msgs)``; to the three lists at the end it may add.
+        """
+        return Handle(self._load_state_dict_pre_hooks, hook)
+
+    def register_load_state_dict_post_hook(self, hook: Callable[[Any, state.IncompatibleKeys], object]) -> Handle:
+        """Call ``hook(module, incompatible_keys)`` after loading; it may take names off the two lists.
+
+        With such a hook, what is missing or unexpected is an error only after the rest has been loaded, if it is still
+        listed then.
+        """
+        return Handle(self._load_state_dict_post_hooks, hook)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
@@ -453,9 +552,9 @@ class Module:
         fn(self)
         return self
 
-    def _apply(self, fn: Callable[[Tensor], Tensor]) -> Self:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """Replace the values of all parameters, gradients and buffers; parameters stay the same objects."""
-        for module in self.children():
+        for module in self.children() if recurse else ():
             module._apply(fn)
         with no_grad():
             for parameter in self._parameters.values():
@@ -517,6 +616,26 @@ class Module:
     def bfloat16(self) -> Self:
         """Cast the floating-point members to bfloat16."""
         return self._cast_floating(dtypes.bfloat16)
+
+    def to_empty(self, *, device: Device | str | None, recurse: bool = True) -> Self:
+        """Give every member new memory on a device, with whatever values that holds; fill it before use.
+
+        Args:
+            device: where; None for where each is.
+            recurse: whether the modules below take part.
+        """
+        return self._apply(lambda tensor: empty_like(tensor, device=device), recurse)
+
+    def share_memory(self) -> Self:
+        """Refused.
+
+        Raises:
+            RuntimeError: always; tensors live in the memory of one process.
+        """
+        raise RuntimeError(
+            "share_memory: tensors are not shared between processes, since the order of their use is kept in one; give "
+            "each process a copy, and exchange values by state_dict()"
+        )
 
     def cpu(self) -> Self:
         """Move to the CPU."""

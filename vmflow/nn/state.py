@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from vmflow.autograd import no_grad
 from vmflow.tensors import Tensor
@@ -12,6 +12,10 @@ from .parameter import Buffer, Parameter
 
 if TYPE_CHECKING:
     from .module import Module
+
+
+# The name under which a state dict has what a module keeps besides tensors.
+EXTRA: Final = "_extra_state"
 
 
 class IncompatibleKeys(NamedTuple):
@@ -47,24 +51,62 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     """See `Module.load_state_dict`."""
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"load_state_dict: expected a dict of tensors, got {type(state_dict).__name__}")
-    wanted = {place.key: place for place in places(module)}
-    missing = [key for key in wanted if key not in state_dict]
-    unexpected = [key for key in state_dict if key not in wanted]
+    given = dict(state_dict)
+    missing: list[str] = []
+    unexpected: list[str] = []
     problems: list[str] = []
-    if strict and missing:
-        problems.append("missing keys: " + ", ".join(map(repr, missing)))
-    if strict and unexpected:
-        problems.append("unexpected keys: " + ", ".join(map(repr, unexpected)))
-    found = [(place, state_dict[key]) for key, place in wanted.items() if key in state_dict]
+    modules = list(_with_prefixes(module))
+    for prefix, part in modules:
+        for hook in list(part._load_state_dict_pre_hooks.values()):
+            hook(part, given, prefix, {}, strict, missing, unexpected, problems)
+    wanted = {place.key: place for place in places(module)}
+    extras = {prefix + EXTRA: part for prefix, part in modules if has_extra(part)}
+    missing += [key for key in (*wanted, *extras) if key not in given]
+    unexpected += [key for key in given if key not in wanted and key not in extras]
+    found = [(place, given[key]) for key, place in wanted.items() if key in given]
     problems += [problem for place, value in found if (problem := _misfit(place, value, assign)) is not None]
-    if problems:
-        raise RuntimeError(
-            f"load_state_dict: the state dict does not fit {type(module).__name__}, and nothing was loaded:\n    "
-            + "\n    ".join(problems)
-        )
+    result = IncompatibleKeys(missing, unexpected)
+    hooked = [part for _, part in reversed(modules) if part._load_state_dict_post_hooks]
+    _complain(module, result, problems, strict and not hooked, "nothing was loaded")
     for place, value in found:
         _assign(place, value) if assign else _copy(place, value)
-    return IncompatibleKeys(missing, unexpected)
+    for key, part in extras.items():
+        if key in given:
+            part.set_extra_state(given[key])
+    for part in hooked:
+        for hook in list(part._load_state_dict_post_hooks.values()):
+            hook(part, result)
+    _complain(module, result, [], strict, "only the rest was loaded")
+    return result
+
+
+def _with_prefixes(module: Module) -> Iterator[tuple[str, Module]]:
+    """The module and those below it, with what stands before the names of their members."""
+    for name, part in module.named_modules(remove_duplicate=False):
+        yield (f"{name}." if name else ""), part
+
+
+def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], strict: bool, so_far: str) -> None:
+    """Raise if there is a problem, or with `strict` a name on one side only.
+
+    Raises:
+        RuntimeError: naming all of it.
+    """
+    named = (("missing keys", keys.missing_keys), ("unexpected keys", keys.unexpected_keys))
+    told = [f"{what}: {', '.join(map(repr, names))}" for what, names in named if strict and names]
+    told += problems
+    if told:
+        raise RuntimeError(
+            f"load_state_dict: the state dict does not fit {type(module).__name__}, and {so_far}:\n    "
+            + "\n    ".join(told)
+        )
+
+
+def has_extra(module: Module) -> bool:
+    """Whether the module's class defines what goes into the state dict besides tensors."""
+    from .module import Module
+
+    return type(module).get_extra_state is not Module.get_extra_state
 
 
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:

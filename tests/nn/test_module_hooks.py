@@ -1,0 +1,248 @@
+"""Hooks around calls, state dicts and gradients, extra state, and the rest of what PyTorch's users know of `Module`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+
+
+class Sum(nn.Module):
+    def forward(self, x: flow.Tensor, *, plus: float = 0.0) -> flow.Tensor:
+        if plus < 0:
+            raise ValueError("plus is negative")
+        return x + plus
+
+
+def test_hooks_with_keyword_arguments() -> None:
+    module = Sum()
+    seen: list[Any] = []
+    module.register_forward_pre_hook(
+        lambda module, args, kwargs: (args, {"plus": kwargs["plus"] * 2}), with_kwargs=True
+    )
+    module.register_forward_hook(
+        lambda module, args, kwargs, result: seen.append((kwargs, result.item())), with_kwargs=True
+    )
+    assert module(flow.tensor(1.0), plus=2.0).item() == 5
+    assert seen == [({"plus": 4.0}, 5.0)]
+    module.register_forward_pre_hook(lambda module, args, kwargs: args, with_kwargs=True)
+    with pytest.raises(RuntimeError, match=r"must return None or the pair \(args, kwargs\)"):
+        module(flow.tensor(1.0), plus=2.0)
+
+
+def test_prepended_hooks_come_first() -> None:
+    module = nn.Linear(1, 1)
+    order: list[str] = []
+
+    def note(name: str) -> Any:
+        return lambda *_: order.append(name)
+
+    for register, name in (
+        (module.register_forward_pre_hook, "before"),
+        (module.register_forward_hook, "after"),
+        (module.register_full_backward_pre_hook, "results"),
+        (module.register_full_backward_hook, "arguments"),
+    ):
+        register(note(f"{name} 2"))
+        register(note(f"{name} 3"))
+        register(note(f"{name} 1"), prepend=True)
+    module(flow.ones(1, 1, requires_grad=True)).sum().backward()
+    wanted = [f"{name} {place}" for name in ("before", "after", "results", "arguments") for place in (1, 2, 3)]
+    assert order == wanted
+
+
+def test_a_removed_hook_is_not_called() -> None:
+    module = Sum()
+    calls: list[int] = []
+    handle = module.register_forward_hook(lambda *_: calls.append(1), prepend=True, with_kwargs=True)
+    handle.remove()
+    module(flow.ones(1))
+    assert calls == []
+
+
+def test_a_hook_that_is_always_called() -> None:
+    module = Sum()
+    seen: list[Any] = []
+    module.register_forward_hook(lambda module, args, result: seen.append(result), always_call=True)
+    module.register_forward_hook(lambda module, args, result: seen.append("only after success"))
+    with pytest.raises(ValueError, match="plus is negative"):
+        module(flow.ones(1), plus=-1.0)
+    assert seen == [None]
+    module(flow.ones(1))
+    assert len(seen) == 3
+
+
+def test_an_always_called_hook_does_not_hide_the_error() -> None:
+    module = Sum()
+
+    def fail(*_: Any) -> None:
+        raise KeyError("hook")
+
+    module.register_forward_hook(fail, always_call=True)
+    with pytest.raises(ValueError, match="plus is negative") as caught:
+        module(flow.ones(1), plus=-1.0)
+    assert "raised KeyError: 'hook'" in caught.value.__notes__[0]
+    with pytest.raises(KeyError):  # its own error, once, where there is no other
+        module(flow.ones(1))
+
+
+def test_a_backward_pre_hook_changes_the_gradient() -> None:
+    module = nn.Linear(2, 2, bias=False)
+    seen: list[Any] = []
+    module.register_full_backward_pre_hook(lambda module, grad_output: (grad_output[0] * 3,))
+    module.register_full_backward_hook(lambda module, given, got: seen.append(got[0].tolist()))
+    x = flow.ones(1, 2, requires_grad=True)
+    module(x).sum().backward()
+    assert seen == [[[3.0, 3.0]]]
+    assert x.grad is not None
+    np.testing.assert_allclose(x.grad.numpy()[0], 3 * module.weight.detach().numpy().sum(0), rtol=1e-6)
+    module.register_full_backward_pre_hook(lambda module, grad_output: (None, None))
+    with pytest.raises(RuntimeError, match="returned 2 gradients for 1 results"):
+        module(x).sum().backward()
+
+
+# State dicts
+
+
+class Counted(nn.Module):
+    """Keeps something in the state dict that is no tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(flow.ones(1))
+        self.count = 0
+
+    def get_extra_state(self) -> Any:
+        return {"count": self.count}
+
+    def set_extra_state(self, state: Any) -> None:
+        self.count = state["count"]
+
+
+def test_extra_state_is_kept_and_given_back() -> None:
+    net = nn.Sequential(Counted(), nn.Linear(1, 1))
+    net[0].count = 7
+    kept = net.state_dict()
+    assert list(kept) == ["0.weight", "0._extra_state", "1.weight", "1.bias"]
+    other = nn.Sequential(Counted(), nn.Linear(1, 1))
+    assert other.load_state_dict(kept) == ([], [])
+    assert other[0].count == 7
+    del kept["0._extra_state"]
+    with pytest.raises(RuntimeError, match=r"missing keys: '0\._extra_state'"):
+        other.load_state_dict(kept)
+    with pytest.raises(RuntimeError, match="unexpected keys: '_extra_state'"):
+        nn.Linear(1, 1).load_state_dict({**nn.Linear(1, 1).state_dict(), "_extra_state": 1})
+    shared = Counted()
+    twice = nn.ModuleList([shared, shared])
+    twice.load_state_dict(twice.state_dict())
+    with pytest.raises(NotImplementedError, match="define get_extra_state"):
+        nn.Linear(1, 1).get_extra_state()
+    with pytest.raises(NotImplementedError, match="define set_extra_state"):
+        nn.Linear(1, 1).set_extra_state(1)
+
+
+def test_hooks_around_state_dict() -> None:
+    net = nn.Sequential(nn.Linear(1, 1))
+    calls: list[Any] = []
+    net[0].register_state_dict_pre_hook(lambda module, prefix, keep_vars: calls.append((prefix, keep_vars)))
+    handle = net[0].register_state_dict_post_hook(
+        lambda module, found, prefix, metadata: found.update({f"{prefix}extra": 5})
+    )
+    assert list(net.state_dict(keep_vars=True)) == ["0.weight", "0.bias", "0.extra"]
+    assert calls == [("0.", True)]
+    handle.remove()
+    assert "0.extra" not in net.state_dict()
+
+
+def test_a_hook_before_loading_may_rename() -> None:
+    net = nn.Sequential(nn.Linear(1, 1))
+
+    def rename(module: Any, given: dict[str, Any], prefix: str, *rest: Any) -> None:
+        given[f"{prefix}weight"] = given.pop(f"{prefix}kernel")
+
+    net[0].register_load_state_dict_pre_hook(rename)
+    old = {"0.kernel": flow.full((1, 1), 4.0), "0.bias": flow.zeros(1)}
+    net.load_state_dict(old)
+    assert net[0].weight.item() == 4
+    assert list(old) == ["0.kernel", "0.bias"]  # what was handed over stays as it is
+
+
+def test_a_hook_before_loading_may_object() -> None:
+    layer = nn.Linear(1, 1)
+    layer.register_load_state_dict_pre_hook(lambda *given: given[-1].append("too old"))
+    before = layer.weight.item()
+    with pytest.raises(RuntimeError, match="nothing was loaded:\n    too old"):
+        layer.load_state_dict({"weight": flow.full((1, 1), before + 1), "bias": flow.zeros(1)})
+    assert layer.weight.item() == before
+
+
+def test_a_hook_after_loading_may_forgive() -> None:
+    layer = nn.Linear(1, 1)
+    seen: list[Any] = []
+
+    def forgive(module: Any, keys: Any) -> None:
+        seen.append((list(keys.missing_keys), list(keys.unexpected_keys)))
+        keys.missing_keys.clear()
+
+    layer.register_load_state_dict_post_hook(forgive)
+    assert layer.load_state_dict({"weight": flow.full((1, 1), 4.0)}) == ([], [])
+    assert layer.weight.item() == 4
+    assert seen == [(["bias"], [])]
+    with pytest.raises(RuntimeError, match="only the rest was loaded:\n    unexpected keys: 'other'"):
+        layer.load_state_dict({"weight": flow.full((1, 1), 5.0), "other": flow.zeros(1)})
+
+
+# What else there is
+
+
+def test_replacing_submodules_by_name() -> None:
+    net = nn.Sequential(nn.Sequential(nn.Linear(1, 1)), nn.ReLU())
+    new = nn.Identity()
+    net.set_submodule("0.0", new)
+    assert net[0][0] is new
+    net.set_submodule("0.more", nn.Tanh())
+    assert isinstance(net.get_submodule("0.more"), nn.Tanh)
+    with pytest.raises(AttributeError, match="no submodule 'other'"):
+        net.set_submodule("0.other", new, strict=True)
+    with pytest.raises(AttributeError, match="no submodule '5'"):
+        net.set_submodule("5.0", new)
+    with pytest.raises(AttributeError, match="no submodule 'forward'"):
+        net.set_submodule("0.forward", new)
+    with pytest.raises(ValueError, match="names no submodule"):
+        net.set_submodule("", new)
+    with pytest.raises(TypeError, match=r"must be an nn\.Module, not int"):
+        net.set_submodule("0.0", 3)  # type: ignore[arg-type]
+
+
+def test_new_memory_for_every_member() -> None:
+    net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
+    weight = net[0].weight
+    before = weight.detach()
+    assert net.to_empty(device="cpu") is net
+    assert net[0].weight is weight
+    assert weight.shape == before.shape
+    assert weight.requires_grad
+    with flow.no_grad():
+        weight.fill_(5.0)
+        assert not (before == 5.0).any().item()
+    kept = net[0].bias.tolist()
+    net.to_empty(device=None, recurse=False)
+    assert net[0].bias.tolist() == kept
+
+
+def test_sharing_memory_is_refused_with_the_reason() -> None:
+    with pytest.raises(RuntimeError, match="tensors are not shared between processes"):
+        nn.Linear(1, 1).share_memory()
+
+
+def test_the_methods_that_pytorchs_module_has() -> None:
+    torch = pytest.importorskip("torch")
+    # Of other devices, of its compiler, deprecated, or names of types.
+    without = {"T_destination", "call_super_init", "compile", "dump_patches", "ipu", "mtia", "xpu"}
+    without.add("register_backward_hook")
+    wanted = {name for name in dir(torch.nn.Module()) if not name.startswith("_")}
+    assert wanted - set(dir(nn.Module())) == without
