@@ -166,3 +166,29 @@ def test_what_is_refused() -> None:
 def test_tensors_without_elements_are_left_alone() -> None:
     for function in (init.kaiming_uniform_, init.orthogonal_, init.trunc_normal_):
         assert function(flow.zeros(3, 0)).numel() == 0
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("shape", [(4, 2, 3), (4, 3, 3, 2), (2, 4, 1, 2, 3)])
+def test_dirac_passes_channels_on(shape: tuple[int, ...], groups: int) -> None:
+    torch = pytest.importorskip("torch")
+    found = nn.init.dirac_(flow.empty(shape, dtype=flow.float64), groups)
+    assert found.tolist() == torch.nn.init.dirac_(torch.empty(shape), groups).tolist()
+
+
+def test_dirac_refuses() -> None:
+    with pytest.raises(ValueError, match="expected 3, 4 or 5 dimensions"):
+        nn.init.dirac_(flow.empty(2, 2))
+    with pytest.raises(ValueError, match="3 outputs cannot be split into 2 groups"):
+        nn.init.dirac_(flow.empty(3, 2, 2), 2)
+
+
+def test_sparse_has_zeros_in_every_column() -> None:
+    values = nn.init.sparse_(flow.empty(101, 40), 0.3, std=2.0).numpy()
+    assert ((values == 0).sum(0) == 31).all()
+    assert len({tuple(column) for column in (values == 0).T}) == 40
+    assert values[values != 0].std() == pytest.approx(2, rel=0.1)
+    with pytest.raises(ValueError, match="expected 2 dimensions"):
+        nn.init.sparse_(flow.empty(3), 0.5)
+    with pytest.raises(ValueError, match="must be within"):
+        nn.init.sparse_(flow.empty(3, 2), 1.5)

@@ -14,7 +14,7 @@ from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.interpreter import dispatch_into
-from vmflow.ops.creation import eye
+from vmflow.ops.creation import eye, from_numpy
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
 
@@ -105,6 +105,53 @@ def eye_(tensor: Tensor) -> Tensor:
     if tensor.ndim != 2:
         raise ValueError(f"eye_: expected 2 dimensions, got shape {list(tensor.shape)}")
     return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
+
+
+@no_grad()
+def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
+    """The weight of a convolution that passes on as many of its input channels as it can.
+
+    Args:
+        tensor: (outputs, inputs of a group, *kernel), of three to five dimensions.
+        groups: of the convolution, each of which passes on its own.
+
+    Raises:
+        ValueError: for another number of dimensions, or outputs that the groups do not divide.
+    """
+    if tensor.ndim not in (3, 4, 5):
+        raise ValueError(f"dirac_: expected 3, 4 or 5 dimensions, got shape {list(tensor.shape)}")
+    if groups <= 0 or tensor.shape[0] % groups:
+        raise ValueError(f"dirac_: {tensor.shape[0]} outputs cannot be split into {groups} groups")
+    values = np.zeros(tuple(tensor.shape), np.float32)
+    outputs = tensor.shape[0] // groups
+    middle = tuple([size // 2 for size in tensor.shape[2:]])
+    for group in range(groups):
+        for channel in range(min(outputs, tensor.shape[1])):
+            values[(group * outputs + channel, channel, *middle)] = 1
+    return tensor.copy_(from_numpy(values).to(device=tensor.device))
+
+
+@no_grad()
+def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
+    """Normally distributed, but for as many zeros in each column (J. Martens, 2010).
+
+    Args:
+        tensor: a matrix.
+        sparsity: which part of each column is zero, within [0, 1]; rounded up to whole elements.
+        std: standard deviation of the rest.
+        generator: the source of the numbers.
+
+    Raises:
+        ValueError: if it is no matrix, or `sparsity` no part.
+    """
+    if tensor.ndim != 2:
+        raise ValueError(f"sparse_: expected 2 dimensions, got shape {list(tensor.shape)}")
+    if not 0 <= sparsity <= 1:
+        raise ValueError(f"sparse_: the sparsity must be within [0, 1], got {sparsity}")
+    normal_(tensor, 0.0, std, generator)
+    order = random.rand(tuple(tensor.shape), generator=generator, device=tensor.device).argsort(0)
+    # The place of each in a random order of its column.
+    return tensor.masked_fill_(order.argsort(0) < math.ceil(sparsity * tensor.shape[0]), 0)
 
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Generator | None = None) -> Tensor:

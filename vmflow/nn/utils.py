@@ -14,6 +14,11 @@ from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
 
+from .weight_norms import remove_spectral_norm as remove_spectral_norm
+from .weight_norms import remove_weight_norm as remove_weight_norm
+from .weight_norms import spectral_norm as spectral_norm
+from .weight_norms import weight_norm as weight_norm
+
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
     tensors = [parameters] if isinstance(parameters, Tensor) else list(parameters)

@@ -1,0 +1,210 @@
+"""Weights that are computed before every call: by direction and length, or divided by their largest singular value."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from vmflow import random
+from vmflow.autograd import no_grad
+from vmflow.ops.linear_algebra import dot, mv
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .module import Module
+from .parameter import Parameter
+
+Changed = TypeVar("Changed", bound=Module)
+
+
+class WeightNorm:
+    """The hook of `weight_norm`, called before `forward`.
+
+    Attributes:
+        name: of the weight.
+        dim: along which each slice has a length of its own; None for one length.
+    """
+
+    def __init__(self, name: str, dim: int | None) -> None:
+        self.name = name
+        self.dim = dim
+
+    def compute_weight(self, module: Module) -> Tensor:
+        """The weight of the length and direction that the module has now."""
+        length: Tensor = getattr(module, f"{self.name}_g")
+        direction: Tensor = getattr(module, f"{self.name}_v")
+        return direction * (length / _length(direction, self.dim))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module))
+
+
+def _length(weight: Tensor, dim: int | None) -> Tensor:
+    if dim is None:
+        return weight.norm()
+    others = tuple([axis for axis in range(weight.ndim) if axis != dim])
+    return weight.norm(2, others, keepdim=True) if others else weight.abs()
+
+
+def _taken(function: str, module: Module, name: str) -> Parameter:
+    """The parameter, which is one no longer."""
+    weight = module._parameters.get(name)
+    if weight is None:
+        raise ValueError(f"{function}: {type(module).__name__} has no parameter {name!r}")
+    del module._parameters[name]
+    return weight
+
+
+def _hook(module: Module, kind: type, name: str) -> int | None:
+    for number, hook in module._forward_pre_hooks.items():
+        if type(hook) is kind and getattr(hook, "name", None) == name:
+            return number
+    return None
+
+
+def _check_single(function: str, module: Module, kind: type, name: str) -> None:
+    if _hook(module, kind, name) is not None:
+        raise RuntimeError(f"{function}: {name!r} of {type(module).__name__} is normalised already; remove that first")
+
+
+def weight_norm(module: Changed, name: str = "weight", dim: int | None = 0) -> Changed:
+    """Make a weight of its length and its direction, trained apart (T. Salimans and D. Kingma, 2016).
+
+    The parameters ``weight_g`` and ``weight_v`` take the place of ``weight``, which is computed before every call.
+
+    Args:
+        module: changed and returned.
+        name: of the weight.
+        dim: along which each slice has a length of its own; None for a single length.
+
+    Raises:
+        ValueError: if there is no such parameter.
+        IndexError: if the weight has no such dimension.
+        RuntimeError: if it is normalised already.
+    """
+    _check_single("weight_norm", module, WeightNorm, name)
+    found = module._parameters.get(name)
+    if found is not None and dim is not None:
+        if not -found.ndim <= dim < found.ndim:
+            raise IndexError(f"weight_norm: dim {dim} is out of range for a weight of shape {list(found.shape)}")
+        dim %= found.ndim
+    weight = _taken("weight_norm", module, name)
+    hook = WeightNorm(name, dim)
+    module.register_parameter(f"{name}_g", Parameter(_length(weight.detach(), dim)))
+    module.register_parameter(f"{name}_v", Parameter(weight.detach()))
+    with no_grad():  # without history, so that the module can be copied
+        setattr(module, name, hook.compute_weight(module))
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
+    """Undo `weight_norm`: the weight is a parameter again, with its present value.
+
+    Raises:
+        ValueError: if it is not normalised so.
+    """
+    number = _hook(module, WeightNorm, name)
+    if number is None:
+        raise ValueError(f"remove_weight_norm: {name!r} of {type(module).__name__} has no weight norm")
+    hook = module._forward_pre_hooks.pop(number)
+    with no_grad():
+        weight = hook.compute_weight(module)  # type: ignore[attr-defined]
+    delattr(module, name)
+    delattr(module, f"{name}_g")
+    delattr(module, f"{name}_v")
+    module.register_parameter(name, Parameter(weight))
+    return module
+
+
+class SpectralNorm:
+    """The hook of `spectral_norm`, called before `forward`.
+
+    Attributes:
+        name: of the weight.
+        n_power_iterations: in training mode, for each call.
+        eps: vectors shorter than this are not made longer.
+        dim: that of the outputs.
+    """
+
+    def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int) -> None:
+        self.name = name
+        self.n_power_iterations = n_power_iterations
+        self.eps = eps
+        self.dim = dim
+
+    def as_matrix(self, weight: Tensor) -> Tensor:
+        """(outputs, everything else)."""
+        return weight.movedim(self.dim, 0).reshape((weight.shape[self.dim], -1))
+
+    def compute_weight(self, module: Module, iterate: bool) -> Tensor:
+        """The weight divided by its largest singular value, as far as that is known."""
+        weight: Tensor = getattr(module, f"{self.name}_orig")
+        left: Tensor = getattr(module, f"{self.name}_u")
+        right: Tensor = getattr(module, f"{self.name}_v")
+        matrix = self.as_matrix(weight)
+        if iterate:
+            with no_grad():
+                for _ in range(self.n_power_iterations):
+                    right.copy_(F.normalize(mv(matrix.mT, left), dim=0, eps=self.eps))
+                    left.copy_(F.normalize(mv(matrix, right), dim=0, eps=self.eps))
+        # The next call changes them before this one's gradient may have been taken.
+        left, right = left.clone(), right.clone()
+        return weight / dot(left, mv(matrix, right))
+
+    def __call__(self, module: Module, inputs: Any) -> None:
+        setattr(module, self.name, self.compute_weight(module, module.training))
+
+
+def spectral_norm(
+    module: Changed, name: str = "weight", n_power_iterations: int = 1, eps: float = 1e-12, dim: int | None = None
+) -> Changed:
+    """Divide a weight by its largest singular value, found by power iteration (T. Miyato et al., 2018).
+
+    The parameter ``weight_orig`` takes the place of ``weight``, which is computed before every call; the buffers
+    ``weight_u`` and ``weight_v`` hold the singular vectors, one step better with each call in training mode.
+
+    Args:
+        module: changed and returned.
+        name: of the weight.
+        n_power_iterations: for each call in training mode.
+        eps: vectors shorter than this are not made longer.
+        dim: that of the outputs; by default 1 for transposed convolutions, else 0.
+
+    Raises:
+        ValueError: if there is no such parameter, or for fewer than one iteration.
+        RuntimeError: if it is normalised already.
+    """
+    _check_single("spectral_norm", module, SpectralNorm, name)
+    if n_power_iterations <= 0:
+        raise ValueError(f"spectral_norm: n_power_iterations must be positive, got {n_power_iterations}")
+    if dim is None:
+        dim = 1 if type(module).__name__.startswith("ConvTranspose") else 0
+    weight = _taken("spectral_norm", module, name)
+    hook = SpectralNorm(name, n_power_iterations, eps, dim)
+    module.register_parameter(f"{name}_orig", weight)
+    with no_grad():
+        matrix = hook.as_matrix(weight)
+        for suffix, size in (("u", matrix.shape[0]), ("v", matrix.shape[1])):
+            start = random.randn(size, dtype=weight.dtype, device=weight.device)
+            module.register_buffer(f"{name}_{suffix}", F.normalize(start, dim=0, eps=eps))
+        setattr(module, name, weight.detach())
+    module.register_forward_pre_hook(hook)
+    return module
+
+
+def remove_spectral_norm(module: Changed, name: str = "weight") -> Changed:
+    """Undo `spectral_norm`: the weight is a parameter again, with its present normalised value.
+
+    Raises:
+        ValueError: if it is not normalised so.
+    """
+    number = _hook(module, SpectralNorm, name)
+    if number is None:
+        raise ValueError(f"remove_spectral_norm: {name!r} of {type(module).__name__} has no spectral norm")
+    hook = module._forward_pre_hooks.pop(number)
+    with no_grad():
+        weight = hook.compute_weight(module, False)  # type: ignore[attr-defined]
+    for attribute in (name, f"{name}_u", f"{name}_v", f"{name}_orig"):
+        delattr(module, attribute)
+    module.register_parameter(name, Parameter(weight))
+    return module
