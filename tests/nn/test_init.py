@@ -192,3 +192,25 @@ def test_sparse_has_zeros_in_every_column() -> None:
         nn.init.sparse_(flow.empty(3), 0.5)
     with pytest.raises(ValueError, match="must be within"):
         nn.init.sparse_(flow.empty(3, 2), 1.5)
+
+
+def test_a_layer_can_be_made_without_initial_values() -> None:
+    state = flow.get_rng_state().tolist()
+    layer = nn.utils.skip_init(nn.Linear, 3, 2, dtype=flow.float64)
+    assert flow.get_rng_state().tolist() == state
+    assert type(layer) is nn.Linear
+    assert layer.weight.dtype is flow.float64
+    assert layer.weight.requires_grad
+    kept = flow.ones(2)
+    with nn.init.skipped():
+        assert nn.init.normal_(kept) is kept
+        assert nn.init.zeros_(tensor=kept) is kept
+    assert kept.tolist() == [1.0, 1.0]
+    layer.reset_parameters()
+    assert flow.get_rng_state().tolist() != state
+    with pytest.raises(TypeError, match="expected a subclass"):
+        nn.utils.skip_init(3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        nn.utils.skip_init(nn.Linear, 3, 2, wrong=1)
+    layer.reset_parameters()  # what failed left nothing behind
+    assert abs(layer.weight.detach().numpy()).max() > 0

@@ -5,8 +5,12 @@ Every function changes its tensor in place without recording, and returns it.
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -19,6 +23,8 @@ from vmflow.random import Generator
 from vmflow.tensors import Tensor
 
 from .normal_quantile import normal_quantile
+
+Arguments = ParamSpec("Arguments")
 
 # By how much to make up for what a nonlinearity takes from the standard deviation, as PyTorch has it.  leaky_relu
 # depends on its slope; for selu the value is one that works in practice.
@@ -67,19 +73,47 @@ def fan_in_and_out(tensor: Tensor) -> tuple[int, int]:
     return tensor.shape[1] * kernel, tensor.shape[0] * kernel
 
 
-@no_grad()
+_skipping: ContextVar[bool] = ContextVar("skipping", default=False)
+
+
+@contextmanager
+def skipped() -> Iterator[None]:
+    """Within, the functions here leave tensors as they are; for this task or thread only."""
+    token = _skipping.set(True)
+    try:
+        yield
+    finally:
+        _skipping.reset(token)
+
+
+def _filling(function: Callable[Arguments, Tensor]) -> Callable[Arguments, Tensor]:
+    """Declare that `function` changes its first argument in place, which is not recorded, and returns it."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Tensor:
+        if _skipping.get():
+            target = kwargs["tensor"] if "tensor" in kwargs else args[0]
+            assert isinstance(target, Tensor)
+            return target
+        with no_grad():
+            return function(*args, **kwargs)
+
+    return wrapped
+
+
+@_filling
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Evenly distributed over [a, b)."""
     return random.uniform_(tensor, a, b, generator=generator)
 
 
-@no_grad()
+@_filling
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Generator | None = None) -> Tensor:
     """Normally distributed."""
     return random.normal_(tensor, mean, std, generator=generator)
 
 
-@no_grad()
+@_filling
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """All the same."""
     return tensor.fill_(val)
@@ -95,7 +129,7 @@ def zeros_(tensor: Tensor) -> Tensor:
     return constant_(tensor, 0.0)
 
 
-@no_grad()
+@_filling
 def eye_(tensor: Tensor) -> Tensor:
     """The identity matrix.
 
@@ -107,7 +141,7 @@ def eye_(tensor: Tensor) -> Tensor:
     return tensor.copy_(eye(*tensor.shape, dtype=tensor.dtype, device=tensor.device))
 
 
-@no_grad()
+@_filling
 def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     """The weight of a convolution that passes on as many of its input channels as it can.
 
@@ -131,7 +165,7 @@ def dirac_(tensor: Tensor, groups: int = 1) -> Tensor:
     return tensor.copy_(from_numpy(values).to(device=tensor.device))
 
 
-@no_grad()
+@_filling
 def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Generator | None = None) -> Tensor:
     """Normally distributed, but for as many zeros in each column (J. Martens, 2010).
 
@@ -228,7 +262,7 @@ _TRUNCATED = random._random_op("trunc_normal_", _draw_truncated)
 _ORTHOGONAL = random._random_op("orthogonal_", _draw_orthogonal)
 
 
-@no_grad()
+@_filling
 def trunc_normal_(
     tensor: Tensor,
     mean: float = 0.0,
@@ -249,7 +283,7 @@ def trunc_normal_(
     return _draw_with(_TRUNCATED, tensor, generator, float(mean), float(std), float(a), float(b))
 
 
-@no_grad()
+@_filling
 def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = None) -> Tensor:
     """Rows (or columns, if there are fewer) orthogonal to each other and of length `gain` (Saxe and others, 2013).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,10 +15,32 @@ from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
 
+from . import init
+from .module import Module
 from .weight_norms import remove_spectral_norm as remove_spectral_norm
 from .weight_norms import remove_weight_norm as remove_weight_norm
 from .weight_norms import spectral_norm as spectral_norm
 from .weight_norms import weight_norm as weight_norm
+
+Made = TypeVar("Made", bound=Module)
+
+
+def skip_init(module_cls: type[Made], *args: Any, **kwargs: Any) -> Made:
+    """A layer whose parameters hold whatever their memory held: for those that are loaded anyway.
+
+    Only what `nn.init` fills is left out, for this task or thread.
+
+    Args:
+        module_cls: a class of modules.
+        args, kwargs: for its constructor.
+
+    Raises:
+        TypeError: if it is no class of modules.
+    """
+    if not isinstance(module_cls, type) or not issubclass(module_cls, Module):
+        raise TypeError(f"skip_init: expected a subclass of nn.Module, got {module_cls!r}")
+    with init.skipped():
+        return module_cls(*args, **kwargs)
 
 
 def _gradients(parameters: Tensor | Iterable[Tensor]) -> list[Tensor]:
