@@ -7,7 +7,7 @@ it to the target.  Its states are the target's classes with blanks before, betwe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 _NAME = "ctc_loss"
+_LOWEST: Final = dtypes.finfo(dtypes.float64).min
 
 
 class _Options(NamedTuple):
@@ -45,7 +46,8 @@ class _States:
         log_probs: (times, batch, classes), in float64.
         times, lengths: of each case's input and target.
         classes: (batch, states): what each state emits.
-        skips: (batch, states): whether it may follow the state two before it.
+        skips: (batch, states): 0 where a state may follow the one two before it, else minus infinity.
+        emissions: (times, batch, states): the log-probability of what each state emits.
     """
 
     def __init__(
@@ -69,9 +71,11 @@ class _States:
             raise IndexError(f"{_NAME}: class index {int(padded[wrong][0])} is out of range for {classes} classes")
         self.classes = xp.full((batch, 2 * longest + 1), options.blank, xp.int64)
         self.classes[:, 1::2] = padded
-        self.skips = xp.zeros(self.classes.shape, bool)
-        self.skips[:, 2:] = (self.classes[:, 2:] != options.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
+        self.skips = xp.full(self.classes.shape, -xp.inf)
+        free = (self.classes[:, 2:] != options.blank) & (self.classes[:, 2:] != self.classes[:, :-2])
+        self.skips[:, 2:][free] = 0
         self.cases = xp.arange(batch)
+        self.emissions = xp.take_along_axis(self.log_probs, self.classes[None], 2)
 
     def _check_lengths(self, steps: int, targets: Array) -> None:
         if ((self.times < 0) | (self.times > steps)).any():
@@ -88,10 +92,6 @@ class _States:
                 f"{_NAME}: target lengths {self.lengths.tolist()} are beyond targets of shape {list(targets.shape)}"
             )
 
-    def emissions(self, step: int) -> Array:
-        """The log-probability of what each state emits at this time."""
-        return self.xp.take_along_axis(self.log_probs[step], self.classes, 1)
-
     def ends(self) -> Array:
         """Zero for the states with which an alignment may end, minus infinity for others."""
         states = self.xp.arange(self.classes.shape[1])
@@ -102,16 +102,15 @@ class _States:
         """(times, batch, states): the log-likelihood of all beginnings that are in this state at this time."""
         xp = self.xp
         steps = self.log_probs.shape[0]
-        result = xp.full((steps, *self.classes.shape), -xp.inf)
+        # Two states before the first that nothing is ever in.
+        result = xp.full((steps, len(self.cases), self.classes.shape[1] + 2), -xp.inf)
         if steps:
-            result[0, :, :2] = self.emissions(0)[:, :2]
+            result[0, :, 2:4] = self.emissions[0, :, :2]
         for step in range(1, steps):
-            before, now = result[step - 1], result[step]
-            now[...] = before
-            now[:, 1:] = xp.logaddexp(now[:, 1:], before[:, :-1])
-            now[:, 2:] = xp.where(self.skips[:, 2:], xp.logaddexp(now[:, 2:], before[:, :-2]), now[:, 2:])
-            now += self.emissions(step)
-        return result
+            before = result[step - 1]
+            result[step, :, 2:] = self._summed(before[:, 2:], before[:, 1:-1], before[:, :-2] + self.skips)
+            result[step, :, 2:] += self.emissions[step]
+        return result[:, :, 2:]
 
     def backwards(self) -> Array:
         """(times, batch, states): the log-likelihood of all that can follow this state at this time."""
@@ -119,16 +118,30 @@ class _States:
         steps = self.log_probs.shape[0]
         ends = self.ends()
         result = xp.full((steps, *self.classes.shape), -xp.inf)
+        # Two states behind the last that nothing is ever in.
+        after = xp.full((len(self.cases), self.classes.shape[1] + 2), -xp.inf)
+        skips = xp.full(self.classes.shape, -xp.inf)
+        skips[:, :-2] = self.skips[:, 2:]
         for step in reversed(range(steps)):
             now = result[step]
             if step + 1 < steps:
-                after = result[step + 1] + self.emissions(step + 1)
-                now[...] = after
-                now[:, :-1] = xp.logaddexp(now[:, :-1], after[:, 1:])
-                now[:, :-2] = xp.where(self.skips[:, 2:], xp.logaddexp(now[:, :-2], after[:, 2:]), now[:, :-2])
+                xp.add(result[step + 1], self.emissions[step + 1], after[:, :-2])
+                now[...] = self._summed(after[:, :-2], after[:, 1:-1], after[:, 2:] + skips)
             last = self.times == step + 1
             now[last] = ends[last]
         return result
+
+    def _summed(self, first: Array, second: Array, third: Array) -> Array:
+        """``log(exp(first) + exp(second) + exp(third))``, in fewer steps than by `logaddexp`."""
+        xp = self.xp
+        top = xp.maximum(xp.maximum(first, second), third)
+        xp.maximum(top, _LOWEST, out=top)  # the difference of two infinities would be nan
+        total = xp.exp(first - top)
+        total += xp.exp(second - top)
+        total += xp.exp(third - top)
+        xp.log(total, total)
+        total += top
+        return total
 
     def losses(self, forwards: Array) -> Array:
         """The negative log likelihood of each case."""
