@@ -390,10 +390,10 @@ if _TYPE_CHECKING:
     from . import nn as nn
     from . import optim as optim
     from . import profiler as profiler
+    from . import utils as utils
     from .amp.autocasting import autocast as autocast
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
-    from . import utils as utils
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
@@ -401,7 +401,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
-_LAZY_MODULES = ("amp", "nn", "optim", "profiler")
+_LAZY_MODULES = ("amp", "nn", "optim", "profiler", "utils")
 _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
     "get_autocast_dtype": ".amp.autocasting",
@@ -410,8 +410,6 @@ _LAZY_NAMES = {
     "save": ".io",
     "show_config": ".info",
 }
-_LAZY_MODULES = ("nn", "optim", "profiler", "utils")
-_LAZY_NAMES = {"load": ".io", "save": ".io", "show_config": ".info"}
 
 
 def __getattr__(name: str) -> object:

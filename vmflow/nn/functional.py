@@ -25,13 +25,13 @@ from vmflow.ops.distance import cosine_similarity as cosine_similarity
 from vmflow.ops.distance import pairwise_distance as pairwise_distance
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.embedding import embedding as embedding
-from vmflow.ops.gathering import one_hot as one_hot
 from vmflow.ops.embedding_bag import embedding_bag as embedding_bag
 from vmflow.ops.feature_dropout import alpha_dropout as alpha_dropout
 from vmflow.ops.feature_dropout import dropout1d as dropout1d
 from vmflow.ops.feature_dropout import dropout2d as dropout2d
 from vmflow.ops.feature_dropout import dropout3d as dropout3d
 from vmflow.ops.feature_dropout import feature_alpha_dropout as feature_alpha_dropout
+from vmflow.ops.gathering import one_hot as one_hot
 from vmflow.ops.gating import glu as glu
 from vmflow.ops.gating import gumbel_softmax as gumbel_softmax
 from vmflow.ops.gating import logsigmoid as logsigmoid
@@ -40,7 +40,6 @@ from vmflow.ops.gating import quick_gelu as quick_gelu
 from vmflow.ops.gating import softmin as softmin
 from vmflow.ops.gating import softsign as softsign
 from vmflow.ops.gating import tanhshrink as tanhshrink
-from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
 from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
