@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.pooling import adaptive_avg_pool2d, avg_pool2d, max_pool2d
+from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d
+from vmflow.ops.pooling import avg_pool2d, max_pool2d
 
 pytestmark = pytest.mark.usefixtures("contract")
 

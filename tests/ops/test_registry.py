@@ -37,6 +37,7 @@ from .oracle import KernelContract, Row
 DECLARING = (
     "vmflow.nn.functional",
     "vmflow.nn.init",
+    "vmflow.ops.adaptive_pooling",
     "vmflow.ops.class_loss",
     "vmflow.ops.convolution",
     "vmflow.ops.ctc_loss",
@@ -48,6 +49,8 @@ DECLARING = (
     "vmflow.ops.normalization",
     "vmflow.ops.padding",
     "vmflow.ops.pooling",
+    "vmflow.ops.resampling",
+    "vmflow.ops.unfolding",
 )
 
 ROWS: list[Row] = [
@@ -89,6 +92,7 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
+    "vmflow.ops.adaptive_pooling": "tests/ops/test_pooling.py",
     "vmflow.ops.class_loss": "tests/ops/test_loss.py",
     "vmflow.ops.convolution": "tests/ops/test_convolution.py",
     "vmflow.ops.ctc_loss": "tests/ops/test_ctc_loss.py",
@@ -100,6 +104,8 @@ ELSEWHERE = {
     "vmflow.ops.normalization": "tests/ops/test_normalization.py",
     "vmflow.ops.padding": "tests/ops/test_padding.py",
     "vmflow.ops.pooling": "tests/ops/test_pooling.py",
+    "vmflow.ops.resampling": "tests/ops/test_resampling.py",
+    "vmflow.ops.unfolding": "tests/ops/test_unfolding.py",
     "to_device": "tests/ops/test_transfer.py",
     "trunc_normal_": "tests/nn/test_init.py",
     "orthogonal_": "tests/nn/test_init.py",

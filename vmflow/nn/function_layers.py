@@ -1,4 +1,4 @@
-"""The layers that are one function with settings: activations, pooling, dropout, reshaping and losses.
+"""The layers that are one function with settings: activations, dropout, reshaping and losses.
 
 Each names its function and which of the layer's attributes the function takes; the call itself is written once.
 """
@@ -13,8 +13,6 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .module import Module
-
-Pair = int | tuple[int, int]
 
 
 class FunctionLayer(Module):
@@ -180,89 +178,6 @@ class Dropout(FunctionLayer):
         if not 0 <= p <= 1:
             raise ValueError(f"Dropout: the probability must be within [0, 1], got {p}")
         super().__init__(p=p, inplace=inplace)
-
-
-# Pooling
-
-
-class MaxPool2d(FunctionLayer):
-    """The largest element of each window: (N, C, H, W), or without N, to the same with fewer rows and columns.
-
-    Args:
-        kernel_size: of the window, an int for both directions or (height, width).
-        stride: from window to window, by default the window's size.
-        padding: with minus infinity, on both sides.
-        dilation: between the window's elements.
-        return_indices: whether to return also where the elements were found.
-        ceil_mode: whether the last window may reach over the edge.
-    """
-
-    function = staticmethod(F.max_pool2d)
-    settings = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")
-    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        dilation: Pair = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
-            dilation=dilation,
-            return_indices=return_indices,
-            ceil_mode=ceil_mode,
-        )
-
-
-class AvgPool2d(FunctionLayer):
-    """The mean of each window: (N, C, H, W), or without N, to the same with fewer rows and columns.
-
-    Args:
-        kernel_size: of the window, an int for both directions or (height, width).
-        stride: from window to window, by default the window's size.
-        padding: with zeros, on both sides.
-        ceil_mode: whether the last window may reach over the edge.
-        count_include_pad: whether padding counts when dividing.
-        divisor_override: divide by this instead of by the number of elements.
-    """
-
-    function = staticmethod(F.avg_pool2d)
-    settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    shown = ("kernel_size", "stride", "padding")
-
-    def __init__(
-        self,
-        kernel_size: Pair,
-        stride: Pair | None = None,
-        padding: Pair = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:
-        super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            divisor_override=divisor_override,
-        )
-
-
-class AdaptiveAvgPool2d(FunctionLayer):
-    """Means over windows chosen so that the result has `output_size`; None keeps a direction's size."""
-
-    function = staticmethod(F.adaptive_avg_pool2d)
-    settings = shown = ("output_size",)
-
-    def __init__(self, output_size: int | tuple[int | None, int | None]) -> None:
-        super().__init__(output_size=output_size)
 
 
 # Shapes

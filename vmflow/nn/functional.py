@@ -14,11 +14,20 @@ from vmflow.ops.activation import sigmoid as sigmoid
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
 from vmflow.ops.bilinear import bilinear as bilinear
+from vmflow.ops.adaptive_pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
+from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from vmflow.ops.adaptive_pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
+from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool1d
+from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
+from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
 from vmflow.ops.convolution import conv2d as conv2d
+from vmflow.ops.convolution import conv3d as conv3d
+from vmflow.ops.convolution import conv_transpose1d as conv_transpose1d
 from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
+from vmflow.ops.convolution import conv_transpose3d as conv_transpose3d
 from vmflow.ops.creation import ones
 from vmflow.ops.ctc_loss import ctc_loss as ctc_loss
 from vmflow.ops.distance import cosine_similarity as cosine_similarity
@@ -40,6 +49,11 @@ from vmflow.ops.gating import quick_gelu as quick_gelu
 from vmflow.ops.gating import softmin as softmin
 from vmflow.ops.gating import softsign as softsign
 from vmflow.ops.gating import tanhshrink as tanhshrink
+from vmflow.ops.grid_sampling import affine_grid as affine_grid
+from vmflow.ops.grid_sampling import grid_sample as grid_sample
+from vmflow.ops.image_normalization import instance_norm as instance_norm
+from vmflow.ops.image_normalization import local_response_norm as local_response_norm
+from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
 from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
@@ -82,9 +96,25 @@ from vmflow.ops.piecewise import square_relu as square_relu
 from vmflow.ops.piecewise import threshold as threshold
 from vmflow.ops.piecewise import threshold_ as threshold_
 from vmflow.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
+from vmflow.ops.pooling import avg_pool1d as avg_pool1d
 from vmflow.ops.pooling import avg_pool2d as avg_pool2d
+from vmflow.ops.pooling import avg_pool3d as avg_pool3d
+from vmflow.ops.pooling import max_pool1d as max_pool1d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
+from vmflow.ops.pooling import max_pool3d as max_pool3d
+from vmflow.ops.resampling import interpolate as interpolate
 from vmflow.ops.selection import where
+from vmflow.ops.shuffling import channel_shuffle as channel_shuffle
+from vmflow.ops.shuffling import pixel_shuffle as pixel_shuffle
+from vmflow.ops.shuffling import pixel_unshuffle as pixel_unshuffle
+from vmflow.ops.unfolding import fold as fold
+from vmflow.ops.unfolding import unfold as unfold
+from vmflow.ops.unpooling import lp_pool1d as lp_pool1d
+from vmflow.ops.unpooling import lp_pool2d as lp_pool2d
+from vmflow.ops.unpooling import lp_pool3d as lp_pool3d
+from vmflow.ops.unpooling import max_unpool1d as max_unpool1d
+from vmflow.ops.unpooling import max_unpool2d as max_unpool2d
+from vmflow.ops.unpooling import max_unpool3d as max_unpool3d
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType

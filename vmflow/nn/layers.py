@@ -1,4 +1,4 @@
-"""The layers that have parameters or buffers: linear, convolution, embedding and normalisation.
+"""Layers that have parameters or buffers: linear, embedding and batch and layer normalisation.
 
 They hold the tensors; what is computed is in `functional`.
 """
@@ -6,7 +6,7 @@ They hold the tensors; what is computed is in `functional`.
 from __future__ import annotations
 
 import math
-from typing import Any, Self
+from typing import Self
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
@@ -21,8 +21,6 @@ from . import init
 from .module import Module
 from .parameter import Parameter
 
-Pair = int | tuple[int, int]
-
 
 def _new(shape: tuple[int, ...], device: Device | str | None, dtype: DType | None) -> Parameter:
     return Parameter(creation.empty(shape, device=device, dtype=dtype))
@@ -35,13 +33,6 @@ def _initialise(weight: Tensor, bias: Tensor | None) -> None:
         fan_in, _ = init.fan_in_and_out(weight)
         bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
         init.uniform_(bias, -bound, bound)
-
-
-def _pair(value: Any) -> tuple[int, int]:
-    if isinstance(value, int):
-        return value, value
-    first, second = value
-    return first, second
 
 
 class Linear(Module):
@@ -82,79 +73,6 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
-
-
-class Conv2d(Module):
-    """Two-dimensional convolution (cross-correlation, as everywhere in deep learning).
-
-    Args:
-        in_channels, out_channels: must be divisible by `groups`.
-        kernel_size, stride, padding, dilation: an int for both directions, or (height, width).  The padding may be
-            "same" or "valid".
-        groups: into how many independent parts the channels are split.
-        bias: whether to add one.
-        padding_mode: "zeros".
-        device, dtype: of the parameters.
-
-    Attributes:
-        weight: (out_channels, in_channels / groups, height, width).
-        bias: (out_channels,), or None.
-
-    Raises:
-        ValueError: for sizes that do not fit, or another padding mode.
-    """
-
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        kernel_size: Pair,
-        stride: Pair = 1,
-        padding: Pair | str = 0,
-        dilation: Pair = 1,
-        groups: int = 1,
-        bias: bool = True,
-        padding_mode: str = "zeros",
-        device: Device | str | None = None,
-        dtype: DType | None = None,
-    ) -> None:
-        super().__init__()
-        if groups <= 0 or in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"Conv2d: {in_channels} input and {out_channels} output channels cannot be split into {groups} groups"
-            )
-        if padding_mode != "zeros":
-            raise ValueError(f"Conv2d: padding_mode must be 'zeros', not {padding_mode!r}; pad the input beforehand")
-        if isinstance(padding, str) and padding not in ("same", "valid"):
-            raise ValueError(f"Conv2d: padding must be a size, 'same' or 'valid', not {padding!r}")
-        if padding == "same" and _pair(stride) != (1, 1):
-            raise ValueError(f"Conv2d: padding='same' needs a stride of 1, got {stride}")
-        self.in_channels = in_channels
-        self.out_channels = out_channels
-        self.kernel_size = _pair(kernel_size)
-        self.stride = _pair(stride)
-        self.padding = padding if isinstance(padding, str) else _pair(padding)
-        self.dilation = _pair(dilation)
-        self.groups = groups
-        self.padding_mode = padding_mode
-        self.weight = _new((out_channels, in_channels // groups, *self.kernel_size), device, dtype)
-        self.register_parameter("bias", _new((out_channels,), device, dtype) if bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Draw new initial values."""
-        _initialise(self.weight, self.bias)
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(N, in_channels, height, width), or without N, to the same with out_channels."""
-        return F.conv2d(input, self.weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
-
-    def extra_repr(self) -> str:
-        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
-        for name, usual in (("padding", (0, 0)), ("dilation", (1, 1)), ("groups", 1)):
-            if getattr(self, name) != usual:
-                shown += f", {name}={getattr(self, name)}"
-        return shown if self.bias is not None else f"{shown}, bias=False"
 
 
 class Embedding(Module):
@@ -421,3 +339,8 @@ class BatchNorm1d(_BatchNorm):
 class BatchNorm2d(_BatchNorm):
     __doc__ = _BatchNorm.__doc__
     _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    __doc__ = _BatchNorm.__doc__
+    _ranks = (5,)

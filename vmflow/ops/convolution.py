@@ -1,15 +1,15 @@
 """Convolution: what the op is, and its three products (output, gradient by input, gradient by weight).
 
 Each of the three is bilinear, and its gradients are the other two, so that derivatives of any order need nothing else.
-A backward pass that is not recorded itself computes the gradients by all operands in one op.
+A backward pass that is not recorded itself computes the gradients by all operands in one op.  All are written for any
+number of spatial dimensions and declared for one, two and three.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import convolution_kernels as kernels
 from .convolution_kernels import Geometry, Wanted
-from .layer_operands import Pair, check_floating, in_single, is_half, pair
+from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
@@ -32,34 +32,45 @@ class _Window(NamedTuple):
 
     Attributes:
         stride, before, behind, dilation, groups: see `Geometry`.
-        size: of the result where the operands do not tell it: the input's (height, width) for the gradient by the
-            input, the kernel's for the gradient by the weight, None for the convolution itself.
+        size: of the result where the operands do not tell it: the input's size for the gradient by the input, the
+            kernel's for the gradient by the weight, None for the convolution itself.
     """
 
-    stride: Pair
-    before: Pair
-    behind: Pair
-    dilation: Pair
+    stride: Sizes
+    before: Sizes
+    behind: Sizes
+    dilation: Sizes
     groups: int
-    size: Pair | None
+    size: Sizes | None
 
-    def output_size(self, name: str, source: TensorMeta, kernel: Pair) -> Pair:
-        """How often the kernel fits down and across.
+    def output_size(self, name: str, source: TensorMeta, kernel: Sizes) -> Sizes:
+        """How often the kernel fits along each dimension.
 
         Raises:
             ValueError: if it does not fit once.
         """
-        sizes: list[int] = []
-        for axis in (0, 1):
+        found: list[int] = []
+        for axis, taps in enumerate(kernel):
             length = source.shape[axis + 2] + self.before[axis] + self.behind[axis]
-            reach = self.dilation[axis] * (kernel[axis] - 1) + 1
+            reach = self.dilation[axis] * (taps - 1) + 1
             if reach > length:
                 raise ValueError(
                     f"{name}: a kernel of {list(kernel)} with dilation {list(self.dilation)} does not fit into an "
                     f"input of shape {list(source.shape)} padded by {list(self.before)} and {list(self.behind)}"
                 )
-            sizes.append((length - reach) // self.stride[axis] + 1)
-        return sizes[0], sizes[1]
+            found.append((length - reach) // self.stride[axis] + 1)
+        return tuple(found)
+
+
+class _Family(NamedTuple):
+    """The ops for one number of spatial dimensions."""
+
+    rank: int
+    convolution: OpExpr
+    with_columns: OpExpr
+    gradients: OpExpr
+    by_input: OpExpr
+    by_weight: OpExpr
 
 
 def _common_dtype(name: str, metas: Metas) -> None:
@@ -77,42 +88,44 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
         TypeError, ValueError: if they do not fit.
     """
     source, weight, *bias = metas
-    common_device("conv2d", metas)
-    check_floating("conv2d", source)
-    _common_dtype("conv2d", metas)
-    if len(source.shape) != 4 or len(weight.shape) != 4:
+    rank = len(window.stride)
+    name = f"conv{rank}d"
+    common_device(name, metas)
+    check_floating(name, source)
+    _common_dtype(name, metas)
+    if len(source.shape) != rank + 2 or len(weight.shape) != rank + 2:
         raise ValueError(
-            f"conv2d: expected an input (samples, channels, height, width) or (channels, height, width) and a weight "
-            f"(filters, channels / groups, height, width), got {list(source.shape)} and {list(weight.shape)}"
+            f"{name}: expected an input {layout(rank)} and a weight (filters, channels / groups, {SPATIAL[rank]}), "
+            f"got {list(source.shape)} and {list(weight.shape)}"
         )
-    filters, fan, height, width = weight.shape
+    filters, fan, *kernel = weight.shape
     if source.shape[1] != fan * window.groups or filters % window.groups:
         raise ValueError(
-            f"conv2d: an input of shape {list(source.shape)} does not fit a weight of shape {list(weight.shape)} with "
+            f"{name}: an input of shape {list(source.shape)} does not fit a weight of shape {list(weight.shape)} with "
             f"groups={window.groups}: channels must be {fan * window.groups}, and filters a multiple of the groups"
         )
-    if not (height and width):
-        raise ValueError(f"conv2d: the kernel of a weight of shape {list(weight.shape)} is empty")
+    if not all(kernel):
+        raise ValueError(f"{name}: the kernel of a weight of shape {list(weight.shape)} is empty")
     if bias and bias[0].shape != (filters,):
         raise ValueError(
-            f"conv2d: a bias of shape {list(bias[0].shape)} does not fit a weight of shape {list(weight.shape)}; "
+            f"{name}: a bias of shape {list(bias[0].shape)} does not fit a weight of shape {list(weight.shape)}; "
             f"expected [{filters}]"
         )
-    return _geometry(source, filters, (height, width), window.output_size("conv2d", source, (height, width)), window)
+    return _geometry(source, filters, tuple(kernel), window.output_size(name, source, tuple(kernel)), window)
 
 
-def _infer_conv2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+def _infer_convolution(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     it = _checked_geometry(cast("_Window", attributes), metas)
     source = metas[0]
-    output = meta((it.samples, it.filters, it.rows, it.columns), source.dtype, source.device)
+    output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     kernel = kernels.forward_kernel(array_module(source.device), it)
     return Inferred(output, in_single(kernel, is_half(source)), it.cost())
 
 
-def _infer_conv2d_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     it = _checked_geometry(cast("_Window", attributes), metas)
     source = metas[0]
-    output = meta((it.samples, it.filters, it.rows, it.columns), source.dtype, source.device)
+    output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     columns = meta(it.columns_shape(), source.dtype, source.device)
     return Inferred((output, columns), kernels.forward_with_columns_kernel(array_module(source.device), it), it.cost())
 
@@ -120,8 +133,7 @@ def _infer_conv2d_with_columns(attributes: Attributes, metas: Metas, kinds: Kind
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     window, wanted, source = cast("tuple[_Window, Wanted, TensorMeta]", attributes)
     gradient, given, weight = metas
-    size = weight.shape[2], weight.shape[3]
-    it = _geometry(source, weight.shape[0], size, (gradient.shape[2], gradient.shape[3]), window)
+    it = _geometry(source, weight.shape[0], tuple(weight.shape[2:]), tuple(gradient.shape[2:]), window)
     gradients = kernels.gradients_function(array_module(source.device), it, wanted)
     has_columns, half = given.shape != source.shape, is_half(source)
     bias = meta((it.filters,), source.dtype, source.device)
@@ -136,16 +148,15 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]))
 
 
-def _geometry(source: TensorMeta, filters: int, kernel: Pair, output: Pair, window: _Window) -> Geometry:
-    samples, channels, height, width = source.shape
+def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, window: _Window) -> Geometry:
+    samples, channels, *size = source.shape
     return Geometry(
         samples,
         channels,
-        height,
-        width,
+        tuple(size),
         filters,
         kernel,
-        *output,
+        output,
         window.stride,
         window.dilation,
         window.before,
@@ -154,15 +165,19 @@ def _geometry(source: TensorMeta, filters: int, kernel: Pair, output: Pair, wind
     )
 
 
+def _gradient_name(window: _Window, by: str) -> str:
+    return f"conv{len(window.stride)}d_{by}_gradient"
+
+
 def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     window = cast("_Window", attributes)
     gradient, weight = metas
-    device = common_device("conv2d_input_gradient", metas)
-    _common_dtype("conv2d_input_gradient", metas)
+    device = common_device(_gradient_name(window, "input"), metas)
+    _common_dtype(_gradient_name(window, "input"), metas)
     assert window.size is not None
     filters, fan, *size = weight.shape
     output = meta((gradient.shape[0], fan * window.groups, *window.size), gradient.dtype, device)
-    it = _geometry(output, filters, (size[0], size[1]), (gradient.shape[2], gradient.shape[3]), window)
+    it = _geometry(output, filters, tuple(size), tuple(gradient.shape[2:]), window)
     gradients = kernels.gradients_function(array_module(device), it, (True, False, False))
 
     def kernel(array: Array, weight: Array, out: Array | None) -> Array:
@@ -174,11 +189,11 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
 def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     window = cast("_Window", attributes)
     source, gradient = metas
-    device = common_device("conv2d_weight_gradient", metas)
-    _common_dtype("conv2d_weight_gradient", metas)
+    device = common_device(_gradient_name(window, "weight"), metas)
+    _common_dtype(_gradient_name(window, "weight"), metas)
     assert window.size is not None
     filters = gradient.shape[1]
-    it = _geometry(source, filters, window.size, (gradient.shape[2], gradient.shape[3]), window)
+    it = _geometry(source, filters, window.size, tuple(gradient.shape[2:]), window)
     output = meta((filters, source.shape[1] // window.groups, *window.size), source.dtype, device)
     gradients = kernels.gradients_function(array_module(device), it, (False, True, False))
 
@@ -188,30 +203,24 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     return Inferred(output, in_single(kernel, is_half(source)), it.cost())
 
 
-_CONV2D = OpExpr("conv2d", _infer_conv2d)
-_CONV2D_WITH_COLUMNS = OpExpr("conv2d_with_columns", _infer_conv2d_with_columns)
-_GRADIENT = OpExpr("conv2d_gradient", _infer_gradient)
-_INPUT_GRADIENT = OpExpr("conv2d_input_gradient", _infer_input_gradient)
-_WEIGHT_GRADIENT = OpExpr("conv2d_weight_gradient", _infer_weight_gradient)
-
-
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
-    result = _interpreter.dispatch(_CONV2D, (input, weight), window._replace(size=None))
+    family = FAMILIES[len(window.stride)]
+    result = _interpreter.dispatch(family.convolution, (input, weight), window._replace(size=None))
     # A transposed convolution whose output_padding reaches the stride leaves room for more windows than it was given.
-    for dim in (2, 3):
+    for dim in range(2, family.rank + 2):
         if result.shape[dim] != like.shape[dim]:
             result = result.narrow(dim, 0, like.shape[dim])
     return result
 
 
 def _by_input(gradient: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
-    size = like.shape[2], like.shape[3]
-    return _interpreter.dispatch(_INPUT_GRADIENT, (gradient, weight), window._replace(size=size))
+    op = FAMILIES[len(window.stride)].by_input
+    return _interpreter.dispatch(op, (gradient, weight), window._replace(size=tuple(like.shape[2:])))
 
 
 def _by_weight(input: Tensor, gradient: Tensor, window: _Window, like: TensorMeta) -> Tensor:
-    size = like.shape[2], like.shape[3]
-    return _interpreter.dispatch(_WEIGHT_GRADIENT, (input, gradient), window._replace(size=size))
+    op = FAMILIES[len(window.stride)].by_weight
+    return _interpreter.dispatch(op, (input, gradient), window._replace(size=tuple(like.shape[2:])))
 
 
 def _gradients(
@@ -220,28 +229,26 @@ def _gradients(
     window = cast("_Window", node.attributes)
     needs = (*node.needs, False)[:3]
     if not is_grad_enabled():
+        op = FAMILIES[len(window.stride)].gradients
         operands = (gradient, source if columns is None else columns, weight)
-        found = iter(_interpreter.dispatch_several(_GRADIENT, operands, (window, needs, node.meta(0))))
+        found = iter(_interpreter.dispatch_several(op, operands, (window, needs, node.meta(0))))
         return tuple([next(found) if need else None for need in node.needs])
     results = (
         _by_input(gradient, weight, window, node.meta(0)) if needs[0] else None,
         _by_weight(source, gradient, window, node.meta(1)) if needs[1] else None,
-        gradient.sum((0, 2, 3)) if needs[2] else None,
+        gradient.sum((0, *range(2, gradient.ndim))) if needs[2] else None,
     )
     return results[: len(node.needs)]
 
 
-@_CONV2D.gradient(inputs=(0, 1))
-def _conv2d_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _convolution_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return _gradients(node, gradient, node.input(0), node.input(1), None)
 
 
-@_CONV2D_WITH_COLUMNS.gradient(inputs=(0, 1), outputs=(1,))
-def _conv2d_with_columns_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _with_columns_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     return _gradients(node, gradient, node.input(0), node.input(1), node.output(1))
 
 
-@_INPUT_GRADIENT.gradient(inputs=(0, 1))
 def _input_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     window = cast("_Window", node.attributes)
     needs = node.needs
@@ -251,7 +258,6 @@ def _input_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | N
     )
 
 
-@_WEIGHT_GRADIENT.gradient(inputs=(0, 1))
 def _weight_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     window = cast("_Window", node.attributes)
     needs = node.needs
@@ -259,6 +265,26 @@ def _weight_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | 
         _by_input(node.input(1), gradient, window, node.meta(0)) if needs[0] else None,
         _convolve(node.input(0), gradient, window, node.meta(1)) if needs[1] else None,
     )
+
+
+def _declared(rank: int) -> _Family:
+    name = f"conv{rank}d"
+    family = _Family(
+        rank,
+        OpExpr(name, _infer_convolution),
+        OpExpr(f"{name}_with_columns", _infer_with_columns),
+        OpExpr(f"{name}_gradient", _infer_gradient),
+        OpExpr(f"{name}_input_gradient", _infer_input_gradient),
+        OpExpr(f"{name}_weight_gradient", _infer_weight_gradient),
+    )
+    family.convolution.gradient(inputs=(0, 1))(_convolution_gradient)
+    family.with_columns.gradient(inputs=(0, 1), outputs=(1,))(_with_columns_gradient)
+    family.by_input.gradient(inputs=(0, 1))(_input_gradient_gradient)
+    family.by_weight.gradient(inputs=(0, 1))(_weight_gradient_gradient)
+    return family
+
+
+FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 # Functions
@@ -272,73 +298,57 @@ def _groups(name: str, groups: Any) -> int:
     return groups
 
 
-def _padding(name: str, padding: Any, stride: Pair, dilation: Pair, kernel: Pair) -> tuple[Pair, Pair]:
+def _padding(name: str, padding: Any, stride: Sizes, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
     """The padding before and behind."""
     if not isinstance(padding, str):
-        both = pair(name, "padding", padding, 0)
+        both = sizes(name, "padding", padding, 0, len(stride))
         return both, both
-    if padding == "valid":
-        return (0, 0), (0, 0)
-    if padding != "same":
-        raise ValueError(f"{name}: padding must be an integer, a pair of integers, 'same' or 'valid', not {padding!r}")
-    if stride != (1, 1):
+    if padding not in ("same", "valid"):
+        raise ValueError(
+            f"{name}: padding must be one integer, one for each dimension, 'same' or 'valid', not {padding!r}"
+        )
+    if padding == "same" and max(stride) > 1:
         raise ValueError(f"{name}: padding='same' needs stride 1, got {list(stride)}")
-    total = (dilation[0] * (kernel[0] - 1), dilation[1] * (kernel[1] - 1))
-    before = (total[0] // 2, total[1] // 2)
-    return before, (total[0] - before[0], total[1] - before[1])
+    return around(padding, dilation, kernel)
 
 
-def _batched(name: str, rank: int, input: Tensor, function: Callable[[Tensor], Tensor]) -> Tensor:
-    """`function` of a batch, also for a single sample, which has no dimension of samples."""
-    if input.ndim == rank - 1:
-        return function(input.unsqueeze(0)).squeeze(0)
-    return function(input)
+def around(padding: str, dilation: Sizes, kernel: Sizes) -> tuple[Sizes, Sizes]:
+    """The padding before and behind that "same" or "valid" means."""
+    if padding == "valid":
+        none = (0,) * len(kernel)
+        return none, none
+    total = [spread * (taps - 1) for spread, taps in zip(dilation, kernel, strict=True)]
+    return tuple([it // 2 for it in total]), tuple([it - it // 2 for it in total])
 
 
-def conv2d(
+def _convolution(
+    rank: int,
     input: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
-    groups: int = 1,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    groups: Any,
 ) -> Tensor:
-    """Slide `weight` over `input` (a cross-correlation, as in PyTorch).
-
-    Args:
-        input: (samples, channels, height, width), or (channels, height, width).
-        weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
-        bias: (filters,), added to each output pixel.
-        stride: step of the window.
-        padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number the larger part comes
-            behind), "valid" is none.
-        dilation: distance between the taps of the kernel.
-        groups: each of this many parts of the channels is seen by its own part of the filters.
-
-    Returns:
-        (samples, filters, rows, columns), rows being
-        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``.
-
-    Raises:
-        TypeError: for dtypes that differ or are not floating-point.
-        ValueError: for shapes that do not fit each other, and sizes that are out of range.
-    """
-    step = pair("conv2d", "stride", stride, 1)
-    spread = pair("conv2d", "dilation", dilation, 1)
-    kernel = (weight.shape[2], weight.shape[3]) if weight.ndim == 4 else (1, 1)
-    before, behind = _padding("conv2d", padding, step, spread, kernel)
-    window = _Window(step, before, behind, spread, _groups("conv2d", groups), None)
+    name = f"conv{rank}d"
+    step = sizes(name, "stride", stride, 1, rank)
+    spread = sizes(name, "dilation", dilation, 1, rank)
+    kernel = tuple(weight.shape[2:]) if weight.ndim == rank + 2 else (1,) * rank
+    before, behind = _padding(name, padding, step, spread, kernel)
+    window = _Window(step, before, behind, spread, _groups(name, groups), None)
     parameters = (weight,) if bias is None else (weight, bias)
-    return _batched("conv2d", 4, input, lambda batch: _convolve_batch(batch, parameters, window))
+    found: Tensor = batched(rank, input, lambda batch: _convolve_batch(batch, parameters, window))
+    return found
 
 
 def _convolve_batch(batch: Tensor, parameters: tuple[Tensor, ...], window: _Window) -> Tensor:
     operands = (batch, *parameters)
+    family = FAMILIES[len(window.stride)]
     recorded = parameters[0].requires_grad and is_grad_enabled()
     if recorded and _keeps_columns(window, tuple([it._blob.meta for it in operands])):
-        return _interpreter.dispatch_several(_CONV2D_WITH_COLUMNS, operands, window)[0]
-    return _interpreter.dispatch(_CONV2D, operands, window)
+        return _interpreter.dispatch_several(family.with_columns, operands, window)[0]
+    return _interpreter.dispatch(family.convolution, operands, window)
 
 
 @functools.lru_cache(1024)
@@ -371,15 +381,132 @@ def conv1d(
     Returns:
         (samples, filters, length of the output).
     """
-    if weight.ndim != 3 or input.ndim not in (2, 3):
+    return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Pair = 1,
+    padding: int | Pair | str = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Slide `weight` over `input` (a cross-correlation, as in PyTorch).
+
+    Args:
+        input: (samples, channels, height, width), or (channels, height, width).
+        weight: (filters, channels / groups, kernel height, kernel width), of the input's dtype.
+        bias: (filters,), added to each output pixel.
+        stride: step of the window.
+        padding: zeros around the input; "same" keeps the size (stride 1 only; of an odd number the larger part comes
+            behind), "valid" is none.
+        dilation: distance between the taps of the kernel.
+        groups: each of this many parts of the channels is seen by its own part of the filters.
+
+    Returns:
+        (samples, filters, rows, columns), rows being
+        ``(height + 2 * padding - dilation * (kernel height - 1) - 1) // stride + 1``.
+
+    Raises:
+        TypeError: for dtypes that differ or are not floating-point.
+        ValueError: for shapes that do not fit each other, and sizes that are out of range.
+    """
+    return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sizes = 1,
+    padding: int | Sizes | str = 0,
+    dilation: int | Sizes = 1,
+    groups: int = 1,
+) -> Tensor:
+    """Slide `weight` through `input`; see `conv2d`.
+
+    Args:
+        input: (samples, channels, depth, height, width), or (channels, depth, height, width).
+        weight: (filters, channels / groups, kernel depth, kernel height, kernel width).
+        bias, stride, padding, dilation, groups: as for `conv2d`.
+
+    Returns:
+        (samples, filters, depth of the output, rows, columns).
+    """
+    return _convolution(3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def _transposed(
+    rank: int,
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
+) -> Tensor:
+    name = f"conv_transpose{rank}d"
+    step, spread = sizes(name, "stride", stride, 1, rank), sizes(name, "dilation", dilation, 1, rank)
+    margin, extra = sizes(name, "padding", padding, 0, rank), sizes(name, "output_padding", output_padding, 0, rank)
+    parts = _groups(name, groups)
+    check_floating(name, input._blob.meta)
+    fits = input.ndim in (rank + 1, rank + 2) and weight.ndim == rank + 2
+    if not fits or input.shape[-rank - 1] != weight.shape[0] or weight.shape[0] % parts:
         raise ValueError(
-            f"conv1d: expected an input (samples, channels, length) or (channels, length) and a weight "
-            f"(filters, channels / groups, length), got {list(input.shape)} and {list(weight.shape)}"
+            f"{name}: an input of shape {list(input.shape)} does not fit a weight of shape {list(weight.shape)} with "
+            f"groups={groups}; expected (samples, channels, {SPATIAL[rank]}) and (channels, filters / groups, "
+            f"{SPATIAL[rank]}), with channels a multiple of the groups"
         )
-    step = (1, pair("conv1d", "stride", stride, 1)[1])
-    spread = (1, pair("conv1d", "dilation", dilation, 1)[1])
-    margin = padding if isinstance(padding, str) else (0, pair("conv1d", "padding", padding, 0)[1])
-    return conv2d(input.unsqueeze(-2), weight.unsqueeze(-2), bias, step, margin, spread, groups).squeeze(-2)
+    if any(it >= max(one, other) for it, one, other in zip(extra, step, spread, strict=True)):
+        raise ValueError(f"{name}: output_padding {extra} must be less than the stride {step} or the dilation {spread}")
+    filters = weight.shape[1] * parts
+    if bias is not None and bias.shape != (filters,):
+        raise ValueError(f"{name}: expected a bias of shape [{filters}], got {list(bias.shape)}")
+    size = [
+        (input.shape[axis - rank] - 1) * step[axis]
+        - 2 * margin[axis]
+        + spread[axis] * (weight.shape[axis + 2] - 1)
+        + extra[axis]
+        + 1
+        for axis in range(rank)
+    ]
+    if min(size) < 1 or not all(weight.shape[2:]) or not all(input.shape[-rank:]):
+        raise ValueError(
+            f"{name}: an input of shape {list(input.shape)} and a weight of shape {list(weight.shape)} with padding "
+            f"{list(margin)} leave an output of {size} pixels"
+        )
+    window = _Window(step, margin, margin, spread, parts, tuple(size))
+
+    def function(batch: Tensor) -> Tensor:
+        result = _interpreter.dispatch(FAMILIES[rank].by_input, (batch, weight), window)
+        return result if bias is None else result + bias.reshape(-1, *[1] * rank)
+
+    found: Tensor = batched(rank, input, function)
+    return found
+
+
+def conv_transpose1d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | tuple[int] = 1,
+    padding: int | tuple[int] = 0,
+    output_padding: int | tuple[int] = 0,
+    groups: int = 1,
+    dilation: int | tuple[int] = 1,
+) -> Tensor:
+    """The map that `conv1d`'s gradient applies; see `conv_transpose2d`.
+
+    Args:
+        input: (samples, channels, length), or (channels, length).
+        weight: (channels, filters / groups, kernel length).
+        bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
+    """
+    return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
 def conv_transpose2d(
@@ -410,39 +537,24 @@ def conv_transpose2d(
     Raises:
         TypeError, ValueError: as `conv2d`.
     """
-    name = "conv_transpose2d"
-    step, spread = pair(name, "stride", stride, 1), pair(name, "dilation", dilation, 1)
-    margin, extra = pair(name, "padding", padding, 0), pair(name, "output_padding", output_padding, 0)
-    parts = _groups(name, groups)
-    check_floating(name, input._blob.meta)
-    if input.ndim not in (3, 4) or weight.ndim != 4 or input.shape[-3] != weight.shape[0] or weight.shape[0] % parts:
-        raise ValueError(
-            f"{name}: an input of shape {list(input.shape)} does not fit a weight of shape {list(weight.shape)} with "
-            f"groups={groups}; expected (samples, channels, height, width) and (channels, filters / groups, height, "
-            "width), with channels a multiple of the groups"
-        )
-    if any(it >= max(one, other) for it, one, other in zip(extra, step, spread, strict=True)):
-        raise ValueError(f"{name}: output_padding {extra} must be less than the stride {step} or the dilation {spread}")
-    filters = weight.shape[1] * parts
-    if bias is not None and bias.shape != (filters,):
-        raise ValueError(f"{name}: expected a bias of shape [{filters}], got {list(bias.shape)}")
-    size = [
-        (input.shape[axis - 2] - 1) * step[axis]
-        - 2 * margin[axis]
-        + spread[axis] * (weight.shape[axis + 2] - 1)
-        + extra[axis]
-        + 1
-        for axis in (0, 1)
-    ]
-    if min(size) < 1:
-        raise ValueError(
-            f"{name}: an input of shape {list(input.shape)} and a weight of shape {list(weight.shape)} with padding "
-            f"{list(margin)} leave an output of {size} pixels"
-        )
-    window = _Window(step, margin, margin, spread, parts, (size[0], size[1]))
+    return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
-    def function(batch: Tensor) -> Tensor:
-        result = _interpreter.dispatch(_INPUT_GRADIENT, (batch, weight), window)
-        return result if bias is None else result + bias.reshape(-1, 1, 1)
 
-    return _batched(name, 4, input, function)
+def conv_transpose3d(
+    input: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: int | Sizes = 1,
+    padding: int | Sizes = 0,
+    output_padding: int | Sizes = 0,
+    groups: int = 1,
+    dilation: int | Sizes = 1,
+) -> Tensor:
+    """The map that `conv3d`'s gradient applies; see `conv_transpose2d`.
+
+    Args:
+        input: (samples, channels, depth, height, width), or (channels, depth, height, width).
+        weight: (channels, filters / groups, kernel depth, kernel height, kernel width).
+        bias, stride, padding, output_padding, groups, dilation: as for `conv_transpose2d`.
+    """
+    return _transposed(3, input, weight, bias, stride, padding, output_padding, groups, dilation)

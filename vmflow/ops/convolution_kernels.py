@@ -8,14 +8,15 @@ are copied with the batch innermost, large images with their rows innermost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import product
 from math import prod
 from typing import Any, Final, NamedTuple
 
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
-from .layer_operands import Pair
+from .layer_operands import Sizes
 
 # Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
 # and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
@@ -35,46 +36,44 @@ class Geometry(NamedTuple):
     """Sizes of one convolution.
 
     Attributes:
-        samples, channels, height, width: of the input.
+        samples, channels, size: of the input; what is a size has one number for each spatial dimension.
         filters, kernel: how many filters, and the size of each.
-        rows, columns: the size of the output.
-        stride, dilation: down and across.
+        output: the size of the output.
+        stride, dilation: of the kernel.
         before, behind: padding above and left, below and right.
         groups: into how many parts the channels are divided.
     """
 
     samples: int
     channels: int
-    height: int
-    width: int
+    size: Sizes
     filters: int
-    kernel: Pair
-    rows: int
-    columns: int
-    stride: Pair
-    dilation: Pair
-    before: Pair
-    behind: Pair
+    kernel: Sizes
+    output: Sizes
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    behind: Sizes
     groups: int
+
+    @property
+    def rank(self) -> int:
+        """How many spatial dimensions there are."""
+        return len(self.size)
 
     def pointwise(self) -> bool:
         """Whether each output pixel sees one input pixel, in order."""
-        return (
-            self.kernel == (1, 1)
-            and self.stride == (1, 1)
-            and self.before == (0, 0)
-            and (self.rows, self.columns) == (self.height, self.width)
-        )
+        return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
 
     def columns_shape(self) -> tuple[int, int, int]:
         """That of the windows as columns: groups, taps of a group, output pixels."""
         taps = self.channels // self.groups * prod(self.kernel)
-        return self.groups, taps, self.samples * self.rows * self.columns
+        return self.groups, taps, self.samples * prod(self.output)
 
     def cost(self) -> float:
         """An estimate in nanoseconds."""
         taps = self.channels // max(self.groups, 1) * prod(self.kernel)
-        pixels = self.samples * self.rows * self.columns
+        pixels = self.samples * prod(self.output)
         return pixels * taps * (self.filters * _PER_PRODUCT + self.groups * _PER_COPY) + 5000
 
 
@@ -91,30 +90,30 @@ class Layout:
         self.xp = xp
         self.geometry = geometry
         self.samples = samples
-        self.batch_last = geometry.columns < _LONG_ROW and samples >= _SMALL_BATCH
-        self.to_inside = (1, 2, 3, 0) if self.batch_last else (1, 0, 2, 3)
-        self.to_outside = (3, 0, 1, 2) if self.batch_last else (1, 0, 2, 3)
+        self.batch_last = geometry.output[-1] < _LONG_ROW and samples >= _SMALL_BATCH
+        spatial = tuple(range(2, geometry.rank + 2))
+        self.to_inside = (1, *spatial, 0) if self.batch_last else (1, 0, *spatial)
+        back = tuple([axis - 1 for axis in spatial])
+        self.to_outside = (geometry.rank + 1, 0, *back) if self.batch_last else (1, 0, *spatial)
 
-    def inside(self, channels: int, height: int, width: int) -> tuple[int, ...]:
+    def inside(self, channels: int, size: Sizes) -> tuple[int, ...]:
         """The shape of images inside."""
-        if self.batch_last:
-            return channels, height, width, self.samples
-        return channels, self.samples, height, width
+        return (channels, *size, self.samples) if self.batch_last else (channels, self.samples, *size)
 
-    def image(self, down: slice, across: slice) -> tuple[slice, ...]:
+    def image(self, parts: Iterable[slice]) -> tuple[slice, ...]:
         """An index of an array inside that cuts the image."""
         every = slice(None)
-        return (every, down, across) if self.batch_last else (every, every, down, across)
+        return (every, *parts) if self.batch_last else (every, every, *parts)
 
     def interior(self) -> tuple[slice, ...]:
         """Where, in the padded images inside, the input is."""
         it = self.geometry
-        return self.image(slice(it.before[0], it.before[0] + it.height), slice(it.before[1], it.before[1] + it.width))
+        return self.image([slice(before, before + size) for before, size in zip(it.before, it.size, strict=True)])
 
     def padded_shape(self) -> tuple[int, ...]:
         """The shape of padded images inside."""
         it = self.geometry
-        return self.inside(it.channels, it.before[0] + it.height + it.behind[0], it.before[1] + it.width + it.behind[1])
+        return self.inside(it.channels, tuple([sum(each) for each in zip(it.before, it.size, it.behind, strict=True)]))
 
     def padded(self, array: Array) -> Array:
         """The input inside, with its padding."""
@@ -130,52 +129,52 @@ class Layout:
         it = self.geometry
         source = self.padded(array)
         channel, *rest = source.strides
-        if self.batch_last:
-            down, across, sample = rest
-            image = (down * it.stride[0], across * it.stride[1], sample)
-        else:
-            sample, down, across = rest
-            image = (sample, down * it.stride[0], across * it.stride[1])
+        sample = rest.pop(-1 if self.batch_last else 0)
+        steps = [length * step for length, step in zip(rest, it.stride, strict=True)]
         windows = self.xp.lib.stride_tricks.as_strided(
             source,
-            (it.channels, *it.kernel, *self.inside(it.channels, it.rows, it.columns)[1:]),
-            (channel, down * it.dilation[0], across * it.dilation[1], *image),
+            (it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:]),
+            (
+                channel,
+                *[length * step for length, step in zip(rest, it.dilation, strict=True)],
+                *((*steps, sample) if self.batch_last else (sample, *steps)),
+            ),
         )
         return self.xp.ascontiguousarray(windows).reshape(
-            it.groups, it.channels // it.groups * prod(it.kernel), self.samples * it.rows * it.columns
+            it.groups, it.channels // it.groups * prod(it.kernel), self.samples * prod(it.output)
         )
 
     def pixels(self, array: Array) -> Array:
         """An output, or its gradient, as (groups, filters of a group, output pixels)."""
         it = self.geometry
         return self.xp.ascontiguousarray(array.transpose(self.to_inside)).reshape(
-            it.groups, it.filters // it.groups, self.samples * it.rows * it.columns
+            it.groups, it.filters // it.groups, self.samples * prod(it.output)
         )
 
     def from_pixels(self, pixels: Array) -> Array:
-        """The other way round, as a view of shape (samples, filters, rows, columns)."""
+        """The other way round, as a view of shape (samples, filters, ...)."""
         it = self.geometry
-        return pixels.reshape(self.inside(it.filters, it.rows, it.columns)).transpose(self.to_outside)
+        return pixels.reshape(self.inside(it.filters, it.output)).transpose(self.to_outside)
 
     def from_columns(self, columns: Array) -> Array:
-        """Columns added up where they came from, as a view of shape (samples, channels, height, width)."""
+        """Columns added up where they came from, as a view of shape (samples, channels, ...)."""
         it = self.geometry
-        taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.rows, it.columns)[1:])
+        taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:])
         result = self.xp.zeros(self.padded_shape(), columns.dtype)
-        for down in range(it.kernel[0]):
-            for across in range(it.kernel[1]):
-                top, left = down * it.dilation[0], across * it.dilation[1]
-                place = self.image(
-                    slice(top, top + (it.rows - 1) * it.stride[0] + 1, it.stride[0]),
-                    slice(left, left + (it.columns - 1) * it.stride[1] + 1, it.stride[1]),
-                )
-                result[place] += taps[:, down, across]
+        for tap in product(*map(range, it.kernel)):
+            result[self.image(map(_reached, tap, it.dilation, it.output, it.stride))] += taps[(slice(None), *tap)]
         return result[self.interior()].transpose(self.to_outside)
+
+
+def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
+    """Where a tap of the kernel comes to lie along a padded dimension."""
+    first = tap * dilation
+    return slice(first, first + (output - 1) * stride + 1, stride)
 
 
 def pieces(xp: Any, geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
     """The batch cut so that the columns of each piece fit the buffer."""
-    each = geometry.channels * prod(geometry.kernel) * geometry.rows * geometry.columns * itemsize
+    each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
     if geometry.samples and geometry.samples % size:
         # Equal pieces, so that no small one is left over.
@@ -195,31 +194,36 @@ def forward_kernel(xp: Any, it: Geometry) -> Kernel:
     def forward(array: Array, weight: Array, *rest: Any) -> Array:
         out = rest[-1]
         if out is None:
-            out = xp.empty((it.samples, it.filters, it.rows, it.columns), array.dtype)
+            out = xp.empty((it.samples, it.filters, *it.output), array.dtype)
         matrix = weight.reshape(it.groups, it.filters // it.groups, -1)
         bias = rest[0] if len(rest) > 1 else None
         if it.pointwise():
             return _forward_pointwise(array, matrix, bias, out)
         for piece, layout in pieces(xp, it, array.itemsize):
-            _put(xp, layout.from_pixels(xp.matmul(matrix, layout.columns(array[piece]))), bias, out[piece])
+            _put(xp, layout.from_pixels(xp.matmul(matrix, layout.columns(array[piece]))), bias, it, out[piece])
         return out
 
     def _forward_pointwise(array: Array, matrix: Array, bias: Array | None, out: Array) -> Array:
-        pixels = it.rows * it.columns
+        pixels = prod(it.output)
         source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
         xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
         if bias is not None:
-            xp.add(out, bias[:, None, None], out)
+            xp.add(out, _on_filters(bias, it), out)
         return out
 
     return forward
 
 
-def _put(xp: Any, result: Array, bias: Array | None, out: Array) -> None:
+def _on_filters(vector: Array, it: Geometry) -> Array:
+    """A vector over filters, shaped to broadcast over outputs."""
+    return vector.reshape(-1, *[1] * it.rank)
+
+
+def _put(xp: Any, result: Array, bias: Array | None, it: Geometry, out: Array) -> None:
     if bias is None:
         out[...] = result
     else:
-        xp.add(result, bias[:, None, None], out)
+        xp.add(result, _on_filters(bias, it), out)
 
 
 def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
@@ -227,10 +231,10 @@ def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
 
     def forward(array: Array, weight: Array, *rest: Any) -> tuple[Array, Array]:
         *bias, out = rest
-        result = xp.empty((it.samples, it.filters, it.rows, it.columns), array.dtype) if out is None else out[0]
+        result = xp.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
         columns = layout.columns(array)
         pixels = xp.matmul(weight.reshape(it.groups, it.filters // it.groups, -1), columns)
-        _put(xp, layout.from_pixels(pixels), bias[0] if bias else None, result)
+        _put(xp, layout.from_pixels(pixels), bias[0] if bias else None, it, result)
         return result, columns
 
     return forward
@@ -247,7 +251,7 @@ def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., t
     """
 
     def by_pixel(gradient: Array, matrix: Array, out: Array) -> None:
-        pixels = it.rows * it.columns
+        pixels = prod(it.output)
         source = gradient.reshape(it.samples, it.groups, it.filters // it.groups, pixels)
         xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.channels // it.groups, pixels))
 
@@ -256,7 +260,7 @@ def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., t
         found: list[Array] = []
         at_once = it.pointwise()
         if wanted[0]:
-            found.append(xp.empty((it.samples, it.channels, it.height, it.width), gradient.dtype))
+            found.append(xp.empty((it.samples, it.channels, *it.size), gradient.dtype))
             matrix = weight.reshape(it.groups, it.filters // it.groups, -1).swapaxes(1, 2)
             if at_once:
                 by_pixel(gradient, matrix, found[0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow.dtypes import FLOATING
@@ -10,26 +11,50 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
 
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
 # Down and across.
 Pair = tuple[int, int]
 
+# One number for each spatial dimension: along; down and across; or deep, down and across.
+Sizes = tuple[int, ...]
 
-def pair(name: str, what: str, value: Any, least: int) -> Pair:
-    """One integer for both directions, or two, down and across.
+# What the spatial dimensions are called, by how many there are.
+SPATIAL: dict[int, str] = {1: "length", 2: "height, width", 3: "depth, height, width"}
+
+_EACH: dict[int, str] = {1: "a tuple of one", 2: "a pair of integers", 3: "three integers"}
+
+
+def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
+    """One integer for all of `rank` spatial dimensions, or one for each.
 
     Raises:
         TypeError: if it is neither.
         ValueError: if one is below `least`.
     """
-    given = tuple(value) if isinstance(value, (tuple, list)) else (value, value)
+    given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(given) == 1:
-        given *= 2
-    if len(given) != 2 or any(not hasattr(it, "__index__") or isinstance(it, bool) for it in given):
-        raise TypeError(f"{name}: {what} must be an integer or a pair of integers, not {value!r}")
-    first, second = int(given[0]), int(given[1])
-    if first < least or second < least:
+        given *= rank
+    if len(given) != rank or any(not hasattr(it, "__index__") or isinstance(it, bool) for it in given):
+        raise TypeError(f"{name}: {what} must be an integer or {_EACH[rank]}, not {value!r}")
+    found = tuple([int(it) for it in given])
+    if min(found) < least:
         raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
-    return first, second
+    return found
+
+
+def layout(rank: int) -> str:
+    """What an input with `rank` spatial dimensions looks like, with and without a batch."""
+    return f"(samples, channels, {SPATIAL[rank]}) or (channels, {SPATIAL[rank]})"
+
+
+def batched(rank: int, input: Tensor, function: Callable[[Tensor], Any]) -> Any:
+    """`function` of a batch, also for a single sample, which has no dimension of samples."""
+    if input.ndim != rank + 1:
+        return function(input)
+    found = function(input.unsqueeze(0))
+    return tuple([it.squeeze(0) for it in found]) if isinstance(found, tuple) else found.squeeze(0)
 
 
 def check_floating(name: str, source: TensorMeta) -> None:

@@ -312,7 +312,7 @@ def batch_norm_counted(
                 f"batch_norm: for an input of shape {list(input.shape)}, {word} must have shape "
                 f"{list(input.shape[1:2])}, not {list(running.shape)}"
             )
-    result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, (input, *parameters), options)
+    result, mean, variance = batch_statistics(input, weight, bias, eps)
     count = input.numel() // input.shape[1]
     unbiased = count / (count - 1)
     moved = [
@@ -321,11 +321,21 @@ def batch_norm_counted(
         if running is not None
     ]
     if moved or batches is not None:
-        _move(moved, batches, momentum)
+        move_statistics(moved, batches, momentum)
     return result
 
 
-def _move(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor | None, momentum: float | None) -> None:
+def batch_statistics(
+    input: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalise each channel over the batch; also its mean and its biased variance."""
+    options = (float(eps), weight is not None, bias is not None)
+    operands = (input, *_given(options, weight, bias))
+    result, mean, variance = _interpreter.dispatch_several(_BATCH_NORM, operands, options)
+    return result, mean, variance
+
+
+def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor | None, momentum: float | None) -> None:
     """Move running statistics towards those of a batch and count it, by one instruction: all of it or nothing.
 
     Args:

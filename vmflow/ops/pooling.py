@@ -1,8 +1,12 @@
-"""Pooling: windows of an image reduced to their largest element or their mean."""
+"""Pooling: windows of a line, an image or a volume reduced to their largest element or their mean.
+
+The ops are written for any number of spatial dimensions and declared for one, two and three.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from math import prod
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 import numpy as np
 
@@ -14,7 +18,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import pooling_kernels as kernels
 from .elementwise import CHEAP
-from .layer_operands import Pair, check_floating, in_single, is_half, pair
+from .layer_operands import Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
 from .pooling_kernels import Planes, Window
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
@@ -22,28 +26,45 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# What ops take: (kernel, stride, padding, dilation, ceil_mode)
-_Sizes = tuple[Pair, Pair, Pair, Pair, bool]
+
+class _Shape(NamedTuple):
+    """What windows look like, with one number for each spatial dimension."""
+
+    kernel: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    ceil_mode: bool
 
 
-def _windows(name: str, source: TensorMeta, sizes: _Sizes) -> tuple[Window, Window]:
-    """The windows along the last two dimensions.
+def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]:
+    """The windows along each spatial dimension.
 
     Raises:
         ValueError: if none fits, or one lies wholly in the padding.
     """
-    if len(source.shape) != 4:
-        raise ValueError(
-            f"{name}: expected an input (samples, channels, height, width) or (channels, height, width), got "
-            f"{list(source.shape)}"
-        )
-    down, across = _window(name, source, sizes, 0), _window(name, source, sizes, 1)
-    return down, across
+    rank = len(shape.kernel)
+    if len(source.shape) != rank + 2:
+        raise ValueError(f"{name}: expected an input {layout(rank)}, got {list(source.shape)}")
+    return tuple([_window(name, source, shape, axis) for axis in range(rank)])
 
 
-def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> Window:
-    kernel, stride, padding, dilation = [it[axis] for it in sizes[:4]]
-    ceil_mode = sizes[4]
+def _planes(name: str, source: TensorMeta, shape: _Shape) -> Planes:
+    return Planes(array_module(source.device), tuple(source.shape), _windows(name, source, shape))
+
+
+def _output(planes: Planes, source: TensorMeta) -> TensorMeta:
+    size = [it.output for it in planes.windows]
+    return meta((*source.shape[:2], *size), source.dtype, source.device)
+
+
+def _taps(planes: Planes) -> int:
+    return sum([it.kernel for it in planes.windows])
+
+
+def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
+    kernel, stride, padding, dilation = [it[axis] for it in shape[:4]]
+    ceil_mode = shape.ceil_mode
     size = source.shape[axis + 2]
     reach = dilation * (kernel - 1) + 1
     if padding > reach // 2:
@@ -54,8 +75,8 @@ def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> Window:
         output -= 1  # the last window would begin behind the input
     if size == 0 or output < 1:
         raise ValueError(
-            f"{name}: a window of {list(sizes[0])} does not fit into an input of shape {list(source.shape)} padded by "
-            f"{list(sizes[2])}"
+            f"{name}: a window of {list(shape.kernel)} does not fit into an input of shape {list(source.shape)} "
+            f"padded by {list(shape.padding)}"
         )
     window = Window(size, output, kernel, stride, padding, dilation)
     if dilation > 1:
@@ -63,7 +84,7 @@ def _window(name: str, source: TensorMeta, sizes: _Sizes, axis: int) -> Window:
         firsts = window.first_taps()
         if (firsts >= kernel).any() or (starts + firsts * dilation >= size).any():
             raise ValueError(
-                f"{name}: with dilation {list(sizes[3])} and padding {list(sizes[2])} a window "
+                f"{name}: with dilation {list(shape.dilation)} and padding {list(shape.padding)} a window "
                 f"lies wholly in the padding of an input of shape {list(source.shape)}"
             )
     return window
@@ -77,30 +98,30 @@ def _check_max(name: str, source: TensorMeta) -> None:
         raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
 
 
-def _infer_max_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (source,) = metas
-    _check_max("max_pool2d", source)
-    xp = array_module(source.device)
-    down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
-    output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
-    return Inferred(
-        output,
-        kernels.max_values_kernel(xp, Planes(xp, tuple(source.shape), down, across)),
-        (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000,
-    )
+def _max_name(shape: _Shape) -> str:
+    return f"max_pool{len(shape.kernel)}d"
 
 
-def _infer_max_pool2d_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+def _infer_max(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    shape = cast("_Shape", attributes)
     (source,) = metas
-    _check_max("max_pool2d", source)
-    xp = array_module(source.device)
-    down, across = _windows("max_pool2d", source, cast("_Sizes", attributes))
-    shape = (*source.shape[:2], down.output, across.output)
-    output = meta(shape, source.dtype, source.device)
+    _check_max(_max_name(shape), source)
+    planes = _planes(_max_name(shape), source, shape)
+    output = _output(planes, source)
+    kernel = kernels.max_values_kernel(array_module(source.device), planes)
+    return Inferred(output, kernel, (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000)
+
+
+def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    shape = cast("_Shape", attributes)
+    (source,) = metas
+    _check_max(_max_name(shape), source)
+    planes = _planes(_max_name(shape), source, shape)
+    output = _output(planes, source)
     return Inferred(
-        (output, meta(shape, dtypes.int64, source.device)),
-        kernels.max_indices_kernel(xp, Planes(xp, tuple(source.shape), down, across)),
-        (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 6 + 10000,
+        (output, meta(tuple(output.shape), dtypes.int64, source.device)),
+        kernels.max_indices_kernel(array_module(source.device), planes),
+        (source.numel + output.numel * _taps(planes)) * CHEAP * 6 + 10000,
     )
 
 
@@ -111,10 +132,10 @@ def _flat(xp: Any, indices: Array, plane: int) -> Array:
 
 
 def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    height, width = cast("Pair", attributes)
+    size = cast("Sizes", attributes)
     values = metas[0]
-    device = common_device("max_pool2d", metas)
-    output = meta((*values.shape[:2], height, width), values.dtype, device)
+    device = common_device("plane_scatter", metas)
+    output = meta((*values.shape[:2], *size), values.dtype, device)
     xp = array_module(device)
     wide = dtypes.float32.numpy if is_half(values) else values.dtype.numpy
 
@@ -122,7 +143,7 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         whole = xp.zeros(output.numel, wide)
         if output.numel:
             # Windows may overlap and share their largest element: each gradient counts.
-            xp.add.at(whole, _flat(xp, places, height * width), array.reshape(-1).astype(wide, copy=False))
+            xp.add.at(whole, _flat(xp, places, prod(size)), array.reshape(-1).astype(wide, copy=False))
         return whole.reshape(output.shape).astype(values.dtype.numpy, copy=False)
 
     return Inferred(output, kernel, output.numel * CHEAP + values.numel * 10 + 5000)
@@ -130,10 +151,10 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
 
 def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source, indices = metas
-    device = common_device("max_pool2d", metas)
+    device = common_device("plane_gather", metas)
     output = meta(tuple(indices.shape), source.dtype, device)
     xp = array_module(device)
-    plane = source.shape[2] * source.shape[3]
+    plane = prod(source.shape[2:])
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
         if not output.numel:
@@ -143,16 +164,14 @@ def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     return Inferred(output, kernel, output.numel * 10 + 5000)
 
 
-_MAX_POOL2D = OpExpr("max_pool2d", _infer_max_pool2d)
-_MAX_POOL2D_WITH_INDICES = OpExpr("max_pool2d_with_indices", _infer_max_pool2d_with_indices)
 _PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter)
 _PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather)
 
 
-@_MAX_POOL2D_WITH_INDICES.gradient(outputs=(1,))
-def _max_pool2d_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
-    shape = node.meta(0).shape
-    return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), (shape[2], shape[3])),)
+def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
+    """The gradient rule of what returns largest elements and their indices into flat planes."""
+    size = tuple(node.meta(0).shape[2:])
+    return (_interpreter.dispatch(_PLANE_SCATTER, (gradient, node.output(1).detach()), size),)
 
 
 @_PLANE_SCATTER.gradient(inputs=(1,))
@@ -162,117 +181,161 @@ def _plane_scatter_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Non
 
 @_PLANE_GATHER.gradient(inputs=(1,))
 def _plane_gather_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
-    shape = node.meta(0).shape
-    return _interpreter.dispatch(_PLANE_SCATTER, (gradient, node.input(1)), (shape[2], shape[3])), None
+    size = tuple(node.meta(0).shape[2:])
+    return _interpreter.dispatch(_PLANE_SCATTER, (gradient, node.input(1)), size), None
 
 
 # Mean
 
 
-# Attributes of both: (sizes, count_include_pad, divisor_override, shape of the input's images)
-_Mean = tuple[_Sizes, bool, int | None, Pair]
+class _Mean(NamedTuple):
+    """Attributes of the mean and of its gradient; `size` is that of the input's planes."""
+
+    shape: _Shape
+    with_padding: bool
+    override: int | None
+    size: Sizes
 
 
-def _infer_avg_pool2d(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    sizes, with_padding, override, _ = cast("_Mean", attributes)
+def _mean_name(attributes: _Mean) -> str:
+    return f"avg_pool{len(attributes.shape.kernel)}d"
+
+
+def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    how = cast("_Mean", attributes)
     (source,) = metas
-    check_floating("avg_pool2d", source)
-    down, across = _windows("avg_pool2d", source, sizes)
-    output = meta((*source.shape[:2], down.output, across.output), source.dtype, source.device)
+    check_floating(_mean_name(how), source)
+    planes = _planes(_mean_name(how), source, how.shape)
+    output = _output(planes, source)
     xp = array_module(source.device)
-    planes = Planes(xp, tuple(source.shape), down, across)
-    divisor = kernels.divisor_function(xp, down, across, with_padding, override)
+    divisor = kernels.divisor_function(xp, planes.windows, how.with_padding, how.override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        partial = kernels.total(xp, planes.inside(array), across, planes.across)
-        result = planes.outside(kernels.total(xp, partial, down, planes.down))
+        partial = planes.inside(array)
+        for axis, window in planes.along():
+            partial = kernels.total(xp, partial, window, axis)
+        result = planes.outside(partial)
         return xp.divide(result, divisor(array.dtype), result)
 
-    cost = (source.numel + output.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
+    cost = (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000
     return Inferred(output, in_single(kernel, is_half(source)), cost)
 
 
-def _infer_avg_pool2d_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    sizes, with_padding, override, (height, width) = cast("_Mean", attributes)
+def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    how = cast("_Mean", attributes)
     (gradient,) = metas
-    output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
-    down, across = _windows("avg_pool2d", output, sizes)
+    output = meta((*gradient.shape[:2], *how.size), gradient.dtype, gradient.device)
+    planes = _planes(_mean_name(how), output, how.shape)
     xp = array_module(gradient.device)
-    planes = Planes(xp, tuple(output.shape), down, across)
-    divisor = kernels.divisor_function(xp, down, across, with_padding, override)
+    divisor = kernels.divisor_function(xp, planes.windows, how.with_padding, how.override)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        partial = kernels.spread(xp, planes.inside(xp.divide(array, divisor(array.dtype))), down, planes.down)
-        return planes.outside(kernels.spread(xp, partial, across, planes.across))
+        partial = planes.inside(xp.divide(array, divisor(array.dtype)))
+        for axis, window in planes.along()[::-1]:
+            partial = kernels.spread(xp, partial, window, axis)
+        return planes.outside(partial)
 
-    cost = (output.numel + gradient.numel * (down.kernel + across.kernel)) * CHEAP * 2 + 5000
+    cost = (output.numel + gradient.numel * _taps(planes)) * CHEAP * 2 + 5000
     return Inferred(output, in_single(kernel, is_half(gradient)), cost)
 
 
-_AVG_POOL2D = OpExpr("avg_pool2d", _infer_avg_pool2d)
-_AVG_POOL2D_GRADIENT = OpExpr("avg_pool2d_gradient", _infer_avg_pool2d_gradient)
+def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    how = cast("_Mean", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(how.size)].mean_gradient, (gradient,), how),)
 
 
-@_AVG_POOL2D.gradient()
-def _avg_pool2d_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_interpreter.dispatch(_AVG_POOL2D_GRADIENT, (gradient,), node.attributes),)
+def _mean_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    how = cast("_Mean", node.attributes)
+    return (_interpreter.dispatch(FAMILIES[len(how.size)].mean, (gradient,), how),)
 
 
-@_AVG_POOL2D_GRADIENT.gradient()
-def _avg_pool2d_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_interpreter.dispatch(_AVG_POOL2D, (gradient,), node.attributes),)
+# The ops
 
 
-# Mean over windows that divide the image as evenly as it goes.  Attributes of both: (output size, input size).
+class _Family(NamedTuple):
+    """The ops for one number of spatial dimensions."""
+
+    largest: OpExpr
+    largest_with_indices: OpExpr
+    mean: OpExpr
+    mean_gradient: OpExpr
 
 
-def _infer_adaptive(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (rows, columns), _ = cast("tuple[Pair, Pair]", attributes)
-    (source,) = metas
-    check_floating("adaptive_avg_pool2d", source)
-    output = meta((*source.shape[:2], rows, columns), source.dtype, source.device)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return kernels.adaptive_mean(xp, kernels.adaptive_mean(xp, array, columns, 3), rows, 2)
-
-    return Inferred(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
-
-
-def _infer_adaptive_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    _, (height, width) = cast("tuple[Pair, Pair]", attributes)
-    (gradient,) = metas
-    output = meta((*gradient.shape[:2], height, width), gradient.dtype, gradient.device)
-    xp = array_module(gradient.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return kernels.adaptive_spread(xp, kernels.adaptive_spread(xp, array, height, 2), width, 3)
-
-    return Inferred(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
+def _declared(rank: int) -> _Family:
+    family = _Family(
+        OpExpr(f"max_pool{rank}d", _infer_max),
+        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices),
+        OpExpr(f"avg_pool{rank}d", _infer_mean),
+        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient),
+    )
+    family.largest_with_indices.gradient(outputs=(1,))(max_gradient)
+    family.mean.gradient()(_mean_gradient)
+    family.mean_gradient.gradient()(_mean_gradient_gradient)
+    return family
 
 
-_ADAPTIVE = OpExpr("adaptive_avg_pool2d", _infer_adaptive)
-_ADAPTIVE_GRADIENT = OpExpr("adaptive_avg_pool2d_gradient", _infer_adaptive_gradient)
-
-
-@_ADAPTIVE.gradient()
-def _adaptive_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_interpreter.dispatch(_ADAPTIVE_GRADIENT, (gradient,), node.attributes),)
-
-
-@_ADAPTIVE_GRADIENT.gradient()
-def _adaptive_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (_interpreter.dispatch(_ADAPTIVE, (gradient,), node.attributes),)
+FAMILIES: Final = {rank: _declared(rank) for rank in (1, 2, 3)}
 
 
 # Functions
 
 
-def _sizes(name: str, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> _Sizes:
-    size = pair(name, "kernel_size", kernel, 1)
-    step = size if stride is None or stride in ((), []) else pair(name, "stride", stride, 1)
-    margin, spread = pair(name, "padding", padding, 0), pair(name, "dilation", dilation, 1)
-    return size, step, margin, spread, bool(ceil_mode)
+def _shape(name: str, rank: int, kernel: Any, stride: Any, padding: Any, dilation: Any, ceil_mode: bool) -> _Shape:
+    size = sizes(name, "kernel_size", kernel, 1, rank)
+    step = size if stride is None or stride in ((), []) else sizes(name, "stride", stride, 1, rank)
+    margin, spread = sizes(name, "padding", padding, 0, rank), sizes(name, "dilation", dilation, 1, rank)
+    return _Shape(size, step, margin, spread, bool(ceil_mode))
+
+
+def check_data_format(name: str, data_format: str) -> None:
+    """Raise unless channels come before the spatial dimensions.
+
+    Raises:
+        ValueError: for another order.
+    """
+    if data_format != "channels_first":
+        raise ValueError(
+            f"{name}: data_format must be 'channels_first', not {data_format!r}; move the channels with .movedim(-1, 1)"
+        )
+
+
+def _max_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    dilation: Any,
+    ceil_mode: bool,
+    return_indices: bool,
+    data_format: str,
+) -> Any:
+    name = f"max_pool{rank}d"
+    check_data_format(name, data_format)
+    shape = _shape(name, rank, kernel_size, stride, padding, dilation, ceil_mode)
+
+    def function(batch: Tensor) -> Any:
+        if return_indices or (batch.requires_grad and is_grad_enabled()):
+            found = _interpreter.dispatch_several(FAMILIES[rank].largest_with_indices, (batch,), shape)
+            return (found[0], found[1]) if return_indices else found[0]
+        return _interpreter.dispatch(FAMILIES[rank].largest, (batch,), shape)
+
+    return batched(rank, input, function)
+
+
+def max_pool1d(
+    input: Tensor,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    padding: int | tuple[int] = 0,
+    dilation: int | tuple[int] = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
+) -> Any:
+    """The largest element of each window of (samples, channels, length), or (channels, length); see `max_pool2d`."""
+    return _max_pool(1, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
 
 
 def max_pool2d(
@@ -283,6 +346,8 @@ def max_pool2d(
     dilation: int | Pair = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
 ) -> Any:
     """The largest element of each window; nan if there is one.  Of equal ones, the first gets the gradient.
 
@@ -294,6 +359,7 @@ def max_pool2d(
         dilation: distance between the elements of the window.
         ceil_mode: whether windows may stick out below and to the right.
         return_indices: whether to return a pair: the elements, and their int64 indices into the flattened image.
+        data_format: "channels_first", as above.
 
     Returns:
         (samples, channels, rows, columns), rows being
@@ -301,16 +367,65 @@ def max_pool2d(
 
     Raises:
         TypeError: for bools and complex numbers.
-        ValueError: if no window fits, or a size is out of range.
+        ValueError: if no window fits, a size is out of range, or for another data format.
     """
-    sizes = _sizes("max_pool2d", kernel_size, stride, padding, dilation, ceil_mode)
-    if input.ndim == 3:
-        found = max_pool2d(input.unsqueeze(0), kernel_size, stride, padding, dilation, ceil_mode, return_indices)
-        return (found[0].squeeze(0), found[1].squeeze(0)) if return_indices else found.squeeze(0)
-    if return_indices or (input.requires_grad and is_grad_enabled()):
-        values, indices = _interpreter.dispatch_several(_MAX_POOL2D_WITH_INDICES, (input,), sizes)
-        return (values, indices) if return_indices else values
-    return _interpreter.dispatch(_MAX_POOL2D, (input,), sizes)
+    return _max_pool(2, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
+
+
+def max_pool3d(
+    input: Tensor,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    padding: int | Sizes = 0,
+    dilation: int | Sizes = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+    *,
+    data_format: str = "channels_first",
+) -> Any:
+    """The largest element of each window of (samples, channels, depth, height, width); see `max_pool2d`."""
+    return _max_pool(3, input, kernel_size, stride, padding, dilation, ceil_mode, return_indices, data_format)
+
+
+def _avg_pool(
+    rank: int,
+    input: Tensor,
+    kernel_size: Any,
+    stride: Any,
+    padding: Any,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+    data_format: str,
+) -> Tensor:
+    name = f"avg_pool{rank}d"
+    check_data_format(name, data_format)
+    shape = _shape(name, rank, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
+        raise TypeError(f"{name}: divisor_override must be an integer, not {divisor_override!r}")
+    if divisor_override == 0:
+        raise ValueError(f"{name}: divisor_override must not be 0")
+
+    def function(batch: Tensor) -> Tensor:
+        how = _Mean(shape, bool(count_include_pad), divisor_override, tuple(batch.shape[2:]))
+        return _interpreter.dispatch(FAMILIES[rank].mean, (batch,), how)
+
+    found: Tensor = batched(rank, input, function)
+    return found
+
+
+def avg_pool1d(
+    input: Tensor,
+    kernel_size: int | tuple[int],
+    stride: int | tuple[int] | None = None,
+    padding: int | tuple[int] = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    *,
+    data_format: str = "channels_first",
+) -> Tensor:
+    """The mean of each window of (samples, channels, length), or (channels, length); see `avg_pool2d`."""
+    return _avg_pool(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad, None, data_format)
 
 
 def avg_pool2d(
@@ -321,6 +436,8 @@ def avg_pool2d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
+    *,
+    data_format: str = "channels_first",
 ) -> Tensor:
     """The mean of each window.
 
@@ -332,6 +449,7 @@ def avg_pool2d(
         ceil_mode: whether windows may stick out below and to the right.
         count_include_pad: whether the padding's zeros count.
         divisor_override: divide by this instead of by the number of elements.
+        data_format: "channels_first", as above.
 
     Returns:
         (samples, channels, rows, columns), rows being ``(height + 2 * padding - kernel height) // stride + 1``, rounded
@@ -339,53 +457,25 @@ def avg_pool2d(
 
     Raises:
         TypeError: for other than floating-point tensors.
-        ValueError: if no window fits, or a size is out of range.
+        ValueError: if no window fits, a size is out of range, or for another data format.
     """
-    sizes = _sizes("avg_pool2d", kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override is not None and (isinstance(divisor_override, bool) or not isinstance(divisor_override, int)):
-        raise TypeError(f"avg_pool2d: divisor_override must be an integer, not {divisor_override!r}")
-    if divisor_override == 0:
-        raise ValueError("avg_pool2d: divisor_override must not be 0")
-    if input.ndim == 3:
-        return avg_pool2d(
-            input.unsqueeze(0), kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
-        ).squeeze(0)
-    size = (input.shape[2], input.shape[3]) if input.ndim == 4 else (0, 0)
-    return _interpreter.dispatch(_AVG_POOL2D, (input,), (sizes, bool(count_include_pad), divisor_override, size))
+    return _avg_pool(
+        2, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+    )
 
 
-def adaptive_avg_pool2d(input: Tensor, output_size: int | tuple[int | None, int | None] | None) -> Tensor:
-    """The mean of windows that divide the image into this many rows and columns, as evenly as it goes.
-
-    Args:
-        input: (samples, channels, height, width), or (channels, height, width).
-        output_size: rows and columns, one number for both; None keeps the input's.
-
-    Returns:
-        (samples, channels, rows, columns).  Row i is the mean of the input's rows from ``floor(i * height / rows)`` up
-        to, without, ``ceil((i + 1) * height / rows)``.
-
-    Raises:
-        TypeError: for other than floating-point tensors.
-        ValueError: for other numbers of dimensions, or an empty image.
-    """
-    name = "adaptive_avg_pool2d"
-    if input.ndim == 3:
-        return adaptive_avg_pool2d(input.unsqueeze(0), output_size).squeeze(0)
-    if input.ndim != 4 or input.shape[2] == 0 or input.shape[3] == 0:
-        raise ValueError(
-            f"{name}: expected an input (samples, channels, height, width) or (channels, height, width) with height "
-            f"and width above 0, got {list(input.shape)}"
-        )
-    check_floating(name, input._blob.meta)
-    size = (input.shape[2], input.shape[3])
-    wanted = output_size if isinstance(output_size, (tuple, list)) else (output_size, output_size)
-    if len(wanted) != 2:
-        raise TypeError(f"{name}: output_size must be an integer or a pair of integers, not {output_size!r}")
-    filled = [given if want is None else want for want, given in zip(wanted, size, strict=True)]
-    rows, columns = pair(name, "output_size", filled, 1)
-    if (rows, columns) == (1, 1):
-        return input.mean((2, 3), keepdim=True)
-    if size[0] % rows == 0 and size[1] % columns == 0:
-        return avg_pool2d(input, (size[0] // rows, size[1] // columns))
-    return _interpreter.dispatch(_ADAPTIVE, (input,), ((rows, columns), size))
+def avg_pool3d(
+    input: Tensor,
+    kernel_size: int | Sizes,
+    stride: int | Sizes | None = None,
+    padding: int | Sizes = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+    *,
+    data_format: str = "channels_first",
+) -> Tensor:
+    """The mean of each window of (samples, channels, depth, height, width); see `avg_pool2d`."""
+    return _avg_pool(
+        3, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override, data_format
+    )

@@ -1,13 +1,15 @@
 """How pooling is computed, one dimension after the other.
 
-Windows are products of an interval of rows and one of columns, so the columns are reduced first and the rows of what is
-left after: kernel height + kernel width steps, each over a whole array, instead of their product.  A step leaves out
+Windows are products of intervals, so the last dimension is reduced first and the others of what is left after: kernel
+height + kernel width steps in an image, each over a whole array, instead of their product.  A step leaves out
 the windows in which its tap lies in the padding; hence nothing is ever padded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
+from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -61,42 +63,45 @@ class Window(NamedTuple):
 
 
 class Planes:
-    """Where the planes (one per sample and channel) stand while they are reduced.
+    """Where the planes (one per sample and channel, of any number of dimensions) stand while they are reduced.
 
     numpy's loops run along the last dimension.  In tiny images that is a few columns, and the loops' overhead would
     outweigh the work; there it pays to turn the planes inside out first, and the result back.
 
     Attributes:
-        down, across: the dimensions of rows and columns in three-dimensional arrays inside.
+        windows: how they lie along each dimension.
+        first: the first dimension of a plane in arrays inside.
     """
 
-    def __init__(self, xp: Any, shape: tuple[int, ...], down: Window, across: Window) -> None:
+    def __init__(self, xp: Any, shape: tuple[int, ...], windows: Sequence[Window]) -> None:
         self.xp = xp
         self.count = shape[0] * shape[1]
         self.samples, self.channels = shape[:2]
-        self.windows = down, across
-        self.last = self.count >= 64 and down.size * across.size <= 128
-        self.down, self.across = (0, 1) if self.last else (1, 2)
+        self.windows = tuple(windows)
+        self.last = self.count >= 64 and prod([it.size for it in windows]) <= 128
+        self.first = 0 if self.last else 1
+
+    def along(self) -> list[tuple[int, Window]]:
+        """The dimensions of planes in arrays inside, and the windows there, the last dimension first."""
+        return list(enumerate(self.windows, self.first))[::-1]
 
     def inside(self, array: Array) -> Array:
-        """(samples, channels, height, width) turned inside out or not."""
-        height, width = array.shape[2:]
+        """(samples, channels, ...) turned inside out or not."""
+        size = array.shape[2:]
         if self.last:
-            return self.xp.ascontiguousarray(array.reshape(self.count, -1).T).reshape(height, width, self.count)
-        return array.reshape(self.count, height, width)
+            return self.xp.ascontiguousarray(array.reshape(self.count, -1).T).reshape(*size, self.count)
+        return array.reshape(self.count, *size)
 
     def outside(self, array: Array) -> Array:
         """The other way round."""
+        size = array.shape[:-1] if self.last else array.shape[1:]
         if self.last:
-            height, width = array.shape[:2]
             array = self.xp.ascontiguousarray(array.reshape(-1, self.count).T)
-        else:
-            height, width = array.shape[1:]
-        return array.reshape(self.samples, self.channels, height, width)
+        return array.reshape(self.samples, self.channels, *size)
 
-    def along(self, vector: Array, axis: int) -> Array:
+    def broadcast(self, vector: Array, axis: int) -> Array:
         """A vector shaped to broadcast along one dimension inside."""
-        return vector.reshape(vector.shape + (1,) * (2 - axis))
+        return vector.reshape(vector.shape + (1,) * (len(self.windows) - axis))
 
 
 def _at(axis: int, part: Any) -> tuple[Any, ...]:
@@ -127,14 +132,14 @@ def _largest(xp: Any, array: Array, window: Window, axis: int) -> Array:
 
 
 def _largest_and_where(
-    xp: Any, planes: Planes, array: Array, window: Window, axis: int, carried: Array | None, nan: bool
-) -> tuple[Array, Array, Array]:
-    """As `_largest`; also the number of the tap each was found at, and `carried` where it was found."""
+    xp: Any, planes: Planes, array: Array, window: Window, axis: int, carried: Sequence[Array], nan: bool
+) -> tuple[Array, Array, list[Array]]:
+    """As `_largest`; also the number of the tap each was found at, and all of `carried` where it was found."""
     small = np.dtype(np.uint8) if window.kernel <= 256 else np.dtype(np.int32)
     best = _initial(xp, array, window, axis)
     chosen = xp.empty(best.shape, small)
-    chosen[...] = planes.along(xp.asarray(window.first_taps().astype(small)), axis)
-    brought = chosen if carried is None else _initial(xp, carried, window, axis)
+    chosen[...] = planes.broadcast(xp.asarray(window.first_taps().astype(small)), axis)
+    brought = [_initial(xp, it, window, axis) for it in carried]
     for number in range(1, window.kernel):
         outside, inside = window.tap(number)
         target, candidate = best[_at(axis, outside)], array[_at(axis, inside)]
@@ -146,38 +151,44 @@ def _largest_and_where(
         # Arithmetic instead of masked copies, which cost ten times as much where the mask is irregular.
         place = chosen[_at(axis, outside)]
         xp.maximum(place, better * small.type(number), out=place)
-        if carried is not None:
-            place = brought[_at(axis, outside)]
-            difference = xp.bitwise_xor(place, carried[_at(axis, inside)])
+        for along, source in zip(brought, carried, strict=True):
+            place = along[_at(axis, outside)]
+            difference = xp.bitwise_xor(place, source[_at(axis, inside)])
             difference *= better
             place ^= difference
     return best, chosen, brought
 
 
 def max_values_kernel(xp: Any, planes: Planes) -> Kernel:
-    down, across = planes.windows
-
     def values(array: Array, out: Array | None) -> Array:
-        partial = _largest(xp, planes.inside(array), across, planes.across)
-        return planes.outside(_largest(xp, partial, down, planes.down))
+        source = planes.inside(array)
+        for axis, window in planes.along():
+            source = _largest(xp, source, window, axis)
+        return planes.outside(source)
 
     return values
 
 
 def max_indices_kernel(xp: Any, planes: Planes) -> Kernel:
-    down, across = planes.windows
-    rows = xp.asarray((np.arange(down.output) * down.stride - down.padding) * across.size)
-    columns = xp.asarray(np.arange(across.output) * across.stride - across.padding)
-    corners = planes.along(rows, planes.down) + planes.along(columns, planes.across)
+    # From one element to the next along each dimension, in a plane laid out flat.
+    steps = [prod([it.size for it in planes.windows[number + 1 :]]) for number in range(len(planes.windows))]
+    corners: Array = xp.zeros((), np.int64)
+    for (axis, window), step in zip(planes.along()[::-1], steps, strict=True):
+        starts = (np.arange(window.output) * window.stride - window.padding) * step
+        corners = corners + planes.broadcast(xp.asarray(starts), axis)
 
     def with_indices(array: Array, out: Any) -> tuple[Array, Array]:
         nan = array.dtype.kind not in "iu" and bool(xp.isnan(array).any())
-        source = planes.inside(array)
-        source, column, _ = _largest_and_where(xp, planes, source, across, planes.across, None, nan)
-        best, row, column = _largest_and_where(xp, planes, source, down, planes.down, column, nan)
-        indices = xp.multiply(row, down.dilation * across.size, dtype=xp.int64)
+        best = planes.inside(array)
+        taps: list[Array] = []  # of the dimensions reduced so far, the first of them first
+        for axis, window in planes.along():
+            best, chosen, brought = _largest_and_where(xp, planes, best, window, axis, taps, nan)
+            taps = [chosen, *brought]
+        spacings = [window.dilation * step for window, step in zip(planes.windows, steps, strict=True)]
+        indices = xp.multiply(taps[0], spacings[0], dtype=xp.int64)
         indices += corners
-        indices += column if across.dilation == 1 else xp.multiply(column, across.dilation, dtype=xp.int64)
+        for tap, spacing in zip(taps[1:], spacings[1:], strict=True):
+            indices += tap if spacing == 1 else xp.multiply(tap, spacing, dtype=xp.int64)
         return planes.outside(best), planes.outside(indices)
 
     return with_indices
@@ -217,18 +228,18 @@ def spread(xp: Any, array: Array, window: Window, axis: int) -> Array:
 
 
 def divisor_function(
-    xp: Any, down: Window, across: Window, with_padding: bool, override: int | None
+    xp: Any, windows: Sequence[Window], with_padding: bool, override: int | None
 ) -> Callable[[Any], Any]:
     """From a dtype to what each window's sum is divided by: a number, or an array over the output."""
     if override is not None:
         return lambda dtype: dtype.type(override)
-    counts = down.counts(with_padding)[:, None] * across.counts(with_padding)
-    if (counts == counts[0, 0]).all():
-        return lambda dtype: dtype.type(counts[0, 0])
+    counts = functools.reduce(np.multiply.outer, [it.counts(with_padding) for it in windows])
+    if (counts == counts.flat[0]).all():
+        return lambda dtype: dtype.type(counts.flat[0])
     return lambda dtype: xp.asarray(counts.astype(dtype))
 
 
-# Mean over windows that divide a dimension as evenly as it goes
+# Windows that divide a dimension as evenly as it goes
 
 
 def _intervals(size: int, output: int) -> list[tuple[int, int]]:
@@ -249,3 +260,21 @@ def adaptive_spread(xp: Any, array: Array, size: int, axis: int) -> Array:
         target = result[_at(axis, slice(begin, end))]
         target += array[_at(axis, slice(position, position + 1))] / array.dtype.type(end - begin)
     return result
+
+
+def adaptive_largest(xp: Any, array: Array, sizes: Sequence[int]) -> tuple[Array, Array]:
+    """The largest elements of windows of planes, (samples, channels, ...), and their indices into flat planes."""
+    plane = array.shape[2:]
+    places = xp.broadcast_to(xp.arange(prod(plane)).reshape(plane), array.shape)
+    for number in range(len(sizes))[::-1]:
+        axis, output = number + 2, sizes[number]
+        shape = (*array.shape[:axis], output, *array.shape[axis + 1 :])
+        best, where = xp.empty(shape, array.dtype), xp.empty(shape, xp.int64)
+        for position, (begin, end) in enumerate(_intervals(array.shape[axis], output)):
+            part = array[_at(axis, slice(begin, end))]
+            chosen = xp.expand_dims(xp.argmax(part, axis), axis)
+            one = _at(axis, slice(position, position + 1))
+            best[one] = xp.take_along_axis(part, chosen, axis)
+            where[one] = xp.take_along_axis(places[_at(axis, slice(begin, end))], chosen, axis)
+        array, places = best, where
+    return array, places

@@ -1,0 +1,281 @@
+"""The layers of convolutions and transposed convolutions, in one to three dimensions, and those of their windows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops.convolution import around
+from vmflow.ops.layer_operands import Sizes, sizes
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .function_layers import FunctionLayer
+from .layers import _initialise, _new
+from .module import Module
+
+# One number for all dimensions, or one for each.
+Size = int | tuple[int, ...]
+
+_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Any] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
+
+
+class _Convolution(Module):
+    """What convolutions and transposed ones have in common."""
+
+    # How many spatial dimensions there are.
+    _rank: ClassVar[int]
+    output_padding: Sizes
+
+    def _set_up(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size,
+        padding: Size | str,
+        dilation: Size,
+        groups: int,
+        padding_mode: str,
+    ) -> None:
+        name = type(self).__name__
+        if groups <= 0 or in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"{name}: {in_channels} input and {out_channels} output channels cannot be split into {groups} groups"
+            )
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.kernel_size = sizes(name, "kernel_size", kernel_size, 0, self._rank)
+        self.stride = sizes(name, "stride", stride, 1, self._rank)
+        self.padding = padding if isinstance(padding, str) else sizes(name, "padding", padding, 0, self._rank)
+        self.dilation = sizes(name, "dilation", dilation, 1, self._rank)
+        self.output_padding = (0,) * self._rank
+        self.groups = groups
+        self.padding_mode = padding_mode
+
+    def _make_parameters(
+        self, shape: tuple[int, ...], bias: bool, device: Device | str | None, dtype: DType | None
+    ) -> None:
+        self.weight = _new((*shape, *self.kernel_size), device, dtype)
+        self.register_parameter("bias", _new((self.out_channels,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values."""
+        _initialise(self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
+        none, one = (0,) * self._rank, (1,) * self._rank
+        usual = {"padding": none, "dilation": one, "output_padding": none, "groups": 1}
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                shown += f", {name}={getattr(self, name)}"
+        if self.bias is None:
+            shown += ", bias=False"
+        return shown if self.padding_mode == "zeros" else f"{shown}, padding_mode={self.padding_mode}"
+
+
+class _Forward(_Convolution):
+    """Convolution (cross-correlation, as everywhere in deep learning), in one, two or three dimensions.
+
+    Args:
+        in_channels, out_channels: must be divisible by `groups`.
+        kernel_size, stride, padding, dilation: an int for all dimensions, or one for each.  The padding may be "same"
+            or "valid".
+        groups: into how many independent parts the channels are split.
+        bias: whether to add one.
+        padding_mode: what the input is padded with: "zeros", "reflect", "replicate" or "circular", as for `F.pad`.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_channels, in_channels / groups, *kernel_size).
+        bias: (out_channels,), or None.
+
+    Raises:
+        TypeError, ValueError: for sizes that do not fit, or another padding mode.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size | str = 0,
+        dilation: Size = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if padding_mode not in _PADDING_MODES:
+            raise ValueError(f"{name}: padding_mode must be one of {', '.join(_PADDING_MODES)}, not {padding_mode!r}")
+        if isinstance(padding, str) and padding not in ("same", "valid"):
+            raise ValueError(f"{name}: padding must be a size, 'same' or 'valid', not {padding!r}")
+        self._set_up(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        if padding == "same" and max(self.stride) > 1:
+            raise ValueError(f"{name}: padding='same' needs a stride of 1, got {stride}")
+        self._make_parameters((out_channels, in_channels // groups), bias, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, in_channels, ...), or without N, to the same with out_channels."""
+        padding: Sizes | str | int = self.padding
+        if self.padding_mode != "zeros":
+            input, padding = F.pad(input, self._borders(), self.padding_mode), 0
+        convolve = _CONVOLUTIONS[self._rank]
+        result: Tensor = convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return result
+
+    def _borders(self) -> list[int]:
+        """The padding as `F.pad` takes it, from the last dimension on."""
+        if isinstance(self.padding, str):
+            before, behind = around(self.padding, self.dilation, self.kernel_size)
+        else:
+            before = behind = self.padding
+        return [it for both in zip(reversed(before), reversed(behind), strict=True) for it in both]
+
+
+class Conv1d(_Forward):
+    __doc__ = _Forward.__doc__
+    _rank = 1
+
+
+class Conv2d(_Forward):
+    __doc__ = _Forward.__doc__
+    _rank = 2
+
+
+class Conv3d(_Forward):
+    __doc__ = _Forward.__doc__
+    _rank = 3
+
+
+class _Transposed(_Convolution):
+    """The map that a convolution's gradient applies: each input element is taken to a window of the output.
+
+    Args:
+        in_channels, out_channels: must be divisible by `groups`.
+        kernel_size, stride, padding, output_padding, dilation: an int for all dimensions, or one for each; see
+            `F.conv_transpose2d`.
+        groups: into how many independent parts the channels are split.
+        bias: whether to add one.
+        padding_mode: "zeros".
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (in_channels, out_channels / groups, *kernel_size).
+        bias: (out_channels,), or None.
+
+    Raises:
+        TypeError, ValueError: for sizes that do not fit, or another padding mode.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: Size,
+        stride: Size = 1,
+        padding: Size = 0,
+        output_padding: Size = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: Size = 1,
+        padding_mode: str = "zeros",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if padding_mode != "zeros":
+            raise ValueError(f"{name}: padding_mode must be 'zeros', not {padding_mode!r}")
+        self._set_up(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self.output_padding = sizes(name, "output_padding", output_padding, 0, self._rank)
+        self._make_parameters((in_channels, out_channels // groups), bias, device, dtype)
+
+    def forward(self, input: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """(N, in_channels, ...), or without N, to the same with out_channels.
+
+        Args:
+            input: as above.
+            output_size: the spatial size of the result, or its whole shape, where several are possible; it takes the
+                place of `output_padding`.
+
+        Raises:
+            ValueError: if the result cannot have that size.
+        """
+        extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
+        transpose = _TRANSPOSED[self._rank]
+        result: Tensor = transpose(
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
+        return result
+
+    def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> Sizes:
+        name, rank = type(self).__name__, self._rank
+        wanted = tuple(output_size)
+        if len(wanted) == input.ndim:
+            wanted = wanted[-rank:]
+        if len(wanted) != rank or isinstance(self.padding, str):
+            raise ValueError(f"{name}: output_size must have {rank} or {input.ndim} numbers, got {list(output_size)}")
+        least = [
+            (size - 1) * stride - 2 * padding + dilation * (taps - 1) + 1
+            for size, stride, padding, dilation, taps in zip(
+                input.shape[-rank:], self.stride, self.padding, self.dilation, self.kernel_size, strict=True
+            )
+        ]
+        extra = tuple([want - low for want, low in zip(wanted, least, strict=True)])
+        if any(not 0 <= it < stride for it, stride in zip(extra, self.stride, strict=True)):
+            most = [low + stride - 1 for low, stride in zip(least, self.stride, strict=True)]
+            raise ValueError(
+                f"{name}: of an input of shape {list(input.shape)} the output can be from {least} to {most} large, not "
+                f"{list(wanted)}"
+            )
+        return extra
+
+
+class ConvTranspose1d(_Transposed):
+    __doc__ = _Transposed.__doc__
+    _rank = 1
+
+
+class ConvTranspose2d(_Transposed):
+    __doc__ = _Transposed.__doc__
+    _rank = 2
+
+
+class ConvTranspose3d(_Transposed):
+    __doc__ = _Transposed.__doc__
+    _rank = 3
+
+
+class Unfold(FunctionLayer):
+    """The windows of an image as columns; see `F.unfold`."""
+
+    function = staticmethod(F.unfold)
+    settings = shown = ("kernel_size", "dilation", "padding", "stride")
+
+    def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
+        super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
+
+
+class Fold(FunctionLayer):
+    """Columns added up to an image; see `F.fold`."""
+
+    function = staticmethod(F.fold)
+    settings = shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
+
+    def __init__(
+        self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1
+    ) -> None:
+        super().__init__(
+            output_size=output_size, kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride
+        )

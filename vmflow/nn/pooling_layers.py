@@ -1,0 +1,276 @@
+"""The layers of pooling and unpooling, in one, two and three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from vmflow.ops.layer_operands import sizes
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from .function_layers import FunctionLayer
+from .module import Module
+
+# One number for all dimensions, or one for each.
+Size = int | tuple[int, ...]
+# None keeps a dimension's size.
+OutputSize = int | tuple[int | None, ...] | None
+
+
+class _MaxPool(FunctionLayer):
+    """The largest element of each window: (N, C, ...), or without N, to the same with fewer elements.
+
+    Args:
+        kernel_size: of the window, an int for all dimensions or one for each.
+        stride: from window to window, by default the window's size.
+        padding: with minus infinity, on both sides.
+        dilation: between the window's elements.
+        return_indices: whether to return also where the elements were found.
+        ceil_mode: whether the last window may reach over the edge.
+    """
+
+    settings = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")
+    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        dilation: Size = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=kernel_size if stride is None else stride,
+            padding=padding,
+            dilation=dilation,
+            return_indices=return_indices,
+            ceil_mode=ceil_mode,
+        )
+
+
+class MaxPool1d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    function = staticmethod(F.max_pool1d)
+
+
+class MaxPool2d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    function = staticmethod(F.max_pool2d)
+
+
+class MaxPool3d(_MaxPool):
+    __doc__ = _MaxPool.__doc__
+    function = staticmethod(F.max_pool3d)
+
+
+class AvgPool1d(FunctionLayer):
+    """The mean of each window: (N, C, length), or without N, to the same with fewer elements.
+
+    Args:
+        kernel_size: of the window.
+        stride: from window to window, by default the window's size.
+        padding: with zeros, on both sides.
+        ceil_mode: whether the last window may reach over the edge.
+        count_include_pad: whether padding counts when dividing.
+    """
+
+    function = staticmethod(F.avg_pool1d)
+    settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
+    shown = ("kernel_size", "stride", "padding")
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+    ) -> None:
+        super().__init__(
+            kernel_size=sizes("AvgPool1d", "kernel_size", kernel_size, 1, 1),
+            stride=sizes("AvgPool1d", "stride", kernel_size if stride is None else stride, 1, 1),
+            padding=sizes("AvgPool1d", "padding", padding, 0, 1),
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+        )
+
+
+class _AvgPool(FunctionLayer):
+    """The mean of each window: (N, C, ...), or without N, to the same with fewer elements.
+
+    Args:
+        kernel_size: of the window, an int for all dimensions or one for each.
+        stride: from window to window, by default the window's size.
+        padding: with zeros, on both sides.
+        ceil_mode: whether the last window may reach over the edge.
+        count_include_pad: whether padding counts when dividing.
+        divisor_override: divide by this instead of by the number of elements.
+    """
+
+    settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
+    shown = ("kernel_size", "stride", "padding")
+
+    def __init__(
+        self,
+        kernel_size: Size,
+        stride: Size | None = None,
+        padding: Size = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__(
+            kernel_size=kernel_size,
+            stride=kernel_size if stride is None else stride,
+            padding=padding,
+            ceil_mode=ceil_mode,
+            count_include_pad=count_include_pad,
+            divisor_override=divisor_override,
+        )
+
+
+class AvgPool2d(_AvgPool):
+    __doc__ = _AvgPool.__doc__
+    function = staticmethod(F.avg_pool2d)
+
+
+class AvgPool3d(_AvgPool):
+    __doc__ = _AvgPool.__doc__
+    function = staticmethod(F.avg_pool3d)
+
+
+class _AdaptiveAvgPool(FunctionLayer):
+    """Means over windows chosen so that the result has `output_size`; None keeps a dimension's size."""
+
+    settings = shown = ("output_size",)
+
+    def __init__(self, output_size: OutputSize) -> None:
+        super().__init__(output_size=output_size)
+
+
+class _AdaptiveMaxPool(FunctionLayer):
+    """The largest elements of windows chosen so that the result has `output_size`; None keeps a dimension's size.
+
+    Args:
+        output_size: an int for all dimensions or one for each.
+        return_indices: whether to return also where the elements were found.
+    """
+
+    settings = ("output_size", "return_indices")
+    shown = ("output_size",)
+
+    def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
+        super().__init__(output_size=output_size, return_indices=return_indices)
+
+
+class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    function = staticmethod(F.adaptive_avg_pool1d)
+
+
+class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    function = staticmethod(F.adaptive_avg_pool2d)
+
+
+class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+    __doc__ = _AdaptiveAvgPool.__doc__
+    function = staticmethod(F.adaptive_avg_pool3d)
+
+
+class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    function = staticmethod(F.adaptive_max_pool1d)
+
+
+class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    function = staticmethod(F.adaptive_max_pool2d)
+
+
+class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+    __doc__ = _AdaptiveMaxPool.__doc__
+    function = staticmethod(F.adaptive_max_pool3d)
+
+
+class _MaxUnpool(Module):
+    """Puts the elements that a `MaxPool` found back where they were, among zeros.
+
+    Args:
+        kernel_size: of the window, an int for all dimensions or one for each.
+        stride: from window to window, by default the window's size.
+        padding: of that pooling.
+    """
+
+    _rank: int
+
+    def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
+        super().__init__()
+        name = type(self).__name__
+        self.kernel_size = sizes(name, "kernel_size", kernel_size, 1, self._rank)
+        self.stride = sizes(name, "stride", kernel_size if stride is None else stride, 1, self._rank)
+        self.padding = sizes(name, "padding", padding, 0, self._rank)
+
+    def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
+        """The elements and their indices to a larger image, of `output_size` where several are possible."""
+        unpool = _UNPOOL[self._rank]
+        result: Tensor = unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return result
+
+    def extra_repr(self) -> str:
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+_UNPOOL: dict[int, Any] = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}
+
+
+class MaxUnpool1d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    _rank = 1
+
+
+class MaxUnpool2d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    _rank = 2
+
+
+class MaxUnpool3d(_MaxUnpool):
+    __doc__ = _MaxUnpool.__doc__
+    _rank = 3
+
+
+class _LPPool(FunctionLayer):
+    """``sum(x ** norm_type) ** (1 / norm_type)`` over each window.
+
+    Args:
+        norm_type: the power.
+        kernel_size: of the window, an int for all dimensions or one for each.
+        stride: from window to window, by default the window's size.
+        ceil_mode: whether the last window may reach over the edge.
+    """
+
+    settings = shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
+
+    def __init__(
+        self, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
+    ) -> None:
+        super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode)
+
+
+class LPPool1d(_LPPool):
+    __doc__ = _LPPool.__doc__
+    function = staticmethod(F.lp_pool1d)
+
+
+class LPPool2d(_LPPool):
+    __doc__ = _LPPool.__doc__
+    function = staticmethod(F.lp_pool2d)
+
+
+class LPPool3d(_LPPool):
+    __doc__ = _LPPool.__doc__
+    function = staticmethod(F.lp_pool3d)
