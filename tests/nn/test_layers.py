@@ -352,7 +352,7 @@ def test_embedding_from_a_table() -> None:
     [
         ({"groups": 2}, "cannot be split into 2 groups"),
         ({"groups": 0}, "into 0 groups"),
-        ({"padding_mode": "circular"}, "padding_mode must be 'zeros'"),
+        ({"padding_mode": "mirror"}, "padding_mode must be one of zeros, reflect"),
         ({"padding": "full"}, "'same' or 'valid'"),
         ({"padding": "same", "stride": 2}, "stride of 1"),
     ],

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import vmflow as flow
+from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.ops import convolution, convolution_kernels
-from vmflow.ops.convolution import conv1d, conv2d, conv_transpose2d
+from vmflow.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -319,3 +320,88 @@ def test_bad_arguments_of_conv_transpose2d(message: str, arguments: dict[str, An
 def test_bad_arguments_of_conv1d() -> None:
     with pytest.raises(ValueError, match="conv1d: expected an input"):
         conv1d(flow.zeros(2, 3, 5, 5), flow.zeros(4, 3, 3))
+
+
+# Other numbers of dimensions, against PyTorch: image, filters, kernel, options; many samples are laid out differently.
+VOLUMES: list[tuple[tuple[int, ...], int, tuple[int, ...], dict[str, Any]]] = [
+    ((2, 3, 9), 4, (3,), {}),
+    ((9, 4, 11), 6, (4,), {"stride": 3, "padding": 2, "dilation": 2, "groups": 2}),
+    ((2, 2, 40), 3, (5,), {"padding": "same"}),
+    ((3, 2, 7), 3, (1,), {}),
+    ((2, 7), 3, (2,), {"stride": (2,)}),
+    ((2, 3, 4, 5, 6), 4, (3, 2, 1), {"padding": (1, 0, 0)}),
+    ((9, 4, 3, 4, 4), 4, (2, 3, 2), {"stride": (1, 2, 1), "padding": 1, "dilation": (2, 1, 1), "groups": 4}),
+    ((1, 2, 3, 3, 40), 2, (1, 2, 3), {"padding": "same"}),
+    ((2, 2, 2, 3, 4), 3, (1, 1, 1), {}),
+    ((2, 4, 5, 6), 2, (2, 2, 2), {"stride": 2}),
+]
+FORWARD: dict[int, Any] = {1: conv1d, 2: conv2d, 3: conv3d}
+BACKWARD: dict[int, Any] = {1: conv_transpose1d, 2: conv_transpose2d, 3: conv_transpose3d}
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel:UserWarning")
+@pytest.mark.parametrize(("shape", "filters", "kernel", "options"), VOLUMES, ids=str)
+def test_lines_and_volumes_are_pytorchs(
+    shape: tuple[int, ...], filters: int, kernel: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    torch = pytest.importorskip("torch")
+    rank = len(kernel)
+    channels = shape[-rank - 1]
+    x, w, b = arrays_for(1, shape, (filters, channels // options.get("groups", 1), *kernel), (filters,))
+    ours, theirs = FORWARD[rank], getattr(torch.nn.functional, f"conv{rank}d")
+    same_as_torch(lambda *it: ours(*it, **options), lambda *it: theirs(*it, **options), x, w, b)
+
+
+@pytest.mark.parametrize(
+    ("shape", "filters", "kernel", "options"),
+    [
+        ((2, 4, 5), 3, (3,), {"stride": 2, "padding": 1, "output_padding": 1}),
+        ((9, 4, 5), 3, (2,), {"stride": 2, "dilation": 3, "groups": 2, "output_padding": 2}),
+        ((4, 5), 2, (4,), {"padding": 1}),
+        ((9, 2, 3, 4), 2, (3, 2), {"stride": (2, 3), "padding": (1, 0), "output_padding": (1, 2)}),
+        ((2, 4, 2, 3, 4), 2, (3, 2, 1), {"stride": (1, 2, 3), "padding": (1, 0, 0), "groups": 4}),
+        ((2, 2, 3, 2), 2, (2, 2, 2), {"stride": 2, "output_padding": 1}),
+        ((1, 2, 2, 2, 40), 1, (2, 1, 3), {}),
+    ],
+    ids=str,
+)
+def test_transposed_convolutions_are_pytorchs(
+    shape: tuple[int, ...], filters: int, kernel: tuple[int, ...], options: dict[str, Any]
+) -> None:
+    torch = pytest.importorskip("torch")
+    rank = len(kernel)
+    x, w, b = arrays_for(2, shape, (shape[-rank - 1], filters, *kernel), (filters * options.get("groups", 1),))
+    ours, theirs = BACKWARD[rank], getattr(torch.nn.functional, f"conv_transpose{rank}d")
+    same_as_torch(lambda *it: ours(*it, **options), lambda *it: theirs(*it, **options), x, w, b)
+
+
+@pytest.mark.parametrize("rank", [1, 3])
+def test_second_gradients_of_lines_and_volumes(rank: int) -> None:
+    x, w, b = arrays_for(3, (1, 2, 3, 3, 2)[: rank + 2], (2, 2, 2, 1, 2)[: rank + 2], (2,))
+    check_gradients(lambda x, w, b: FORWARD[rank](x, w, b, padding=1, stride=2), x, w, b, second=True)
+    check_gradients(
+        lambda x, w, b: BACKWARD[rank](x, w, b, padding=1, stride=2, output_padding=1), x, w, b, second=True
+    )
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_an_empty_batch_of_any_dimension(rank: int) -> None:
+    x = flow.zeros((0, 2, 3, 3, 3)[: rank + 2], requires_grad=True)
+    w = flow.ones((2, 2, 2, 2, 2)[: rank + 2], requires_grad=True)
+    for function in (FORWARD[rank], BACKWARD[rank]):
+        result = function(x, w)
+        assert result.shape[:2] == (0, 2)
+        result.sum().backward()
+        assert w.grad is not None
+        assert not w.grad.numpy().any()
+
+
+def test_bad_arguments_of_volumes() -> None:
+    with pytest.raises(ValueError, match=r"conv3d: expected an input \(samples, channels, depth, height, width\)"):
+        conv3d(flow.zeros(2, 3, 5), flow.zeros(4, 3, 3, 3, 3))
+    with pytest.raises(TypeError, match="conv3d: stride must be an integer or three integers"):
+        conv3d(flow.zeros(1, 1, 3, 3, 3), flow.zeros(1, 1, 1, 1, 1), stride=(1, 2))
+    with pytest.raises(ValueError, match=r"conv_transpose3d: .* does not fit a weight"):
+        conv_transpose3d(flow.zeros(1, 2, 3, 3, 3), flow.zeros(1, 1, 1, 1, 1))
+    with pytest.raises(ValueError, match=r"conv_transpose1d: .* leave an output"):
+        conv_transpose1d(flow.zeros(1, 1, 2), flow.zeros(1, 1, 1), padding=1)

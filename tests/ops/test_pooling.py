@@ -13,9 +13,12 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import vmflow as flow
+from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d
+from vmflow.nn import functional as F
+from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d, adaptive_max_pool2d
 from vmflow.ops.pooling import avg_pool2d, max_pool2d
+from vmflow.ops.unpooling import lp_pool2d, max_unpool1d, max_unpool2d
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -298,3 +301,118 @@ def test_bad_output_sizes() -> None:
         adaptive_avg_pool2d(flow.zeros(4, 4), 2)
     with pytest.raises(ValueError, match="divisor_override must not be 0"):
         avg_pool2d(x, 2, divisor_override=0)
+
+
+# Other numbers of dimensions, and what is made of poolings, against PyTorch
+
+SMALL, LARGE = (2, 3), (32, 2)  # samples and channels; many planes are turned inside out
+GEOMETRIES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    *[
+        (f"max_pool{rank}d", lead + (7, 5, 3)[:rank], {"return_indices": True, **options})
+        for rank in (1, 2, 3)
+        for lead in (SMALL, LARGE, (4,))
+        for options in (
+            {"kernel_size": 2},
+            {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+            {"kernel_size": 2, "stride": 1, "padding": 1, "dilation": 2},
+        )
+    ],
+    *[
+        (f"avg_pool{rank}d", lead + (7, 5, 3)[:rank], options)
+        for rank in (1, 2, 3)
+        for lead in (SMALL, LARGE, (4,))
+        for options in (
+            {"kernel_size": 2},
+            {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True},
+            {"kernel_size": 3, "stride": 1, "padding": 1, "count_include_pad": False},
+        )
+    ],
+    *[
+        (f"adaptive_{kind}_pool{rank}d", lead + (7, 6, 4)[:rank], {"output_size": size, **options})
+        for kind, options in (("avg", {}), ("max", {"return_indices": True}))
+        for rank in (1, 2, 3)
+        for lead in (SMALL, (4,))
+        for size in (1, 3, (7, 2, 5)[:rank], (9, 3, 4)[:rank])
+    ],
+]
+
+
+@pytest.mark.parametrize(("name", "shape", "options"), GEOMETRIES, ids=str)
+def test_any_number_of_dimensions_is_pytorchs(name: str, shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    torch = pytest.importorskip("torch")
+    x = np.random.default_rng(1).permutation(np.prod(shape)).reshape(shape) * 0.1
+    ours, theirs = getattr(F, name), getattr(torch.nn.functional, name)
+    same_as_torch(lambda x: ours(x, **options), lambda x: theirs(x, **options), x)
+
+
+def test_gradients_of_lines_and_volumes() -> None:
+    x = np.random.default_rng(3).permutation(24).reshape(1, 2, 3, 2, 2) * 0.1 + 0.1
+    check_gradients(lambda x: F.max_pool3d(x * x, 2, 1), x, second=True)
+    check_gradients(lambda x: F.avg_pool3d(x * x, 2, 1, 1), x, second=True)
+    check_gradients(lambda x: F.adaptive_max_pool3d(x * x, (2, 2, 1)), x, second=True)
+    check_gradients(lambda x: F.adaptive_avg_pool3d(x * x, (2, 2, 1)), x, second=True)
+    check_gradients(lambda x: lp_pool2d(x, 3, 2, 1), x[0], second=True)
+
+
+def test_the_first_of_equals_is_the_largest_of_uneven_windows() -> None:
+    values, indices = adaptive_max_pool2d(flow.zeros(1, 1, 5, 5), 3, return_indices=True)
+    _, even = adaptive_max_pool2d(flow.zeros(1, 1, 6, 6), 3, return_indices=True)
+    assert not values.numpy().any()
+    assert indices[0, 0].tolist() == [[0, 1, 3], [5, 6, 8], [15, 16, 18]]
+    assert even[0, 0].tolist() == [[0, 2, 4], [12, 14, 16], [24, 26, 28]]
+    spoilt = flow.zeros(1, 1, 5, 5)
+    spoilt[0, 0, 1, 1] = float("nan")
+    assert np.isnan(adaptive_max_pool2d(spoilt, 3).numpy()[0, 0, :2, :2]).all()
+
+
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_unpooling_with_padding_is_pytorchs(rank: int) -> None:
+    torch = pytest.importorskip("torch")
+    shape = (2, 2, 6, 5, 4)[: rank + 2]
+    x = np.random.default_rng(5).permutation(np.prod(shape)).reshape(shape) * 0.1
+    how = {"kernel_size": 3, "stride": 2, "padding": 1}
+    values, indices = getattr(F, f"max_pool{rank}d")(flow.tensor(x), **how, return_indices=True)
+    unpool, theirs = getattr(F, f"max_unpool{rank}d"), getattr(torch.nn.functional, f"max_unpool{rank}d")
+    places = torch.tensor(indices.numpy())
+    for size in (shape, shape[2:]):
+        same_as_torch(
+            lambda y: unpool(y, indices, **how, output_size=size),  # noqa: B023
+            lambda y: theirs(y, places, **how, output_size=size),  # noqa: B023
+            values.numpy(),
+        )
+
+
+def test_unpooling_what_does_not_fit() -> None:
+    values, indices = max_pool2d(flow.zeros(1, 1, 4, 4), 2, return_indices=True)
+    with pytest.raises(ValueError, match=r"max_unpool2d: output_size \[9, 9\] is not within the stride"):
+        max_unpool2d(values, indices, 2, output_size=(9, 9))
+    with pytest.raises(ValueError, match="indices of shape"):
+        max_unpool2d(values, indices[0], 2)
+    with pytest.raises(TypeError, match="indices must be int64"):
+        max_unpool2d(values, indices.int(), 2)
+    with pytest.raises(ValueError, match="max_unpool1d: expected an input"):
+        max_unpool1d(values, indices, 2)
+    with pytest.raises(IndexError, match="index 99"):
+        max_unpool2d(values, indices + 99, 2).numpy()
+
+
+def test_channels_come_first() -> None:
+    x = flow.zeros(1, 2, 4, 4)
+    for function in (F.max_pool2d, F.avg_pool2d):
+        assert function(x, 2, data_format="channels_first").shape == (1, 2, 2, 2)
+        with pytest.raises(ValueError, match=f"{function.__name__}: data_format must be 'channels_first', not 'NHWC'"):
+            function(x, 2, data_format="NHWC")
+    with pytest.raises(ValueError, match="data_format must be"):
+        F.adaptive_avg_pool2d(x, 2, data_format="channels_last")
+
+
+def test_bad_arguments_of_what_is_made_of_poolings() -> None:
+    x = flow.ones(1, 1, 4, 4)
+    with pytest.raises(ValueError, match="lp_pool2d: norm_type must not be 0"):
+        lp_pool2d(x, 0, 2)
+    with pytest.raises(TypeError, match="adaptive_max_pool2d is not defined for bool"):
+        adaptive_max_pool2d(x.bool(), 3)
+    with pytest.raises(ValueError, match="adaptive_max_pool2d: expected an input"):
+        adaptive_max_pool2d(x[0, 0], 3)
+    with pytest.raises(ValueError, match="max_pool3d: expected an input"):
+        F.max_pool3d(flow.ones(4, 4), 2)
