@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import loop_lag, ops, throughput
+from tests.benchmarks import layers, loop_lag, ops, throughput
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -79,6 +79,15 @@ def test_loop_lag_observes_every_load_and_contender() -> None:
                 assert _number(table, row, column) > 0
         if row.endswith(", vmflow"):
             assert _number(table, row, "loss %") < 100
+
+
+def test_layers_measures_forward_and_backward() -> None:
+    shapes = (layers.Shape("one", (2, 1, 6, 6), 2, 3), layers.Shape("up", (2, 1, 4), 2, 2, 2, transposed=True))
+    table = layers.run(shapes, 1, None)
+    for shape in shapes:
+        assert _number(table, shape.name, "forward ms") > 0
+        assert _number(table, shape.name, "both ms") > 0
+        assert table.rows[shape.name]["ratio"] is None
 
 
 def test_a_table_refuses_what_it_has_no_place_for() -> None:

@@ -1,0 +1,158 @@
+"""What convolutions cost, forward and with their gradients, against PyTorch on one thread.
+
+``python -m tests.benchmarks.layers [--quick] [--rounds 15] [--json FILE]``
+
+The contenders take turns within each round, and medians over the rounds are compared; both compute in float32 on one
+thread.  vmflow's BLAS is told so by the environment, which is read when numpy is imported; so this program starts
+itself again if need be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import vmflow as flow
+from tests.benchmarks import cases
+from tests.benchmarks.measure import Case, Result, measure
+from tests.benchmarks.tables import Table, conditions
+
+# What BLAS libraries read their number of threads from.
+THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+class Shape(NamedTuple):
+    """A convolution of a network.
+
+    Attributes:
+        name: of the row.
+        input: (samples, channels, ...).
+        filters, kernel: how many, and their size in each direction.
+        stride, padding: in each direction.
+        transposed: whether it is a transposed convolution.
+    """
+
+    name: str
+    input: tuple[int, ...]
+    filters: int
+    kernel: int
+    stride: int = 1
+    padding: int = 0
+    transposed: bool = False
+
+    def function(self, library: Any) -> Callable[..., Any]:
+        """The convolution, of an input, a weight and a bias, in this library."""
+        rank = len(self.input) - 2
+        called = getattr(library.nn.functional, f"conv_transpose{rank}d" if self.transposed else f"conv{rank}d")
+        return lambda *operands: called(*operands, stride=self.stride, padding=self.padding)
+
+    def operands(self) -> list[np.ndarray[Any, np.dtype[np.float32]]]:
+        """An input, a weight and a bias, the same each time."""
+        generator = np.random.default_rng(0)
+        size = [self.kernel] * (len(self.input) - 2)
+        lead = [self.input[1], self.filters] if self.transposed else [self.filters, self.input[1]]
+        shapes = (self.input, (*lead, *size), (self.filters,))
+        return [generator.normal(size=shape).astype(np.float32) for shape in shapes]
+
+
+# Of LeNet, of a small network for small images, and of ResNet-50; then other numbers of dimensions.
+SHAPES = (
+    Shape("LeNet1 64x1x28, 6@5 p2", (64, 1, 28, 28), 6, 5, padding=2),
+    Shape("LeNet2 64x6x14, 16@5", (64, 6, 14, 14), 16, 5),
+    Shape("32x64x32, 64@3", (32, 64, 32, 32), 64, 3, padding=1),
+    Shape("32x128x16, 128@3", (32, 128, 16, 16), 128, 3, padding=1),
+    Shape("R50 2x3x224, 64@7 s2", (2, 3, 224, 224), 64, 7, 2, 3),
+    Shape("R50 4x64x56, 64@3", (4, 64, 56, 56), 64, 3, padding=1),
+    Shape("R50 4x256x56, 64@1", (4, 256, 56, 56), 64, 1),
+    Shape("R50 4x512x7, 512@3", (4, 512, 7, 7), 512, 3, padding=1),
+    Shape("1d 16x64x512, 64@5", (16, 64, 512), 64, 5, padding=2),
+    Shape("3d 2x16x16x28x28, 32@3", (2, 16, 16, 28, 28), 32, 3, padding=1),
+    Shape("transposed 8x64x28, 32@4 s2", (8, 64, 28, 28), 32, 4, 2, 1, True),
+)
+QUICK = SHAPES[:2]
+
+COLUMNS = ("forward ms", "torch ms", "ratio", "both ms", "torch both ms", "ratio of both")
+
+
+def forward(shape: Shape, torch: Any) -> Case:
+    """The output alone."""
+    arrays = shape.operands()
+    operands = [flow.tensor(it) for it in arrays]
+    function = shape.function(flow)
+    contenders: dict[str, Callable[[], object]] = {"vmflow": lambda: function(*operands).numpy()}
+    if torch is not None:
+        others = [torch.tensor(it) for it in arrays]
+        reference = shape.function(torch)
+        contenders["torch"] = lambda: reference(*others)
+    return Case(shape.name, contenders)
+
+
+def forward_and_backward(shape: Shape, torch: Any) -> Case:
+    """The output and the gradients by input, weight and bias."""
+    contenders = {"vmflow": _trained(flow, shape)}
+    if torch is not None:
+        contenders["torch"] = _trained(torch, shape)
+    return Case(shape.name, contenders)
+
+
+def _trained(library: Any, shape: Shape) -> Callable[[], object]:
+    operands = [library.tensor(it) for it in shape.operands()]
+    for operand in operands:
+        operand.requires_grad_()
+    function = shape.function(library)
+    seed = library.ones(tuple(function(*operands).shape))
+
+    def work() -> object:
+        gradients = library.autograd.grad(function(*operands), operands, seed)
+        return [it.numpy() for it in gradients]  # which waits for them
+
+    return work
+
+
+def run(shapes: tuple[Shape, ...], rounds: int, torch: Any) -> Table:
+    """Measure and print one row for each shape."""
+    table = Table("layer", COLUMNS)
+    table.print_head()
+    for shape in shapes:
+        one = measure(forward(shape, torch), rounds)
+        both = measure(forward_and_backward(shape, torch), rounds)
+        table.add(
+            shape.name,
+            forward_ms=_milliseconds(one, "vmflow"),
+            torch_ms=_milliseconds(one, "torch"),
+            ratio=one.ratio("torch"),
+            both_ms=_milliseconds(both, "vmflow"),
+            torch_both_ms=_milliseconds(both, "torch"),
+            ratio_of_both=both.ratio("torch"),
+        )
+    return table
+
+
+def _milliseconds(result: Result, name: str) -> float | None:
+    return result.microseconds[name] / 1000 if name in result.microseconds else None
+
+
+def main() -> None:
+    """Print the table, and write it to a file if asked."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.layers", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="two small shapes and three rounds, to see that it works")
+    parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
+    options = parser.parse_args()
+    if any(os.environ.get(it) != "1" for it in THREADS):
+        os.execve(sys.executable, sys.orig_argv, os.environ | dict.fromkeys(THREADS, "1"))
+    torch = cases.torch_if_installed()
+    print(f"{conditions()}; medians, one thread; ratios are vmflow's time to PyTorch's")
+    table = run(QUICK if options.quick else SHAPES, 3 if options.quick else options.rounds, torch)
+    if options.json is not None:
+        table.write(options.json, conditions())
+
+
+if __name__ == "__main__":
+    main()
