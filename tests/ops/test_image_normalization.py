@@ -21,8 +21,8 @@ def test_instance_norm_is_pytorchs(shape: tuple[int, ...]) -> None:
     x, weight, bias, mean, variance = arrays_for(1, shape, *[shape[1:2]] * 4, low=0.1)
     theirs = torch.nn.functional.instance_norm
     same_as_torch(
-        lambda *it: instance_norm(*it[:1], None, None, *it[1:]),
-        lambda *it: theirs(*it[:1], None, None, *it[1:]),
+        lambda x, weight, bias: instance_norm(x, None, None, weight, bias),
+        lambda x, weight, bias: theirs(x, None, None, weight, bias),
         x,
         weight,
         bias,

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.padding import pad
 
@@ -103,3 +104,33 @@ def test_bad_arguments(error: type[Exception], message: str, arguments: tuple[An
 def test_nothing_to_replicate() -> None:
     with pytest.raises(ValueError, match="at most 0 elements"):
         pad(flow.zeros(2, 0), (1, 0), "replicate")
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate", "circular"])
+@pytest.mark.parametrize(
+    ("shape", "borders"),
+    [
+        ((2, 3, 4), (3, 2)),
+        ((3, 4), (0, 3)),
+        ((2, 3, 4, 3), (2, 1, 3, 0)),
+        ((2, 3, 4, 3), (1, -1, -2, 1)),
+        ((1, 2, 3, 4, 3), (2, 1, 1, 2, 2, 1)),
+        ((1, 2, 1, 1), (0, 0, 0, 0)),
+    ],
+    ids=str,
+)
+def test_borders_from_within_are_pytorchs(mode: str, shape: tuple[int, ...], borders: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    (x,) = arrays_for(9, shape)
+    same_as_torch(
+        lambda x: pad(x, borders, mode),
+        lambda x: torch.nn.functional.pad(x, borders, mode),
+        x,
+    )
+    check_gradients(lambda x: pad(x * x, borders, mode), x[:1], second=True)
+
+
+def test_no_border_can_be_made_of_nothing() -> None:
+    for mode in ("reflect", "replicate", "circular"):
+        with pytest.raises(ValueError, match=f"mode '{mode}' can add at most 0 elements to dimension 0"):
+            pad(flow.zeros(0), (1, 0), mode)

@@ -30,7 +30,7 @@ def test_both_are_pytorchs(shape: tuple[int, ...], kernel: Any, dilation: Any, p
     torch = pytest.importorskip("torch")
     (x,) = arrays_for(1, shape)
     columns = unfold(flow.tensor(x), kernel, dilation, padding, stride)
-    back = fold(columns, shape[-2:], kernel, dilation, padding, stride)
+    back = fold(columns, (shape[-2], shape[-1]), kernel, dilation, padding, stride)
     assert back.shape == shape
     if not x.size:
         return
@@ -42,8 +42,8 @@ def test_both_are_pytorchs(shape: tuple[int, ...], kernel: Any, dilation: Any, p
     )
     (y,) = arrays_for(2, tuple(columns.shape))
     same_as_torch(
-        lambda y: fold(y, shape[-2:], kernel, dilation, padding, stride),
-        lambda y: theirs.fold(y, shape[-2:], kernel, dilation, padding, stride),
+        lambda y: fold(y, (shape[-2], shape[-1]), kernel, dilation, padding, stride),
+        lambda y: theirs.fold(y, (shape[-2], shape[-1]), kernel, dilation, padding, stride),
         y,
     )
 

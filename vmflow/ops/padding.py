@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP, constant, number
+from .layer_operands import in_single, is_half
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
@@ -49,14 +48,91 @@ def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient,)
 
 
-def _sources(mode: str, size: int, before: int, after: int) -> np.ndarray[Any, Any]:
-    """For each place along a padded dimension, where its element is taken from."""
-    places = np.arange(-before, size + after)
+# Borders made of what is within.  Attributes of both ops: (mode, (before, after) of each dimension).
+
+_Borders = tuple[str, tuple[Pair, ...]]
+
+
+def _interior(pairs: Sequence[Pair], shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple([slice(before, length - after) for length, (before, after) in zip(shape, pairs, strict=True)])
+
+
+def _part(axis: int, part: slice, pairs: Sequence[Pair], shape: Sequence[int]) -> tuple[slice, ...]:
+    """An index that cuts one dimension, and keeps to the interior of those after it."""
+    return (*[slice(None)] * axis, part, *_interior(pairs, shape)[axis + 1 :])
+
+
+def _copies(mode: str, pair: Pair, length: int) -> list[tuple[slice, slice]]:
+    """Along one padded dimension, pairs of slices: a border, and the part of the interior that it repeats."""
+    before, after = pair
+    end = length - after
+    found: list[tuple[slice, slice]] = []
     if mode == "replicate":
-        return places.clip(0, size - 1)
-    if mode == "circular":
-        return places % size
-    return size - 1 - abs(size - 1 - abs(places))
+        found = [(slice(0, before), slice(before, before + 1)), (slice(end, length), slice(end - 1, end))]
+    elif mode == "circular":
+        found = [(slice(0, before), slice(end - before, end)), (slice(end, length), slice(before, before + after))]
+    else:
+        # Backwards, from the element next to the one at the border.
+        stop = end - 2 - after
+        left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
+        found = [(slice(0, before), left), (slice(end, length), right)]
+    return [it for it, size in zip(found, pair, strict=True) if size]
+
+
+def _infer_borders(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    mode, pairs = cast("_Borders", attributes)
+    (source,) = metas
+    shape = [size + before + after for size, (before, after) in zip(source.shape, pairs, strict=True)]
+    output = meta(tuple(shape), source.dtype, source.device)
+    xp = array_module(source.device)
+    inside = _interior(pairs, shape)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        result = xp.empty(output.shape, source.dtype.numpy) if out is None else out
+        result[inside] = array
+        for axis, pair in enumerate(pairs):
+            for border, origin in _copies(mode, pair, shape[axis]):
+                result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
+        return result
+
+    return Inferred(output, kernel, output.numel * CHEAP * 2 + 5000)
+
+
+def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    mode, pairs = cast("_Borders", attributes)
+    (gradient,) = metas
+    shape = tuple(gradient.shape)
+    size = tuple([length - before - after for length, (before, after) in zip(shape, pairs, strict=True)])
+    output = meta(size, gradient.dtype, gradient.device)
+    xp = array_module(gradient.device)
+    inside = _interior(pairs, shape)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        whole = xp.array(array, order="C")
+        for axis, pair in reversed(list(enumerate(pairs))):
+            for border, origin in _copies(mode, pair, shape[axis]):
+                part = whole[_part(axis, border, pairs, shape)]
+                if mode == "replicate":
+                    part = xp.add.reduce(part, axis, keepdims=True)
+                target = whole[_part(axis, origin, pairs, shape)]
+                xp.add(target, part, target)
+        return xp.ascontiguousarray(whole[inside])
+
+    return Inferred(output, in_single(kernel, is_half(gradient)), gradient.numel * CHEAP * 3 + 5000)
+
+
+_BORDERS = OpExpr("pad_borders", _infer_borders)
+_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient)
+
+
+@_BORDERS.gradient()
+def _borders_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_BORDERS_GRADIENT, (gradient,), node.attributes),)
+
+
+@_BORDERS_GRADIENT.gradient()
+def _borders_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_BORDERS, (gradient,), node.attributes),)
 
 
 # How far each mode can reach beyond a dimension of this size; None is as far as wanted.
@@ -109,17 +185,12 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
 
 
 def _from_within(input: Tensor, pairs: Sequence[Pair], mode: str) -> Tensor:
-    from .creation import from_array
-
     for axis, (before, after) in enumerate(pairs):
-        if before or after:
-            size = input.shape[axis]
-            reach = _REACH[mode](size)
-            if reach is not None and max(before, after) > reach:
-                raise ValueError(
-                    f"pad: mode {mode!r} can add at most {reach} elements to dimension {axis} of size {size}, got "
-                    f"{before} and {after}"
-                )
-            places = _sources(mode, size, before, after).astype(np.int64)
-            input = input.index_select(axis, from_array(places, input.device))
-    return input
+        size = input.shape[axis]
+        reach = _REACH[mode](size)
+        if reach is not None and max(before, after) > max(reach, 0):
+            raise ValueError(
+                f"pad: mode {mode!r} can add at most {max(reach, 0)} elements to dimension {axis} of size {size}, got "
+                f"{before} and {after}"
+            )
+    return _interpreter.dispatch(_BORDERS, (input,), (mode, tuple(pairs)))

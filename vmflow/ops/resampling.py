@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 import numpy as np
 
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.dtypes import COMPLEX
 from vmflow.instructions.blob import Array, meta
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
@@ -279,11 +279,10 @@ def interpolate(
 def _resampled(
     input: Tensor, filter: str, target: Sizes, align_corners: bool, steps: tuple[float, ...], antialias: bool
 ) -> Tensor:
-    nearest = filter.startswith("nearest")
-    if nearest and input.dtype.category >= COMPLEX:
-        raise TypeError(f"interpolate is not defined for {input.dtype.name} tensors")
-    if not nearest or (input.requires_grad and input.dtype.category == FLOATING):
+    if not filter.startswith("nearest"):
         check_floating("interpolate", input._blob.meta)
+    elif input.dtype.category >= COMPLEX:
+        raise TypeError(f"interpolate is not defined for {input.dtype.name} tensors")
     along = [
         _Along(filter, source, wanted, align_corners, step, antialias)
         for source, wanted, step in zip(input.shape[2:], target, steps, strict=True)
