@@ -109,8 +109,6 @@ from .padding_layers import ZeroPad2d as ZeroPad2d
 from .padding_layers import ZeroPad3d as ZeroPad3d
 from .parameter import Buffer as Buffer
 from .parameter import Parameter as Parameter
-from .table_layers import Bilinear as Bilinear
-from .table_layers import EmbeddingBag as EmbeddingBag
 from .pooling_layers import AdaptiveAvgPool1d as AdaptiveAvgPool1d
 from .pooling_layers import AdaptiveAvgPool2d as AdaptiveAvgPool2d
 from .pooling_layers import AdaptiveAvgPool3d as AdaptiveAvgPool3d
@@ -135,3 +133,5 @@ from .resampling_layers import PixelUnshuffle as PixelUnshuffle
 from .resampling_layers import Upsample as Upsample
 from .resampling_layers import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .resampling_layers import UpsamplingNearest2d as UpsamplingNearest2d
+from .table_layers import Bilinear as Bilinear
+from .table_layers import EmbeddingBag as EmbeddingBag

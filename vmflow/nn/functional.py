@@ -13,13 +13,13 @@ from vmflow.ops.activation import relu_ as relu_
 from vmflow.ops.activation import sigmoid as sigmoid
 from vmflow.ops.activation import softplus as softplus
 from vmflow.ops.activation import tanh as tanh
-from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.adaptive_pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
 from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from vmflow.ops.adaptive_pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool1d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
+from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
@@ -53,7 +53,6 @@ from vmflow.ops.grid_sampling import affine_grid as affine_grid
 from vmflow.ops.grid_sampling import grid_sample as grid_sample
 from vmflow.ops.image_normalization import instance_norm as instance_norm
 from vmflow.ops.image_normalization import local_response_norm as local_response_norm
-from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
 from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
@@ -95,7 +94,6 @@ from vmflow.ops.piecewise import softshrink as softshrink
 from vmflow.ops.piecewise import square_relu as square_relu
 from vmflow.ops.piecewise import threshold as threshold
 from vmflow.ops.piecewise import threshold_ as threshold_
-from vmflow.ops.pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
 from vmflow.ops.pooling import avg_pool1d as avg_pool1d
 from vmflow.ops.pooling import avg_pool2d as avg_pool2d
 from vmflow.ops.pooling import avg_pool3d as avg_pool3d
