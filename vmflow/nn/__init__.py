@@ -135,3 +135,9 @@ from .resampling_layers import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .resampling_layers import UpsamplingNearest2d as UpsamplingNearest2d
 from .table_layers import Bilinear as Bilinear
 from .table_layers import EmbeddingBag as EmbeddingBag
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell

@@ -15,12 +15,13 @@ from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
 
-from . import init
-from .module import Module
-from .weight_norms import remove_spectral_norm as remove_spectral_norm
-from .weight_norms import remove_weight_norm as remove_weight_norm
-from .weight_norms import spectral_norm as spectral_norm
-from .weight_norms import weight_norm as weight_norm
+from .. import init
+from ..module import Module
+from ..weight_norms import remove_spectral_norm as remove_spectral_norm
+from ..weight_norms import remove_weight_norm as remove_weight_norm
+from ..weight_norms import spectral_norm as spectral_norm
+from ..weight_norms import weight_norm as weight_norm
+from . import rnn as rnn
 
 Made = TypeVar("Made", bound=Module)
 

@@ -1,0 +1,420 @@
+"""Recurrent networks: RNN, LSTM and GRU over whole sequences, and the cells that take one step.
+
+Parameters have PyTorch's names and shapes, so that its state dicts load.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
+from vmflow.ops.indexing import index_select
+from vmflow.ops.joining import cat, stack
+from vmflow.ops.recurrent import GATES, Layer, recurrent_layer
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from . import init
+from .module import Module
+from .parameter import Parameter
+from .utils.rnn import PackedSequence, batch_sizes_of
+
+State = Tensor | tuple[Tensor, Tensor]
+
+
+def _draw_evenly(module: Module, hidden_size: int) -> None:
+    bound = 1 / math.sqrt(hidden_size) if hidden_size else 0.0
+    for parameter in module.parameters():
+        init.uniform_(parameter, -bound, bound)
+
+
+class _Recurrent(Module):
+    """What the three networks share; see `LSTM` for the arguments.
+
+    Attributes:
+        _kind: of layer, see `vmflow.ops.recurrent.GATES`.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        device: Device | str | None,
+        dtype: DType | None,
+    ) -> None:
+        super().__init__()
+        name = type(self).__name__
+        if hidden_size <= 0 or num_layers <= 0:
+            raise ValueError(f"{name}: hidden_size and num_layers must be positive, got {hidden_size} and {num_layers}")
+        if not 0 <= dropout <= 1:
+            raise ValueError(f"{name}: the dropout probability must be within [0, 1], got {dropout}")
+        if not 0 <= proj_size < hidden_size:
+            raise ValueError(f"{name}: proj_size must be below hidden_size {hidden_size}, got {proj_size}")
+        self._kind = kind
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+        self.bidirectional = bidirectional
+        self.proj_size = proj_size
+        self._add_parameters(device, dtype)
+        self.reset_parameters()
+
+    def _add_parameters(self, device: Device | str | None, dtype: DType | None) -> None:
+        gates, shown = GATES[self._kind] * self.hidden_size, self._shown()
+        for number in range(self.num_layers):
+            features = self.input_size if number == 0 else shown * len(self._directions())
+            for direction in self._directions():
+                shapes: dict[str, tuple[int, ...]] = {"weight_ih": (gates, features), "weight_hh": (gates, shown)}
+                if self.bias:
+                    shapes |= {"bias_ih": (gates,), "bias_hh": (gates,)}
+                if self.proj_size:
+                    shapes["weight_hr"] = (self.proj_size, self.hidden_size)
+                for word, shape in shapes.items():
+                    parameter = Parameter(creation.empty(shape, device=device, dtype=dtype))
+                    self.register_parameter(f"{word}_l{number}{direction}", parameter)
+
+    def _shown(self) -> int:
+        return self.proj_size or self.hidden_size
+
+    def _directions(self) -> tuple[str, ...]:
+        return ("", "_reverse") if self.bidirectional else ("",)
+
+    @property
+    def all_weights(self) -> list[list[Parameter]]:
+        """The parameters of each layer and direction."""
+        return [
+            [getattr(self, name) for name in self._names(number, direction)]
+            for number in range(self.num_layers)
+            for direction in self._directions()
+        ]
+
+    def _names(self, number: int, direction: str) -> list[str]:
+        words = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if self.bias else [])]
+        words += ["weight_hr"] if self.proj_size else []
+        return [f"{word}_l{number}{direction}" for word in words]
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
+        _draw_evenly(self, self.hidden_size)
+
+    def flatten_parameters(self) -> None:
+        """Nothing needs to be done; there so that programs written for PyTorch run."""
+
+    def forward(self, input: Tensor | PackedSequence, hx: Any = None) -> tuple[Any, Any]:
+        """The states after each step, of the last layer, and the last state of every layer and direction.
+
+        Args:
+            input: (steps, batch, features), with batch_first (batch, steps, features), for one sequence (steps,
+                features), or a packed batch.
+            hx: the initial state, by default zeros: (layers * directions, batch, hidden), without the batch for one
+                sequence; for an LSTM the pair of state and cell.
+
+        Raises:
+            ValueError: for shapes that do not fit.
+        """
+        packed = input if isinstance(input, PackedSequence) else None
+        sizes = () if packed is None else batch_sizes_of(packed)
+        rows = self._in_order(input)
+        single = packed is None and isinstance(input, Tensor) and input.ndim == 2
+        batch = sizes[0] if sizes else rows.shape[1]
+        state = self._initial(hx, batch, rows, single)
+        if packed is not None and packed.sorted_indices is not None:
+            state = [index_select(it, 1, packed.sorted_indices) for it in state]
+        result, last = self._run(rows, state, sizes)
+        if packed is not None and packed.unsorted_indices is not None:
+            last = [index_select(it, 1, packed.unsorted_indices) for it in last]
+        if single:
+            result, last = result.squeeze(1), [it.squeeze(1) for it in last]
+        elif packed is None and self.batch_first:
+            result = result.transpose(0, 1)
+        shown: Any = result if packed is None else packed._replace(data=result)
+        return shown, tuple(last) if self._kind == "lstm" else last[0]
+
+    def _in_order(self, input: Tensor | PackedSequence) -> Tensor:
+        """The rows of a packed batch, or (steps, batch, features)."""
+        name = type(self).__name__
+        if isinstance(input, PackedSequence):
+            rows = input.data
+        elif not isinstance(input, Tensor):
+            raise TypeError(f"{name}: expected a tensor or a PackedSequence, got {type(input).__name__}")
+        elif input.ndim == 2:
+            rows = input.unsqueeze(1)
+        elif input.ndim == 3:
+            rows = input.transpose(0, 1) if self.batch_first else input
+        else:
+            raise ValueError(f"{name}: expected an input of 2 or 3 dimensions, got one of shape {list(input.shape)}")
+        if rows.shape[-1] != self.input_size:
+            raise ValueError(
+                f"{name}: expected {self.input_size} features, the last dimension, got an input of shape "
+                f"{list(rows.shape if isinstance(input, PackedSequence) else input.shape)}"
+            )
+        return rows
+
+    def _initial(self, hx: Any, batch: int, rows: Tensor, single: bool) -> list[Tensor]:
+        """State and, for an LSTM, cell: (layers * directions, batch, hidden)."""
+        name = type(self).__name__
+        both = self._kind == "lstm"
+        count = self.num_layers * len(self._directions())
+        widths = [self._shown(), self.hidden_size][: 1 + both]
+        if hx is None:
+            return [creation.zeros(count, batch, width, dtype=rows.dtype, device=rows.device) for width in widths]
+        given = list(hx) if both and isinstance(hx, (tuple, list)) else [hx]
+        if len(given) != len(widths) or not all(isinstance(it, Tensor) for it in given):
+            wanted = "a pair of state and cell" if both else "one tensor"
+            raise TypeError(f"{name}: the initial state must be {wanted}, got {type(hx).__name__}")
+        for it, width in zip(given, widths, strict=True):
+            shape = (count, width) if single else (count, batch, width)
+            if tuple(it.shape) != shape:
+                raise ValueError(f"{name}: expected an initial state of shape {list(shape)}, got {list(it.shape)}")
+        return [it.unsqueeze(1) for it in given] if single else given
+
+    def _run(self, rows: Tensor, state: list[Tensor], sizes: tuple[int, ...]) -> tuple[Tensor, list[Tensor]]:
+        ended: list[tuple[Tensor, ...]] = []
+        for number in range(self.num_layers):
+            if number and self.dropout:
+                rows = F.dropout(rows, self.dropout, self.training)
+            results: list[Tensor] = []
+            for direction in self._directions():
+                parameters = [getattr(self, name) for name in self._names(number, direction)]
+                layer = Layer(self._kind, bool(direction), self.bias, bool(self.proj_size), sizes)
+                initial = [it[len(ended)] for it in state]
+                result, *last = recurrent_layer(layer, rows, *initial, *parameters)
+                results.append(result)
+                ended.append(tuple(last))
+            rows = results[0] if len(results) == 1 else cat(results, -1)
+        if len(ended) == 1:
+            return rows, [it.unsqueeze(0) for it in ended[0]]
+        return rows, [stack([last[place] for last in ended]) for place in range(len(state))]
+
+    def extra_repr(self) -> str:
+        shown = f"{self.input_size}, {self.hidden_size}"
+        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        for name, usual in {**defaults, "bidirectional": False}.items():
+            if getattr(self, name) != usual:
+                shown += f", {name}={getattr(self, name)}"
+        return shown
+
+
+class RNN(_Recurrent):
+    """Elman's recurrent network: ``state = tanh(weight_ih @ x + bias_ih + weight_hh @ state + bias_hh)``.
+
+    Args:
+        nonlinearity: "tanh" or "relu".
+        The others are as for `LSTM`.
+
+    Raises:
+        ValueError: for sizes or probabilities out of range, or another nonlinearity.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _check_nonlinearity("RNN", nonlinearity)
+        kind = f"rnn_{nonlinearity}"
+        args = (kind, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
+        super().__init__(*args)
+        self.nonlinearity = nonlinearity
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory (S. Hochreiter and J. Schmidhuber, 1997), with PyTorch's parameters.
+
+    The whole sequence is one instruction for each layer and direction, forward and backward.  Gradients of gradients
+    (``create_graph=True``) run each step again as separate ops.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        num_layers: each but the first takes the states of the one before.
+        bias: whether to have `bias_ih` and `bias_hh`.
+        batch_first: whether input and result are (batch, steps, features) and not (steps, batch, features).
+        dropout: probability of dropping elements between layers, in training.
+        bidirectional: whether each layer also runs from the end to the beginning; its results follow the others'.
+        proj_size: if not 0, the state is projected to so many features after each step.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight_ih_l0, weight_hh_l0, bias_ih_l0, bias_hh_l0, weight_hr_l0: the parameters of layer 0; those of the other
+            direction end in ``_reverse``.
+
+    Raises:
+        ValueError: for sizes or probabilities out of range.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__("lstm", *args, proj_size, device, dtype)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units (K. Cho et al., 2014), with PyTorch's parameters; arguments are as for `LSTM`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__("gru", *args, 0, device, dtype)
+
+
+def _check_nonlinearity(name: str, given: str) -> None:
+    if given not in ("tanh", "relu"):
+        raise ValueError(f"{name}: nonlinearity must be 'tanh' or 'relu', not {given!r}")
+
+
+class _Cell(Module):
+    """One step of a recurrent network.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of the state.
+        bias: whether to have `bias_ih` and `bias_hh`.
+        device, dtype: of the parameters.
+    """
+
+    def __init__(
+        self, kind: str, input_size: int, hidden_size: int, bias: bool, device: Device | str | None, dtype: DType | None
+    ) -> None:
+        super().__init__()
+        self._kind = kind
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
+        gates = GATES[kind] * hidden_size
+        self.weight_ih = Parameter(creation.empty(gates, input_size, device=device, dtype=dtype))
+        self.weight_hh = Parameter(creation.empty(gates, hidden_size, device=device, dtype=dtype))
+        for name in ("bias_ih", "bias_hh"):
+            parameter = Parameter(creation.empty(gates, device=device, dtype=dtype)) if bias else None
+            self.register_parameter(name, parameter)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
+        _draw_evenly(self, self.hidden_size)
+
+    def _step(self, input: Tensor, given: tuple[Tensor, ...] | None) -> list[Tensor]:
+        """The next state, from (batch, features) or (features)."""
+        name = type(self).__name__
+        if input.ndim not in (1, 2) or input.shape[-1] != self.input_size:
+            raise ValueError(
+                f"{name}: expected an input (batch, {self.input_size}) or ({self.input_size}), got {list(input.shape)}"
+            )
+        count = 2 if self._kind == "lstm" else 1
+        shape = (*input.shape[:-1], self.hidden_size)
+        if given is None:
+            given = tuple([creation.zeros(shape, dtype=input.dtype, device=input.device) for _ in range(count)])
+        if len(given) != count or any([tuple(it.shape) != shape for it in given]):
+            shapes = " and ".join([str(list(it.shape)) for it in given])
+            raise ValueError(f"{name}: expected a state of {count} of shape {list(shape)}, got {shapes}")
+        rows, state = input, list(given)
+        if input.ndim == 1:
+            rows, state = input.unsqueeze(0), [it.unsqueeze(0) for it in state]
+        weights = [self.weight_ih, self.weight_hh]
+        weights += [self.bias_ih, self.bias_hh] if self.bias else []
+        layer = Layer(self._kind, False, self.bias, False)
+        _, *after = recurrent_layer(layer, rows.unsqueeze(0), *state, *weights)
+        return [it.squeeze(0) for it in after] if input.ndim == 1 else after
+
+    def extra_repr(self) -> str:
+        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        _check_nonlinearity("RNNCell", nonlinearity)
+        super().__init__(f"rnn_{nonlinearity}", input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = nonlinearity
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """(batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
+        return self._step(input, None if hx is None else (hx,))[0]
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__("lstm", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: tuple[Tensor, Tensor] | None = None) -> tuple[Tensor, Tensor]:
+        """(batch, input_size) and the pair of state and cell (batch, hidden_size), by default zeros, to the next."""
+        state, cell = self._step(input, None if hx is None else tuple(hx))
+        return state, cell
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`."""
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__("gru", input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input: Tensor, hx: Tensor | None = None) -> Tensor:
+        """(batch, input_size) and the state (batch, hidden_size), by default zeros, to the next state."""
+        return self._step(input, None if hx is None else (hx,))[0]
