@@ -27,6 +27,7 @@ from .activation_layers import Softsign as Softsign
 from .activation_layers import SquareReLU as SquareReLU
 from .activation_layers import Tanhshrink as Tanhshrink
 from .activation_layers import Threshold as Threshold
+from .attention import MultiheadAttention as MultiheadAttention
 from .containers import ModuleDict as ModuleDict
 from .containers import ModuleList as ModuleList
 from .containers import ParameterDict as ParameterDict
@@ -141,3 +142,8 @@ from .recurrent import RNN as RNN
 from .recurrent import GRUCell as GRUCell
 from .recurrent import LSTMCell as LSTMCell
 from .recurrent import RNNCell as RNNCell
+from .transformer import Transformer as Transformer
+from .transformer import TransformerDecoder as TransformerDecoder
+from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
+from .transformer import TransformerEncoder as TransformerEncoder
+from .transformer import TransformerEncoderLayer as TransformerEncoderLayer

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmflow import dtypes
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops import activation as _activation
 from vmflow.ops.activation import gelu as gelu
@@ -20,6 +19,7 @@ from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool
 from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
 from vmflow.ops.bilinear import bilinear as bilinear
+from vmflow.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
@@ -56,6 +56,9 @@ from vmflow.ops.image_normalization import local_response_norm as local_response
 from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
 from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
+from vmflow.ops.dropout import dropout as dropout
+from vmflow.ops.embedding import embedding as embedding
+from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
 from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
@@ -192,77 +195,3 @@ def log_softmax(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dty
 
 def _old_choice(input: Tensor) -> int:
     return 0 if input.ndim in (0, 1, 3) else 1
-
-
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """``softmax(query @ key.mT * scale + mask) @ value`` (A. Vaswani et al., Attention Is All You Need, 2017).
-
-    Args:
-        query: (..., L, E).
-        key: (..., S, E).
-        value: (..., S, V).
-        attn_mask: broadcast to (..., L, S); bools say what may be attended to, other dtypes are added.  Where nothing
-            may be attended to, the result is 0.
-        dropout_p: probability with which a weight is dropped.
-        is_causal: position l attends to positions up to l only; excludes a mask.
-        scale: ``1 / sqrt(E)`` by default.
-        enable_gqa: whether `query` may have several times as many heads, dimension -3, as `key` and `value`, each of
-            which then serves as many neighbouring ones.
-
-    Returns:
-        (..., L, V).
-
-    Raises:
-        TypeError: for dtypes that differ.
-        ValueError: for shapes that do not fit, or a mask besides `is_causal`.
-    """
-    name = "scaled_dot_product_attention"
-    if (
-        min(query.ndim, key.ndim, value.ndim) < 2
-        or query.shape[-1] != key.shape[-1]
-        or key.shape[-2] != value.shape[-2]
-    ):
-        raise ValueError(
-            f"{name}: expected a query (..., L, E), a key (..., S, E) and a value (..., S, V), got "
-            f"{list(query.shape)}, {list(key.shape)} and {list(value.shape)}"
-        )
-    if is_causal and attn_mask is not None:
-        raise ValueError(f"{name}: give is_causal or attn_mask, not both")
-    if enable_gqa:
-        key, value = _repeated_heads(name, query, key), _repeated_heads(name, query, value)
-    factor = query.shape[-1] ** -0.5 if scale is None else scale
-    scores = (query * factor) @ key.mT
-    allowed = None
-    if is_causal:
-        causal = ones(query.shape[-2], key.shape[-2], dtype=dtypes.bool_, device=query.device).tril()
-        scores = where(causal, scores, float("-inf"))
-    elif attn_mask is not None:
-        allowed = attn_mask if attn_mask.dtype is dtypes.bool_ else attn_mask != float("-inf")
-        if attn_mask.dtype is not dtypes.bool_:
-            scores = scores + attn_mask
-        # Not -inf: a row of nothing else would come out of the softmax as nan, and so would its gradient.
-        scores = where(allowed, scores, dtypes.finfo(scores.dtype).min)
-    weights = softmax(scores, -1)
-    if allowed is not None:
-        weights = weights * allowed
-    return dropout(weights, dropout_p) @ value
-
-
-def _repeated_heads(name: str, query: Tensor, shared: Tensor) -> Tensor:
-    heads = query.shape[-3] if query.ndim > 2 else 0
-    given = shared.shape[-3] if shared.ndim > 2 else 0
-    if not given or heads % given:
-        raise ValueError(
-            f"{name}: a query of shape {list(query.shape)} cannot share heads of shape {list(shared.shape)}; its "
-            "number of heads, dimension -3, must be a multiple of theirs"
-        )
-    return shared if heads == given else repeat_interleave(shared, heads // given, -3)

@@ -30,14 +30,14 @@ def _infer_dropout(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     mask = meta(tuple(source.shape), dtypes.bool_, source.device)
 
     def kernel(array: Array, seed: int, position: int, out: Any) -> tuple[Array, Array]:
-        kept = xp.asarray(_kept(random.generator_at(seed, position), mask, p))
+        kept = xp.asarray(kept_elements(random.generator_at(seed, position), mask, p))
         target = None if out is None else out[0]
         return xp.multiply(array, xp.multiply(kept, scale, dtype=to), target, order="C"), kept
 
     return Inferred((source, mask), kernel, source.numel * 6 + 5000)
 
 
-def _kept(generator: np.random.Generator, mask: TensorMeta, p: float) -> np.ndarray[Any, Any]:
+def kept_elements(generator: np.random.Generator, mask: TensorMeta, p: float) -> np.ndarray[Any, Any]:
     """True with probability ``1 - p``.
 
     Sixteen random bits decide nearly always, half of what `random` spends on an element.  Where they equal those of p,
@@ -80,6 +80,13 @@ def _dropout_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple
 @_MASK_AND_SCALE.gradient(inputs=(1,))
 def _mask_and_scale_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None]:
     return _interpreter.dispatch(_MASK_AND_SCALE, (gradient, node.input(1)), node.attributes), None
+
+
+def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
+    """Dropout by a stretch of random numbers that another op has used; unchanged for a probability of 0."""
+    if p == 1:
+        return input * 0.0
+    return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
 
 
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

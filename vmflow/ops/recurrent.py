@@ -1,7 +1,7 @@
 """Recurrent layers: one direction of one layer over a whole sequence is one op, and so is its backward pass.
 
-A step of a small layer is less work than issuing an instruction, and written in ops it would be ten of them.  A backward
-pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable ops, step by step.
+A step of a small layer is less work than issuing an instruction, and written in ops it would be ten of them.  A
+backward pass that is recorded itself (``create_graph=True``) runs the layer again in differentiable ops, step by step.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Layer(NamedTuple):
         given = list(operands)
         state = [given.pop(0) for _ in range(self.states)]
         by_input, by_state = given.pop(0), given.pop(0)
-        biases = (given.pop(0), given.pop(0)) if self.biased else (None, None)
-        return state, Weights(by_input, by_state, *biases, given.pop(0) if self.projected else None)
+        input_bias, state_bias = (given.pop(0), given.pop(0)) if self.biased else (None, None)
+        return state, Weights(by_input, by_state, input_bias, state_bias, given.pop(0) if self.projected else None)
 
 
 def _check(layer: Layer, metas: Metas) -> None:
@@ -178,18 +178,22 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         initial, parameters = layer.split(rest)
         flat = array.reshape(rows, features)
         by_states = None if by_results[0] is None else by_results[0].reshape(rows, -1)
-        by_last = [xp.zeros_like(it) if have is None else have for have, it in zip(by_results[1:], initial, strict=True)]
+        by_last = [
+            xp.zeros_like(it) if have is None else have for have, it in zip(by_results[1:], initial, strict=True)
+        ]
         states = arrays[gradients].reshape(rows, -1)
         every = arrays[gradients + 1 : gradients + saved]
         before = kernels.previous(xp, states, initial[0], steps)
         by_projection: Array | None = None
         if layer.kind == "lstm":
-            found = kernels.lstm_backward(xp, steps, *every, initial[1], by_states, *by_last, parameters)
+            found = kernels.lstm_backward(xp, steps, every[0], every[1], initial[1], by_states, by_last, parameters)
             from_state = from_input = found.sums
             by_initial, by_projection = [found.initial, found.initial_cell], found.projection
         elif layer.kind == "gru":
             hidden = initial[0].shape[1]
-            sums, carried = kernels.gru_backward(xp, steps, *every, before, by_states, by_last[0], parameters.by_state)
+            sums, carried = kernels.gru_backward(
+                xp, steps, every[0], before, by_states, by_last[0], parameters.by_state
+            )
             # Gradients by sums from the input stand in another order than the weights; see the kernels.
             from_input, from_state, by_initial = sums[:, : 3 * hidden], sums[:, hidden:], [carried]
         else:
@@ -272,9 +276,9 @@ def recurrent_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
     Args:
         layer: see `Layer`.
         operands: the input, (steps, batch, features) or the rows of a packed sequence; the initial state (batch, shown)
-            and, for "lstm", the initial cell (batch, hidden); weight_ih (gates * hidden, features) and weight_hh (gates *
-            hidden, shown), and if there are biases, bias_ih and bias_hh, all as in PyTorch; if there is a projection,
-            weight_hr (shown, hidden), without which shown is hidden.
+            and, for "lstm", the initial cell (batch, hidden); weight_ih (gates * hidden, features) and weight_hh (gates
+            * hidden, shown), and if there are biases, bias_ih and bias_hh, all as in PyTorch; if there is a
+            projection, weight_hr (shown, hidden), without which shown is hidden.
 
     Returns:
         The state after each step, with the dimensions of the input; the last state; for "lstm", the last cell.

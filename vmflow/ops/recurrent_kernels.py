@@ -82,8 +82,10 @@ def _halved(xp: Any, weights: Weights, parts: int, straight: int) -> tuple[Array
     factor = xp.full(len(weights.by_input), 0.5, weights.by_input.dtype)
     factor[straight * hidden : (straight + 1) * hidden] = 1
     column = factor[:, None]
-    biases = [None if it is None else it * factor for it in (weights.input_bias, weights.state_bias)]
-    return factor, Weights(weights.by_input * column, weights.by_state * column, *biases, weights.projection)
+    input_bias = None if weights.input_bias is None else weights.input_bias * factor
+    state_bias = None if weights.state_bias is None else weights.state_bias * factor
+    halved = Weights(weights.by_input * column, weights.by_state * column, input_bias, state_bias, weights.projection)
+    return factor, halved
 
 
 # Plain layers
@@ -176,19 +178,18 @@ def lstm_backward(
     cells: Array,
     initial_cell: Array,
     by_states: Array | None,
-    by_last: Array,
-    by_last_cell: Array,
+    by_last: list[Array],
     weights: Weights,
 ) -> LstmGradients:
     """See `LstmGradients`."""
     hidden = initial_cell.shape[1]
     bent = xp.tanh(cells)
     sums = _lstm_factors(xp, gates, bent, previous(xp, cells, initial_cell, steps))
-    carried, carried_cell = by_last.copy(), by_last_cell.copy()
+    carried, carried_cell = by_last[0].copy(), by_last[1].copy()
     room = xp.empty_like(initial_cell)
     projection = weights.projection
     # With a projection: the gradient by the projected state after each step.
-    kept = None if projection is None else xp.empty((len(gates), by_last.shape[1]), gates.dtype)
+    kept = None if projection is None else xp.empty((len(gates), carried.shape[1]), gates.dtype)
     for step in reversed(steps):
         rows_of = slice(step.start, step.stop)
         current, gate, free = sums[rows_of], gates[rows_of], room[: step.size]
@@ -223,7 +224,7 @@ def _lstm_factors(xp: Any, gates: Array, bent: Array, before: Array) -> Array:
     for start in range(0, len(gates), several):
         rows_of = slice(start, start + several)
         gate = gates[rows_of]
-        taken, kept, new, shown = (gate[:, k * hidden : (k + 1) * hidden] for k in range(4))
+        taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
         xp.subtract(1, gate, factor)
         xp.multiply(factor, gate, factor)  # right for three of the four

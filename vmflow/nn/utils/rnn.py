@@ -63,9 +63,7 @@ def _read_lengths(name: str, lengths: Tensor | Sequence[int], batch: int, longes
     given = lengths.tolist() if isinstance(lengths, Tensor) else list(lengths)
     found = np.array(given, np.int64)
     if found.shape != (batch,) or batch == 0 or found.min() < 1 or found.max() > longest:
-        raise ValueError(
-            f"{name}: expected one length from 1 to {longest} for each of {batch} sequences, got {given}"
-        )
+        raise ValueError(f"{name}: expected one length from 1 to {longest} for each of {batch} sequences, got {given}")
     return found
 
 
@@ -178,7 +176,9 @@ def pad_sequence(
     return stack(padded, 0 if batch_first else 1)
 
 
-def unpad_sequence(padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False) -> list[Tensor]:
+def unpad_sequence(
+    padded_sequences: Tensor, lengths: Tensor | Sequence[int], batch_first: bool = False
+) -> list[Tensor]:
     """Undo `pad_sequence`: the sequences, as views; a tensor of lengths is waited for."""
     batch = padded_sequences if batch_first else padded_sequences.transpose(0, 1)
     found = _read_lengths("unpad_sequence", lengths, batch.shape[0], batch.shape[1])

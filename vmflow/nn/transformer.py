@@ -1,0 +1,344 @@
+"""The transformer: encoder and decoder, their layers, and both together, with PyTorch's parameters."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
+from vmflow.tensors import Tensor
+
+from . import functional as F
+from . import init
+from .attention import MultiheadAttention
+from .containers import ModuleList
+from .function_layers import Dropout
+from .layers import LayerNorm, Linear
+from .module import Module
+
+Activation = str | Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
+    if not isinstance(given, str):
+        return given
+    if given not in _ACTIVATIONS:
+        raise ValueError(f"{name}: the activation must be 'relu', 'gelu' or a function, not {given!r}")
+    return _ACTIVATIONS[given]
+
+
+class _Layer(Module):
+    """What a layer of the encoder and one of the decoder share: attention to itself, and two linear layers."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int,
+        dropout: float,
+        activation: Activation,
+        layer_norm_eps: float,
+        batch_first: bool,
+        norm_first: bool,
+        bias: bool,
+        device: Device | str | None,
+        dtype: DType | None,
+        crosswise: bool,
+    ) -> None:
+        super().__init__()
+        self.self_attn = MultiheadAttention(
+            d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+        )
+        if crosswise:
+            self.multihead_attn = MultiheadAttention(
+                d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
+            )
+        self.linear1 = Linear(d_model, dim_feedforward, bias, device, dtype)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, device, dtype)
+        self.norm_first = norm_first
+        for number in range(2 + crosswise):
+            norm = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
+            self.add_module(f"norm{number + 1}", norm)
+        for number in range(2 + crosswise):
+            self.add_module(f"dropout{number + 1}", Dropout(dropout))
+        self.activation = _activation(type(self).__name__, activation)
+
+    def _residual(self, x: Tensor, norm: Module, block: Callable[[Tensor], Tensor]) -> Tensor:
+        if self.norm_first:
+            return x + block(norm(x))
+        result: Tensor = norm(x + block(x))
+        return result
+
+    def _attend_to_itself(
+        self, x: Tensor, mask: Tensor | None, key_padding_mask: Tensor | None, is_causal: bool
+    ) -> Tensor:
+        attended, _ = self.self_attn(x, x, x, key_padding_mask, False, mask, is_causal=is_causal)
+        result: Tensor = self.dropout1(attended)
+        return result
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.linear2(self.dropout(self.activation(self.linear1(x))))
+        return result
+
+
+class TransformerEncoderLayer(_Layer):
+    """Attention to itself and a small network, each added to what goes in, and normalised.
+
+    Args:
+        d_model: features.
+        nhead: attention heads, which divide `d_model`.
+        dim_feedforward: features inside the network.
+        dropout: probability, in training.
+        activation: "relu", "gelu" or a function.
+        layer_norm_eps: added to the variance.
+        batch_first: whether tensors are (batch, length, features) and not (length, batch, features).
+        norm_first: whether to normalise what goes into each part, and not the sum.
+        bias: whether linear layers and normalisations add one.
+        device, dtype: of the parameters.
+
+    Raises:
+        ValueError: for sizes, a probability or an activation that does not fit.
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        args = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        super().__init__(*args, device, dtype, crosswise=False)
+
+    def forward(
+        self,
+        src: Tensor,
+        src_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool = False,
+    ) -> Tensor:
+        """(length, batch, d_model) to the same; masks as for `MultiheadAttention`."""
+        x = self._residual(
+            src, self.norm1, lambda it: self._attend_to_itself(it, src_mask, src_key_padding_mask, is_causal)
+        )
+        return self._residual(x, self.norm2, lambda it: self.dropout2(self._feed_forward(it)))
+
+
+class TransformerDecoderLayer(_Layer):
+    """Attention to itself, attention to what the encoder made, and a small network; arguments as for the encoder's."""
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        args = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+        super().__init__(*args, device, dtype, crosswise=True)
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool = False,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """(length, batch, d_model) to the same, with `memory` (other length, batch, d_model) from the encoder."""
+
+        def attend_to_memory(x: Tensor) -> Tensor:
+            attended, _ = self.multihead_attn(
+                x, memory, memory, memory_key_padding_mask, False, memory_mask, is_causal=memory_is_causal
+            )
+            result: Tensor = self.dropout2(attended)
+            return result
+
+        x = self._residual(
+            tgt, self.norm1, lambda it: self._attend_to_itself(it, tgt_mask, tgt_key_padding_mask, tgt_is_causal)
+        )
+        x = self._residual(x, self.norm2, attend_to_memory)
+        return self._residual(x, self.norm3, lambda it: self.dropout3(self._feed_forward(it)))
+
+
+def _is_causal(mask: Tensor | None, given: bool | None) -> bool:
+    """Whether to treat the mask as causal: as said, since finding out would mean to wait for its values."""
+    return bool(given) and mask is not None
+
+
+class TransformerEncoder(Module):
+    """Several encoder layers, one after the other.
+
+    Args:
+        encoder_layer: copied `num_layers` times.
+        num_layers: how many.
+        norm: applied at the end.
+        enable_nested_tensor, mask_check: taken, and without effect.
+    """
+
+    def __init__(
+        self,
+        encoder_layer: Module,
+        num_layers: int,
+        norm: Module | None = None,
+        enable_nested_tensor: bool = True,
+        mask_check: bool = True,
+    ) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(encoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self,
+        src: Tensor,
+        mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        is_causal: bool | None = None,
+    ) -> Tensor:
+        """(length, batch, d_model) to the same; masks as for `MultiheadAttention`."""
+        causal = _is_causal(mask, is_causal)
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, causal)
+        return src if self.norm is None else self.norm(src)
+
+
+class TransformerDecoder(Module):
+    """Several decoder layers, one after the other; arguments as for `TransformerEncoder`."""
+
+    def __init__(self, decoder_layer: Module, num_layers: int, norm: Module | None = None) -> None:
+        super().__init__()
+        self.layers = ModuleList([copy.deepcopy(decoder_layer) for _ in range(num_layers)])
+        self.num_layers = num_layers
+        self.norm = norm
+
+    def forward(
+        self,
+        tgt: Tensor,
+        memory: Tensor,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """As for a `TransformerDecoderLayer`."""
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        causal = _is_causal(tgt_mask, tgt_is_causal), _is_causal(memory_mask, memory_is_causal)
+        for layer in self.layers:
+            tgt = layer(tgt, memory, *masks, *causal)
+        return tgt if self.norm is None else self.norm(tgt)
+
+
+class Transformer(Module):
+    """An encoder and a decoder (A. Vaswani et al., Attention Is All You Need, 2017).
+
+    Args:
+        num_encoder_layers, num_decoder_layers: how many.
+        custom_encoder, custom_decoder: used in place of the ones made here.
+        The others are as for `TransformerEncoderLayer`.
+
+    Raises:
+        ValueError: for sizes, a probability or an activation that does not fit.
+    """
+
+    def __init__(
+        self,
+        d_model: int = 512,
+        nhead: int = 8,
+        num_encoder_layers: int = 6,
+        num_decoder_layers: int = 6,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        custom_encoder: Module | None = None,
+        custom_decoder: Module | None = None,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        args = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
+
+        def norm() -> LayerNorm:
+            return LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
+
+        if custom_encoder is None:
+            first = TransformerEncoderLayer(*args, device, dtype)
+            custom_encoder = TransformerEncoder(first, num_encoder_layers, norm())
+        if custom_decoder is None:
+            second = TransformerDecoderLayer(*args, device, dtype)
+            custom_decoder = TransformerDecoder(second, num_decoder_layers, norm())
+        self.encoder = custom_encoder
+        self.decoder = custom_decoder
+        self.d_model = d_model
+        self.nhead = nhead
+        self.batch_first = batch_first
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                init.xavier_uniform_(parameter)
+
+    def forward(
+        self,
+        src: Tensor,
+        tgt: Tensor,
+        src_mask: Tensor | None = None,
+        tgt_mask: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        src_key_padding_mask: Tensor | None = None,
+        tgt_key_padding_mask: Tensor | None = None,
+        memory_key_padding_mask: Tensor | None = None,
+        src_is_causal: bool | None = None,
+        tgt_is_causal: bool | None = None,
+        memory_is_causal: bool = False,
+    ) -> Tensor:
+        """`src` through the encoder, and `tgt` with that through the decoder; masks as for `MultiheadAttention`.
+
+        Raises:
+            ValueError: for shapes that do not fit.
+        """
+        batch = 0 if self.batch_first else 1
+        if src.ndim != tgt.ndim or (src.ndim == 3 and src.shape[batch] != tgt.shape[batch]):
+            raise ValueError(
+                f"Transformer: src and tgt must hold equally many sequences, got {list(src.shape)} and "
+                f"{list(tgt.shape)}"
+            )
+        memory = self.encoder(src, src_mask, src_key_padding_mask, src_is_causal)
+        masks = (tgt_mask, memory_mask, tgt_key_padding_mask, memory_key_padding_mask)
+        result: Tensor = self.decoder(tgt, memory, *masks, tgt_is_causal, memory_is_causal)
+        return result
+
+    @staticmethod
+    def generate_square_subsequent_mask(
+        sz: int, device: Device | str | None = None, dtype: DType | None = None
+    ) -> Tensor:
+        """(sz, sz): -inf above the diagonal, where the future is, and else 0."""
+        ahead = creation.ones(sz, sz, dtype=dtypes.bool_, device=device).triu(1)
+        return creation.zeros(sz, sz, dtype=dtype, device=device).masked_fill(ahead, float("-inf"))
