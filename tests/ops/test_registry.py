@@ -38,6 +38,7 @@ DECLARING = (
     "vmflow.nn.functional",
     "vmflow.nn.init",
     "vmflow.ops.adaptive_pooling",
+    "vmflow.ops.attention",
     "vmflow.ops.class_loss",
     "vmflow.ops.convolution",
     "vmflow.ops.ctc_loss",
@@ -51,6 +52,7 @@ DECLARING = (
     "vmflow.ops.pooling",
     "vmflow.ops.resampling",
     "vmflow.ops.unfolding",
+    "vmflow.ops.recurrent",
 )
 
 ROWS: list[Row] = [
@@ -93,6 +95,7 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
     "vmflow.ops.adaptive_pooling": "tests/ops/test_pooling.py",
+    "vmflow.ops.attention": "tests/ops/test_attention.py",
     "vmflow.ops.class_loss": "tests/ops/test_loss.py",
     "vmflow.ops.convolution": "tests/ops/test_convolution.py",
     "vmflow.ops.ctc_loss": "tests/ops/test_ctc_loss.py",
@@ -106,6 +109,7 @@ ELSEWHERE = {
     "vmflow.ops.pooling": "tests/ops/test_pooling.py",
     "vmflow.ops.resampling": "tests/ops/test_resampling.py",
     "vmflow.ops.unfolding": "tests/ops/test_unfolding.py",
+    "vmflow.ops.recurrent": "tests/ops/test_recurrent.py",
     "to_device": "tests/ops/test_transfer.py",
     "trunc_normal_": "tests/nn/test_init.py",
     "orthogonal_": "tests/nn/test_init.py",

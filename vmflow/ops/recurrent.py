@@ -176,12 +176,12 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         by_results = [next(given_gradients) if there else None for there in present]
         array, *rest = arrays[gradients + saved :]
         initial, parameters = layer.split(rest)
-        flat = array.reshape(rows, features)
-        by_states = None if by_results[0] is None else by_results[0].reshape(rows, -1)
+        flat, shown = array.reshape(rows, features), initial[0].shape[1]
+        by_states = None if by_results[0] is None else by_results[0].reshape(rows, shown)
         by_last = [
             xp.zeros_like(it) if have is None else have for have, it in zip(by_results[1:], initial, strict=True)
         ]
-        states = arrays[gradients].reshape(rows, -1)
+        states = arrays[gradients].reshape(rows, shown)
         every = arrays[gradients + 1 : gradients + saved]
         before = kernels.previous(xp, states, initial[0], steps)
         by_projection: Array | None = None

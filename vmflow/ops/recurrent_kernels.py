@@ -103,7 +103,7 @@ def rnn_forward(xp: Any, steps: list[Step], rectified: bool, rows: Array, initia
         state = _carried(xp, state, initial, step)
         current = states[step.start : step.stop]
         xp.add(current, xp.matmul(state, by_state, room[: step.size]), current)
-        state = xp.maximum(current, 0, current) if rectified else xp.tanh(current, current)
+        state = xp.maximum(current, 0, out=current) if rectified else xp.tanh(current, current)
     return states
 
 

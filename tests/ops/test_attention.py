@@ -1,0 +1,145 @@
+"""Attention against loops, its fused gradient against numerical ones, and what is kept for it.
+
+What a user sees of `scaled_dot_product_attention` is also tested in tests/nn/test_functional.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import vmflow as flow
+from tests.support import arrays_for, check_gradients
+from vmflow.ops.attention import attention_with_weights, scaled_dot_product_attention
+
+pytestmark = pytest.mark.usefixtures("contract")
+
+Array = NDArray[Any]
+
+
+def _oracle(q: Array, k: Array, v: Array, allowed: Array | None, added: Array | None, scale: float) -> Array:
+    result = np.zeros((*np.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]), q.shape[-2], v.shape[-1]))
+    full = (*result.shape[:-1], k.shape[-2])
+    q, k, v = (np.broadcast_to(it, (*result.shape[:-2], *it.shape[-2:])) for it in (q, k, v))
+    allowed = None if allowed is None else np.broadcast_to(allowed, full)
+    added = None if added is None else np.broadcast_to(added, full)
+    for place in np.ndindex(result.shape[:-1]):
+        weights = np.zeros(k.shape[-2])
+        for other in range(k.shape[-2]):
+            score = q[place] @ k[(*place[:-1], other)] * scale + (0 if added is None else added[(*place, other)])
+            weights[other] = np.exp(score) if allowed is None or allowed[(*place, other)] else 0
+        if weights.any():
+            result[place] = weights @ v[place[:-1]] / weights.sum()
+    return result
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((4, 2), (3, 2), (3, 5)), ((2, 3, 4, 2), (2, 3, 4, 2), (2, 3, 4, 1)), ((2, 1, 4, 2), (3, 4, 2), (1, 1, 4, 2))],
+    ids=str,
+)
+@pytest.mark.parametrize("masking", ["none", "causal", "bools", "numbers"])
+def test_attention(shapes: Any, masking: str) -> None:
+    q, k, v = arrays_for(1, *shapes)
+    scores = (4, k.shape[-2])
+    allowed = np.tri(*scores, dtype=bool) if masking == "causal" else None
+    added = None
+    if masking == "bools":
+        allowed = np.random.default_rng(2).random(scores) < 0.5
+        allowed[1] = False
+    if masking == "numbers":
+        added = arrays_for(3, scores)[0]
+    mask = None if masking in ("none", "causal") else flow.tensor(allowed if added is None else added)
+    result = scaled_dot_product_attention(
+        *[flow.tensor(it) for it in (q, k, v)], mask, is_causal=masking == "causal", scale=0.3
+    )
+    np.testing.assert_allclose(result.numpy(), _oracle(q, k, v, allowed, added, 0.3), rtol=1e-12, atol=1e-12)
+
+    def attend(*operands: flow.Tensor) -> flow.Tensor:
+        chosen = operands[3] if len(operands) > 3 else mask
+        return scaled_dot_product_attention(*operands[:3], chosen, is_causal=masking == "causal", scale=0.3)
+
+    operands = (q, k, v) if added is None else (q, k, v, added)
+    check_gradients(attend, *operands)
+
+
+@pytest.mark.parametrize("masking", ["causal", "numbers"])
+def test_gradients_of_gradients(masking: str) -> None:
+    q, k, v, m = arrays_for(4, (3, 2), (3, 2), (3, 1), (3, 3))
+
+    def attend(*operands: flow.Tensor) -> flow.Tensor:
+        return scaled_dot_product_attention(*operands, is_causal=masking == "causal")
+
+    check_gradients(attend, *((q, k, v, m) if masking == "numbers" else (q, k, v)), second=True)
+
+
+def test_gradients_through_the_weights() -> None:
+    q, k, v = arrays_for(5, (2, 3, 2), (2, 4, 2), (2, 4, 1))
+
+    def both(*operands: flow.Tensor) -> flow.Tensor:
+        return flow.cat([it.reshape(-1) for it in attention_with_weights(*operands, None, 0.0)])
+
+    check_gradients(both, q, k, v, second=True)
+    check_gradients(lambda a, b: attention_with_weights(a, b, flow.tensor(v), None, 0.0)[1], q, k)
+
+
+def test_dropout_is_the_same_backward_and_in_the_weights() -> None:
+    q, k, v = arrays_for(6, (2, 8, 2), (2, 8, 2), (2, 8, 8))
+
+    def dropping(*operands: flow.Tensor) -> flow.Tensor:
+        flow.manual_seed(3)
+        return scaled_dot_product_attention(*operands, dropout_p=0.4)
+
+    check_gradients(dropping, q, k, v)
+    check_gradients(lambda *it: dropping(*it)[:, :1, :1], q, k, v, second=True)
+    flow.manual_seed(3)
+    result, weights = attention_with_weights(*[flow.tensor(it) for it in (q, k, v)], None, 0.4)
+    np.testing.assert_allclose(result.numpy(), weights.numpy() @ v, rtol=1e-12, atol=1e-12)
+    assert 0.2 < (weights.numpy() == 0).mean() < 0.6
+    everything = scaled_dot_product_attention(*[flow.tensor(it, requires_grad=True) for it in (q, k, v)], dropout_p=1.0)
+    assert not everything.detach().numpy().any()
+    everything.sum().backward()
+
+
+def test_nothing_to_attend_to_or_nobody_who_does() -> None:
+    q = flow.ones(2, 3, 4, requires_grad=True)
+    result = scaled_dot_product_attention(q, flow.ones(2, 0, 4), flow.ones(2, 0, 5))
+    assert result.tolist() == [[[0.0] * 5] * 3] * 2
+    result.sum().backward()
+    assert q.grad is not None
+    assert not q.grad.numpy().any()
+    assert scaled_dot_product_attention(q[:, :0], q, q).shape == (2, 0, 4)
+
+
+@pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
+def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
+    """The mean of 4096 ones: sums in half precision would stop at 2048, and at 256."""
+    q = flow.zeros(1, 2, dtype=dtype, requires_grad=True)
+    k, v = (flow.ones(4096, 2, dtype=dtype, requires_grad=True) for _ in range(2))
+    result = scaled_dot_product_attention(q, k, v)
+    assert result.dtype is dtype
+    assert result.detach().float().tolist() == [[1.0, 1.0]]
+    result.sum().backward()
+    assert v.grad is not None
+    assert set(v.grad.float().numpy().reshape(-1)) == {2.0**-12}
+
+
+@pytest.mark.parametrize(
+    ("error", "message", "call"),
+    [
+        (TypeError, "one dtype, got float32, float64, float32", lambda q: (q, q.double(), q)),
+        (TypeError, "of bools or floating-point numbers, not of int64", lambda q: (q, q, q, flow.ones(3, 3).long())),
+        (
+            ValueError,
+            r"mask of shape \[2, 3, 3\] does not broadcast to \[3, 3\]",
+            lambda q: (q, q, q, flow.ones(2, 3, 3)),
+        ),
+        (ValueError, r"must be within \[0, 1\], got 1.5", lambda q: (q, q, q, None, 1.5)),
+    ],
+)
+def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
+    with pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"):
+        scaled_dot_product_attention(*call(flow.ones(3, 4)))
