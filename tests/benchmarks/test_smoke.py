@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import layers, loop_lag, ops, throughput
+from tests.benchmarks import layers, layers_sequence, loop_lag, ops, throughput
+from tests.benchmarks.measure import measure
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -88,6 +89,12 @@ def test_layers_measures_forward_and_backward() -> None:
         assert _number(table, shape.name, "forward ms") > 0
         assert _number(table, shape.name, "both ms") > 0
         assert table.rows[shape.name]["ratio"] is None
+
+
+def test_layers_over_sequences_are_timed() -> None:
+    for family in (layers_sequence.recurrent, layers_sequence.attention):
+        for case in family(None, 2):
+            assert all(it > 0 for it in measure(case, 1).microseconds.values())
 
 
 def test_a_table_refuses_what_it_has_no_place_for() -> None:

@@ -103,7 +103,13 @@ def test_attention_to_itself_against_pytorch(batched: bool) -> None:
 def test_transformer_against_pytorch(options: dict[str, Any], training: bool) -> None:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)  # on small tensors more of them only wait for each other
-    sizes = {"d_model": 8, "nhead": 2, "num_encoder_layers": 2, "num_decoder_layers": 2, "dim_feedforward": 16}
+    sizes: dict[str, Any] = {
+        "d_model": 8,
+        "nhead": 2,
+        "num_encoder_layers": 2,
+        "num_decoder_layers": 2,
+        "dim_feedforward": 16,
+    }
     other = torch.nn.Transformer(**sizes, dropout=0.0, **options).train(training)
     model = nn.Transformer(**sizes, dropout=0.0, **options).train(training)
     _copied(model, other)

@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops.attention import attention_with_weights, scaled_dot_product_attention
+from vmflow.ops import attention
 
 pytestmark = pytest.mark.usefixtures("contract")
 
 Array = NDArray[Any]
+
+# Called with lists of operands, which no checker of types can count.
+scaled_dot_product_attention: Any = attention.scaled_dot_product_attention
+attention_with_weights: Any = attention.attention_with_weights
 
 
 def _oracle(q: Array, k: Array, v: Array, allowed: Array | None, added: Array | None, scale: float) -> Array:
@@ -58,7 +62,7 @@ def test_attention(shapes: Any, masking: str) -> None:
     )
     np.testing.assert_allclose(result.numpy(), _oracle(q, k, v, allowed, added, 0.3), rtol=1e-12, atol=1e-12)
 
-    def attend(*operands: flow.Tensor) -> flow.Tensor:
+    def attend(*operands: flow.Tensor) -> Any:
         chosen = operands[3] if len(operands) > 3 else mask
         return scaled_dot_product_attention(*operands[:3], chosen, is_causal=masking == "causal", scale=0.3)
 
@@ -70,7 +74,7 @@ def test_attention(shapes: Any, masking: str) -> None:
 def test_gradients_of_gradients(masking: str) -> None:
     q, k, v, m = arrays_for(4, (3, 2), (3, 2), (3, 1), (3, 3))
 
-    def attend(*operands: flow.Tensor) -> flow.Tensor:
+    def attend(*operands: flow.Tensor) -> Any:
         return scaled_dot_product_attention(*operands, is_causal=masking == "causal")
 
     check_gradients(attend, *((q, k, v, m) if masking == "numbers" else (q, k, v)), second=True)
@@ -89,7 +93,7 @@ def test_gradients_through_the_weights() -> None:
 def test_dropout_is_the_same_backward_and_in_the_weights() -> None:
     q, k, v = arrays_for(6, (2, 8, 2), (2, 8, 2), (2, 8, 8))
 
-    def dropping(*operands: flow.Tensor) -> flow.Tensor:
+    def dropping(*operands: flow.Tensor) -> Any:
         flow.manual_seed(3)
         return scaled_dot_product_attention(*operands, dropout_p=0.4)
 

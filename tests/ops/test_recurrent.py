@@ -119,7 +119,7 @@ def test_only_some_results_and_operands(layer: Layer) -> None:
     arrays = _operands(layer)
     for place in range(len(arrays)):
         for result in range(1 + layer.states):
-            gradients = []
+            gradients: list[Any] = []
             for run in (recurrent_layer, composed_layer):
                 tensors = [flow.tensor(it, requires_grad=at == place) for at, it in enumerate(arrays)]
                 (run(layer, *tensors)[result] ** 2).sum().backward()

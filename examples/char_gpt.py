@@ -1,0 +1,229 @@
+"""Train a small GPT to write Python, inside asyncio, and watch it learn.
+
+The text is the standard library's own source, character by character.  While one task trains, another prints, every few
+hundred steps, what the network writes by then.  At the end: the loss by step, tokens per second, and a longer sample.
+
+    python examples/char_gpt.py [--steps 800] [--seed 0] [--seconds 75] [--outputs outputs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import math
+import sysconfig
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+import vmflow as flow
+import vmflow.nn.functional as F
+from vmflow import nn
+
+# Well-commented modules that have been there for long; the order is that of their names.
+MODULES = """
+    argparse ast calendar codecs copy csv dis enum fractions functools gettext heapq inspect locale mailbox optparse
+    pickle random shutil statistics tarfile textwrap threading tokenize traceback typing uuid warnings zipfile
+""".split()
+
+
+@dataclass(frozen=True)
+class Text:
+    """Characters as numbers: `letters` are those there are, `numbers` the text in terms of them."""
+
+    letters: str
+    numbers: np.ndarray[tuple[int], np.dtype[np.int64]]
+
+    def decode(self, numbers: list[int]) -> str:
+        return "".join([self.letters[it] for it in numbers])
+
+    def encode(self, text: str) -> list[int]:
+        return [self.letters.index(it) for it in text]
+
+
+def load() -> Text:
+    """The source of `MODULES`, or of those that this Python has as single files."""
+    folder = Path(sysconfig.get_paths()["stdlib"])
+    files = [folder / f"{name}.py" for name in MODULES]
+    source = "\n".join([file.read_text("utf-8") for file in files if file.is_file()])
+    source = "".join([it for it in source if it.isascii() and (it.isprintable() or it == "\n")])
+    letters = "".join(sorted(set(source)))
+    return Text(letters, np.array([letters.index(it) for it in source], np.int64))
+
+
+class Block(nn.Module):
+    """Attention to what came before, then a small network; each is added to what goes in."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm1 = nn.LayerNorm(width)
+        self.qkv = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
+        self.norm2 = nn.LayerNorm(width)
+        self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width))
+
+    def attend(self, x: flow.Tensor) -> flow.Tensor:
+        batch, length, width = x.shape
+        q, k, v = self.qkv(x).reshape(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        result: flow.Tensor = self.out(y.transpose(1, 2).reshape(batch, length, width))
+        return result
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        x = x + self.attend(self.norm1(x))
+        result: flow.Tensor = x + self.mlp(self.norm2(x))
+        return result
+
+
+class GPT(nn.Module):
+    """Numbers (batch, length) of characters to scores (batch, length, letters) of what comes next."""
+
+    def __init__(self, letters: int, context: int = 64, width: int = 128, heads: int = 4, depth: int = 2) -> None:
+        super().__init__()
+        self.context = context
+        self.letter = nn.Embedding(letters, width)
+        self.place = nn.Embedding(context, width)
+        self.blocks = nn.Sequential(*[Block(width, heads) for _ in range(depth)])
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, letters, bias=False)
+        for table in (self.letter, self.place):
+            nn.init.normal_(table.weight, std=0.02)
+
+    def forward(self, numbers: flow.Tensor) -> flow.Tensor:
+        x = self.letter(numbers) + self.place(flow.arange(numbers.shape[1]))
+        result: flow.Tensor = self.head(self.norm(self.blocks(x)))
+        return result
+
+
+@dataclass
+class Progress:
+    """What training tells the other tasks.
+
+    Attributes:
+        losses: of every step so far.
+        tokens: characters trained on so far.
+        due: set when a sample is to be printed.
+    """
+
+    losses: list[float] = field(default_factory=list)
+    tokens: int = 0
+    due: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def recent(self, count: int = 50) -> float:
+        """The mean loss of the last steps."""
+        return sum(self.losses[-count:]) / len(self.losses[-count:])
+
+
+async def train(
+    model: GPT, text: Text, steps: int, seconds: float, seed: int, progress: Progress, every: int, batch: int = 16
+) -> None:
+    """Train for so many steps, or for so many seconds if those are over before."""
+    generator = np.random.default_rng(seed)
+    optimizer = flow.optim.AdamW(model.parameters(), lr=2e-3, weight_decay=0.01)
+    end = time.perf_counter() + seconds
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 2e-3 * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
+        starts = generator.integers(0, len(text.numbers) - model.context - 1, batch)
+        windows = flow.tensor(np.stack([text.numbers[it : it + model.context + 1] for it in starts]))
+        scores = model(windows[:, :-1])
+        loss = F.cross_entropy(scores.reshape(-1, len(text.letters)), windows[:, 1:].reshape(-1))
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        # Everything above has only been issued.  Here the loop goes on with its other tasks.
+        await loss
+        progress.losses.append(loss.item())
+        progress.tokens += batch * model.context
+        if (step + 1) % every == 0 or step == 0:
+            print(f"step {step + 1:5d}   loss {progress.recent():.3f}", flush=True)
+            progress.due.set()
+        if time.perf_counter() > end:
+            print(f"{seconds:.0f} seconds are over after {step + 1} of {steps} steps")
+            break
+
+
+@flow.no_grad()
+async def write(model: GPT, text: Text, prompt: str, count: int) -> str:
+    """The prompt and `count` more characters, each drawn by its probability, made a little bolder."""
+    numbers = text.encode(prompt)
+    for _ in range(count):
+        window = flow.tensor([numbers[-model.context :]])
+        chances = F.softmax(model(window)[0, -1] / 0.8, -1)
+        chosen = await flow.multinomial(chances, 1)
+        numbers.append(int(chosen.item()))
+    return text.decode(numbers)
+
+
+async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -> None:
+    """Whenever a sample is due, write one; the training goes on meanwhile.  Runs until cancelled."""
+    while True:
+        await progress.due.wait()
+        progress.due.clear()
+        begun = len(progress.losses)
+        # A character is little work and a training step is much: without priority each would wait for one of those.
+        with flow.scope(priority=1, name="sample"):
+            sample = await write(model, text, "\ndef ", count)
+        print(
+            f"----- begun after step {begun}, written by step {len(progress.losses)}\n{sample.strip()}\n-----",
+            flush=True,
+        )
+
+
+def draw(path: Path, losses: list[float]) -> None:
+    """The loss by step, in a picture."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+    axes.plot(losses, color="0.8", label="each step")
+    width = min(50, len(losses))
+    axes.plot(np.arange(width - 1, len(losses)), np.convolve(losses, np.ones(width) / width, "valid"), label="mean")
+    axes.set(xlabel="step", ylabel="cross-entropy per character", title="a small GPT learns to write Python")
+    axes.legend()
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+async def main(steps: int, seed: int, seconds: float, outputs: Path, every: int = 200, sample: int = 400) -> Progress:
+    """Train with a task beside it that prints samples, then print what came of it."""
+    flow.manual_seed(seed)
+    text = load()
+    async with flow.VirtualMachine("char_gpt"):
+        model = GPT(len(text.letters))
+        count = sum([it.numel() for it in model.parameters()])
+        print(f"{len(text.numbers):,} characters, {len(text.letters)} different; {count:,} parameters")
+        progress = Progress()
+        sampling = asyncio.create_task(show_samples(model, text, progress, sample // 4))
+        begin = time.perf_counter()
+        try:
+            await train(model, text, steps, seconds, seed, progress, every)
+            taken = time.perf_counter() - begin
+        finally:
+            sampling.cancel()
+        curve = [sum(part) / len(part) for part in np.array_split(progress.losses, min(10, len(progress.losses)))]
+        print("loss, mean of each tenth:", " ".join([f"{it:.3f}" for it in curve]))
+        print(f"{len(progress.losses)} steps in {taken:.1f} s: {progress.tokens / taken:,.0f} characters per second")
+        print(await write(model, text, "\ndef ", sample))
+    if importlib.util.find_spec("matplotlib") is not None:
+        draw(outputs / "char_gpt.png", progress.losses)
+        print(f"saved {outputs / 'char_gpt.png'}")
+    return progress
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=800)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seconds", type=float, default=75.0, help="stop training after this time")
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for the picture")
+    options = parser.parse_args()
+    options.outputs.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(options.steps, options.seed, options.seconds, options.outputs))

@@ -1,0 +1,167 @@
+"""Forecast brain waves with an LSTM.
+
+The series is an electroencephalogram that ships with matplotlib: 800 samples of four electrodes.  From the samples so
+far, the network says by how much each electrode will have changed at the next one.  It is trained on the first part and
+judged on the rest against a naive forecast, that nothing will change, and against linear regression on the last eight
+samples.
+
+    python examples/lstm_forecast.py [--steps 150] [--seed 0] [--outputs outputs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.cbook import get_sample_data
+
+import vmflow as flow
+from vmflow import nn
+
+Array = np.ndarray[Any, np.dtype[np.float32]]
+
+ELECTRODES = 4
+TRAINED_ON = 600
+# Linear regression sees so many samples.
+SEEN = 8
+
+
+def load() -> Array:
+    """(samples, electrodes), with mean 0 and variance 1 over what is trained on."""
+    file = get_sample_data("eeg.dat", asfileobj=False)
+    series = np.fromfile(str(file), np.float64).reshape(-1, ELECTRODES)
+    known = series[:TRAINED_ON]
+    return np.asarray((series - known.mean(0)) / known.std(0), np.float32)
+
+
+class Forecaster(nn.Module):
+    """From samples (batch, steps, electrodes) to the next one after each step."""
+
+    def __init__(self, hidden: int = 16) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(2 * ELECTRODES, hidden, batch_first=True)
+        self.dropout = nn.Dropout(0.2)
+        self.head = nn.Linear(hidden, ELECTRODES)
+
+    def forward(self, series: flow.Tensor) -> flow.Tensor:
+        changes = series[:, 1:] - series[:, :-1]
+        states, _ = self.lstm(flow.cat([series[:, 1:], changes], -1))
+        # The network says how much changes; it need not learn to repeat what it sees.
+        result: flow.Tensor = series[:, 1:] + self.head(self.dropout(states))
+        return result
+
+
+async def train(model: Forecaster, series: Array, steps: int, seed: int, length: int = 64) -> list[float]:
+    """Train on random stretches, and return the loss of every step."""
+    generator = np.random.default_rng(seed)
+    optimizer = flow.optim.AdamW(model.parameters(), lr=5e-3, weight_decay=0.02)
+    losses: list[float] = []
+    for step in range(steps):
+        for group in optimizer.param_groups:
+            group["lr"] = 5e-3 * (1 - step / steps)
+        starts = generator.integers(0, len(series) - length, 16)
+        stretches = flow.tensor(np.stack([series[it : it + length] for it in starts]))
+        loss = (model(stretches[:, :-1]) - stretches[:, 2:]).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        # Everything above has only been issued.  Here the loop may go on with other tasks.
+        await loss
+        losses.append(loss.item())
+    return losses
+
+
+@flow.no_grad()
+async def forecast(model: Forecaster, series: Array) -> Array:
+    """What the model says of samples 2, 3, ... from those before each."""
+    model.eval()
+    predictions: flow.Tensor = await model(flow.tensor(series[None, :-1]))
+    return np.asarray(predictions[0].numpy())
+
+
+def regression(series: Array) -> Array:
+    """The same for samples `SEEN`, ... by the linear forecast that fits the first part best."""
+    seen = np.concatenate([series[it : len(series) - SEEN + it] for it in range(SEEN)], 1)
+    seen = np.concatenate([seen, np.ones_like(seen[:, :1])], 1)
+    factors = np.linalg.lstsq(seen[: TRAINED_ON - SEEN], series[SEEN:TRAINED_ON], rcond=None)[0]
+    return np.asarray(seen @ factors, np.float32)
+
+
+def error(predictions: Array, truth: Array) -> float:
+    """The root of the mean square."""
+    return float(np.sqrt(np.mean((predictions - truth) ** 2)))
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Of three forecasts of samples that were not trained on, in standard deviations of the series."""
+
+    lstm: float
+    naive: float
+    linear: float
+
+
+def draw(path: Path, losses: list[float], truth: Array, predictions: Array, errors: Errors) -> None:
+    """The loss by step, and a stretch of each electrode with its forecasts."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    shown = slice(0, 100)
+    figure = plt.figure(figsize=(12, 6), layout="constrained")
+    left, right = figure.subfigures(1, 2, width_ratios=(1, 1.6))
+    axes = left.subplots()
+    axes.semilogy(losses)
+    axes.set(xlabel="step", ylabel="mean squared error", title="training")
+    right.suptitle(f"one sample ahead: error {errors.lstm:.3f}, naive {errors.naive:.3f}, linear {errors.linear:.3f}")
+    for number, one in enumerate(right.subplots(ELECTRODES, 1, sharex=True)):
+        one.plot(truth[shown, number], color="0.6", label="measured")
+        one.plot(predictions[shown, number], linewidth=1, label="forecast")
+        one.set_ylabel(f"electrode {number + 1}")
+    one.legend(loc="upper right")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+async def main(steps: int, seed: int, outputs: Path) -> Errors:
+    """Train, forecast, print the errors and draw the picture into the folder `outputs`."""
+    flow.manual_seed(seed)
+    series = load()
+    async with flow.VirtualMachine("lstm_forecast"):
+        model = Forecaster()
+        begin = time.perf_counter()
+        losses = await train(model, series[:TRAINED_ON], steps, seed)
+        seconds = time.perf_counter() - begin
+        print(f"{steps} steps in {seconds:.1f} s, {seconds / steps * 1e3:.1f} ms each; loss {losses[-1]:.4f}")
+        predictions = (await forecast(model, series))[TRAINED_ON - 2 :]
+    truth = series[TRAINED_ON:]
+    errors = Errors(
+        lstm=error(predictions, truth),
+        naive=error(series[TRAINED_ON - 1 : -1], truth),
+        linear=error(regression(series)[TRAINED_ON - SEEN :], truth),
+    )
+    picture = outputs / "lstm_forecast.png"
+    draw(picture, losses, truth, predictions, errors)
+    print(f"saved {picture}")
+    print(
+        f"error of the forecast of {len(truth)} samples, in standard deviations: {errors.lstm:.3f}; "
+        f"naive {errors.naive:.3f}, linear regression {errors.linear:.3f}"
+    )
+    return errors
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for the picture")
+    options = parser.parse_args()
+    options.outputs.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(options.steps, options.seed, options.outputs))
