@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import copy
 import importlib.util
 import math
 import sysconfig
@@ -24,10 +25,11 @@ import vmflow.nn.functional as F
 from vmflow import nn
 
 # Well-commented modules that have been there for long; the order is that of their names.
-MODULES = """
-    argparse ast calendar codecs copy csv dis enum fractions functools gettext heapq inspect locale mailbox optparse
-    pickle random shutil statistics tarfile textwrap threading tokenize traceback typing uuid warnings zipfile
-""".split()
+MODULES = [
+    *("argparse", "ast", "calendar", "codecs", "copy", "csv", "dis", "enum", "fractions", "functools", "gettext"),
+    *("heapq", "inspect", "locale", "mailbox", "optparse", "pickle", "random", "shutil", "statistics", "tarfile"),
+    *("textwrap", "threading", "tokenize", "traceback", "typing", "uuid", "warnings", "zipfile"),
+]
 
 
 @dataclass(frozen=True)
@@ -166,9 +168,11 @@ async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -
         await progress.due.wait()
         progress.due.clear()
         begun = len(progress.losses)
-        # A character is little work and a training step is much: without priority each would wait for one of those.
+        # A copy: what reads the parameters that a step changes has to wait for that step, and each character would.
+        # And with priority: a character is little work, and a step much.
+        frozen = copy.deepcopy(model)
         with flow.scope(priority=1, name="sample"):
-            sample = await write(model, text, "\ndef ", count)
+            sample = await write(frozen, text, "\ndef ", count)
         print(
             f"----- begun after step {begun}, written by step {len(progress.losses)}\n{sample.strip()}\n-----",
             flush=True,
