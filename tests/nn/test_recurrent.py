@@ -159,6 +159,17 @@ def test_packed_sequences_keep_their_order() -> None:
         np.testing.assert_allclose(last[0, place].detach().numpy(), end[0].detach().numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.host
+async def test_packed_sequences_do_not_hold_up_an_event_loop() -> None:
+    """What is read of them on the way is there at once; a read that blocks would warn, and warnings are errors."""
+    x = flow.randn(5, 3, 4, requires_grad=True)
+    output, _ = nn.LSTM(4, 5, 2, bidirectional=True)(pack_padded_sequence(x, [2, 5, 1], enforce_sorted=False))
+    padded, _ = pad_packed_sequence(output)
+    padded.sum().backward()
+    assert x.grad is not None
+    assert (await x.grad).shape == (5, 3, 4)
+
+
 def test_it_learns_to_tell_the_first_of_a_sequence() -> None:
     """A state carries what was seen first to the end."""
     model, head = nn.LSTM(1, 8, batch_first=True), nn.Linear(8, 1)
