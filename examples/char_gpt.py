@@ -1,8 +1,9 @@
 """Train a small GPT to write Python, inside asyncio, and watch it learn.
 
 The text is the standard library's own source, character by character.  While one task trains, another prints, every few
-hundred steps, what the network writes by then.  At the end: the loss by step, tokens per second, and a longer sample.  It takes
-about a minute; where other programs keep the processors busy, with OPENBLAS_NUM_THREADS=1.
+hundred steps, what the network writes by then.  At the end: the loss by step, tokens per second, and a longer sample.
+
+It takes about a minute; where other programs keep the processors busy, with OPENBLAS_NUM_THREADS=1.
 
     python examples/char_gpt.py [--steps 800] [--seed 0] [--seconds 75] [--outputs outputs]
 """
