@@ -128,6 +128,12 @@ from .pooling_layers import MaxPool3d as MaxPool3d
 from .pooling_layers import MaxUnpool1d as MaxUnpool1d
 from .pooling_layers import MaxUnpool2d as MaxUnpool2d
 from .pooling_layers import MaxUnpool3d as MaxUnpool3d
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell
 from .resampling_layers import ChannelShuffle as ChannelShuffle
 from .resampling_layers import PixelShuffle as PixelShuffle
 from .resampling_layers import PixelUnshuffle as PixelUnshuffle
@@ -136,12 +142,6 @@ from .resampling_layers import UpsamplingBilinear2d as UpsamplingBilinear2d
 from .resampling_layers import UpsamplingNearest2d as UpsamplingNearest2d
 from .table_layers import Bilinear as Bilinear
 from .table_layers import EmbeddingBag as EmbeddingBag
-from .recurrent import GRU as GRU
-from .recurrent import LSTM as LSTM
-from .recurrent import RNN as RNN
-from .recurrent import GRUCell as GRUCell
-from .recurrent import LSTMCell as LSTMCell
-from .recurrent import RNNCell as RNNCell
 from .transformer import Transformer as Transformer
 from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer

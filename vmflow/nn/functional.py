@@ -18,8 +18,8 @@ from vmflow.ops.adaptive_pooling import adaptive_avg_pool3d as adaptive_avg_pool
 from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool1d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
-from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
 from vmflow.ops.convolution import conv1d as conv1d
@@ -28,7 +28,6 @@ from vmflow.ops.convolution import conv3d as conv3d
 from vmflow.ops.convolution import conv_transpose1d as conv_transpose1d
 from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
 from vmflow.ops.convolution import conv_transpose3d as conv_transpose3d
-from vmflow.ops.creation import ones
 from vmflow.ops.ctc_loss import ctc_loss as ctc_loss
 from vmflow.ops.distance import cosine_similarity as cosine_similarity
 from vmflow.ops.distance import pairwise_distance as pairwise_distance
@@ -53,12 +52,8 @@ from vmflow.ops.grid_sampling import affine_grid as affine_grid
 from vmflow.ops.grid_sampling import grid_sample as grid_sample
 from vmflow.ops.image_normalization import instance_norm as instance_norm
 from vmflow.ops.image_normalization import local_response_norm as local_response_norm
-from vmflow.ops.joining import repeat_interleave
 from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
 from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
-from vmflow.ops.dropout import dropout as dropout
-from vmflow.ops.embedding import embedding as embedding
-from vmflow.ops.indexing import one_hot as one_hot
 from vmflow.ops.linear import linear as linear
 from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
 from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
@@ -104,7 +99,6 @@ from vmflow.ops.pooling import max_pool1d as max_pool1d
 from vmflow.ops.pooling import max_pool2d as max_pool2d
 from vmflow.ops.pooling import max_pool3d as max_pool3d
 from vmflow.ops.resampling import interpolate as interpolate
-from vmflow.ops.selection import where
 from vmflow.ops.shuffling import channel_shuffle as channel_shuffle
 from vmflow.ops.shuffling import pixel_shuffle as pixel_shuffle
 from vmflow.ops.shuffling import pixel_unshuffle as pixel_unshuffle

@@ -11,16 +11,16 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, issue_update, widened
+from vmflow.nn import init
+from vmflow.nn.module import Module
+from vmflow.nn.weight_norms import remove_spectral_norm as remove_spectral_norm
+from vmflow.nn.weight_norms import remove_weight_norm as remove_weight_norm
+from vmflow.nn.weight_norms import spectral_norm as spectral_norm
+from vmflow.nn.weight_norms import weight_norm as weight_norm
 from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
 
-from .. import init
-from ..module import Module
-from ..weight_norms import remove_spectral_norm as remove_spectral_norm
-from ..weight_norms import remove_weight_norm as remove_weight_norm
-from ..weight_norms import spectral_norm as spectral_norm
-from ..weight_norms import weight_norm as weight_norm
 from . import rnn as rnn
 
 Made = TypeVar("Made", bound=Module)
