@@ -123,11 +123,18 @@ class InstructionsBuilder:
         """Give the blob its memory; see `AllocateTensor`."""
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
-    def touch_tensors(self, blobs: tuple[Blob, ...], stream: Stream | None = None) -> Instruction:
-        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end."""
-        return self._add(
-            stream or self.machine.control_stream(), TouchTensors(blobs), reads=[blob.storage for blob in blobs]
-        )
+    def touch_tensors(
+        self, blobs: tuple[Blob, ...], stream: Stream | None = None, *, writes: bool = False
+    ) -> Instruction:
+        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end.
+
+        With `writes`, also until what reads them has ended, as a write would.
+        """
+        storages = [blob.storage for blob in blobs]
+        stream = stream or self.machine.control_stream()
+        if writes:
+            return self._add(stream, TouchTensors(blobs), writes=storages)
+        return self._add(stream, TouchTensors(blobs), reads=storages)
 
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
         """Make `target` wait for `source`, of the same device, for the sake of these blobs; see `StreamWait`."""

@@ -387,6 +387,8 @@ pinverse = linalg.pinv
 
 if _TYPE_CHECKING:
     from . import amp as amp
+    from . import array_api as array_api
+    from . import einops as einops
     from . import nn as nn
     from . import optim as optim
     from . import profiler as profiler
@@ -394,6 +396,7 @@ if _TYPE_CHECKING:
     from .amp.autocasting import autocast as autocast
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
+    from .exchange import from_dlpack as from_dlpack
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
@@ -410,6 +413,8 @@ _LAZY_NAMES = {
     "save": ".io",
     "show_config": ".info",
 }
+_LAZY_MODULES = ("array_api", "einops", "nn", "optim", "profiler", "utils")
+_LAZY_NAMES = {"from_dlpack": ".exchange", "load": ".io", "save": ".io", "show_config": ".info"}
 
 
 def __getattr__(name: str) -> object:

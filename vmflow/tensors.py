@@ -288,10 +288,97 @@ class Tensor:
         return (array.astype(np.float32) if self.dtype is dtypes.bfloat16 else array).tolist()
 
     def __array__(self, dtype: Any = None, copy: _bool | None = None) -> Array:
-        if copy is False:
-            raise ValueError("a tensor's memory cannot be lent to numpy; it is always copied")
-        array = self.detach().numpy()
-        return array if dtype is None else array.astype(dtype)
+        """For numpy, whose functions take tensors and give arrays: the memory itself where possible.
+
+        Waits for the value.  What is shared is ordered with ops issued before and not with those issued later; see
+        `vmflow.exchange`.  `numpy` gives a copy.
+
+        Args:
+            dtype: of numpy, of the array; None for the tensor's.
+            copy: True to copy in any case, False never to copy, None as necessary.
+
+        Raises:
+            RuntimeError: if the tensor requires a gradient.
+            ValueError: if `copy` is False and a copy is needed.
+        """
+        from .exchange import as_array
+
+        return as_array(self, dtype, copy)
+
+    @property
+    def __array_interface__(self) -> dict[str, Any]:
+        """The memory for numpy, on the CPU; waits as `__array__` does.
+
+        Raises:
+            AttributeError: on another device, and for bfloat16.
+            RuntimeError: if the tensor requires a gradient.
+        """
+        from .exchange import array_interface
+
+        return array_interface(self)
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Of tensors on CUDA only.
+
+        Raises:
+            AttributeError: on any other device.
+        """
+        raise AttributeError(f"a tensor on {self.device} has no __cuda_array_interface__")
+
+    def __dlpack__(
+        self,
+        *,
+        stream: Any = None,
+        max_version: tuple[_int, _int] | None = None,
+        dl_device: tuple[_int, _int] | None = None,
+        copy: _bool | None = None,
+    ) -> Any:
+        """A DLPack capsule over the memory, for one consumer; waits as `__array__` does.
+
+        Args:
+            stream: None; the tensor is complete when this returns.
+            max_version: the newest version of DLPack that the consumer understands; None for one before versions.
+            dl_device: ``(1, 0)`` for the CPU, to which tensors on other devices are copied; None for where it is.
+            copy: True to copy in any case, False never to copy, None as necessary.
+
+        Raises:
+            BufferError: if the tensor requires a gradient, or cannot be exported so.
+        """
+        from .exchange import to_capsule
+
+        return to_capsule(self, stream, max_version, dl_device, copy)
+
+    def __dlpack_device__(self) -> tuple[_int, _int]:
+        """DLPack's numbers for the device: ``(1, 0)`` on the CPU."""
+        from .exchange import dlpack_device
+
+        return dlpack_device(self)
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """`vmflow.array_api`, for libraries that follow the Python array API standard.
+
+        Args:
+            api_version: None or one that is implemented, "2021.12" to "2024.12".
+
+        Raises:
+            ValueError: for another version.
+        """
+        if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):
+            raise ValueError(f"this is version 2024.12 of the array API standard, not {api_version!r}")
+        from . import array_api
+
+        return array_api
+
+    def to_device(self, device: Device | str, /, *, stream: None = None) -> Tensor:
+        """On another device; the array API standard's name of `to`.
+
+        Raises:
+            ValueError: if a stream is given; the machine orders copies by itself.
+        """
+        if stream is not None:
+            raise ValueError(f"to_device: stream must be None, not {stream!r}")
+        return self.to(device)
 
     def __bool__(self) -> _bool:
         if self.numel() != 1:

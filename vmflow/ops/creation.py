@@ -162,17 +162,21 @@ def _layout(array: Array) -> tuple[Array, tuple[int, ...], int] | None:
     itemsize = array.dtype.itemsize
     if not (array.flags.writeable and array.dtype.isnative) or any([it < 0 or it % itemsize for it in array.strides]):
         return None
+    strides = tuple([it // itemsize for it in array.strides])
     block = array
     while isinstance(block.base, np.ndarray):
         block = block.base
     if not block.flags.c_contiguous:
         block = block.T
     if not block.flags.c_contiguous:
-        return None
+        # Memory that did not come from numpy: from the first element to the last, with what lies between, which is
+        # never touched.
+        span = 1 + sum([(size - 1) * stride for size, stride in zip(array.shape, strides, strict=True)])
+        return np.lib.stride_tricks.as_strided(array, (span,), (itemsize,)), strides, 0
     start = array.__array_interface__["data"][0] - block.__array_interface__["data"][0]
     if start % itemsize or block.nbytes % itemsize:
         return None
-    return block, tuple([it // itemsize for it in array.strides]), start // itemsize
+    return block, strides, start // itemsize
 
 
 def from_numpy(ndarray: Array) -> Tensor:
@@ -183,8 +187,8 @@ def from_numpy(ndarray: Array) -> Tensor:
 
     Raises:
         TypeError: if it is no array, or no dtype fits.
-        ValueError: if the array is read-only, byte-swapped, has a negative stride, or is a part of memory that is not
-            contiguous as a whole.
+        ValueError: if the array is read-only, byte-swapped, has a negative stride, or a stride that is no multiple of
+            the size of its elements.
     """
     if not isinstance(ndarray, np.ndarray):
         raise TypeError(f"from_numpy: expected a numpy array, got {type(ndarray).__name__}")
@@ -196,8 +200,7 @@ def from_numpy(ndarray: Array) -> Tensor:
     layout = _layout(ndarray)
     if layout is None:
         raise ValueError(
-            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of memory that is not "
-            "contiguous as a whole; pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
+            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of larger elements; pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
         )
     block, strides, offset = layout
     blob = Blob(Storage(Dependence(), block), meta(ndarray.shape, kind, Device("cpu")), strides, offset)

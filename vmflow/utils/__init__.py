@@ -1,5 +1,6 @@
-"""What surrounds a network; so far, the loading of data: `vmflow.utils.data`."""
+"""What surrounds tensors and networks and is neither: loading data, and exchange with other libraries."""
 
 from __future__ import annotations
 
 from . import data as data
+from . import dlpack as dlpack

@@ -1,0 +1,186 @@
+"""``vmflow.array_api``: tensors under the names and signatures of the Python array API standard, version 2024.12.
+
+Libraries that follow the standard find it by ``tensor.__array_namespace__()``.  Everything here is made of vmflow's own
+ops, so that nothing blocks and gradients flow, with one exception: the ``unique_`` functions, whose results have as
+many elements as there are different values, wait for their input and have no gradient.
+
+Other than the standard says:
+
+- there are no uint16, uint32 and uint64; sums of uint8 are int64;
+- operators promote as PyTorch's do, where a 0-d tensor never widens; the functions here promote as the standard says;
+- `Tensor.size` is a method, as in PyTorch; use `numel`;
+- names that need an op which this version does not have are absent (see `_AWAITED`; likewise in `linalg`).
+"""
+
+from __future__ import annotations
+
+from math import e as e
+from math import inf as inf
+from math import nan as nan
+from math import pi as pi
+
+import vmflow as _vmflow
+from vmflow.dtypes import bool_ as bool
+from vmflow.dtypes import complex64 as complex64
+from vmflow.dtypes import complex128 as complex128
+from vmflow.dtypes import float32 as float32
+from vmflow.dtypes import float64 as float64
+from vmflow.dtypes import int8 as int8
+from vmflow.dtypes import int16 as int16
+from vmflow.dtypes import int32 as int32
+from vmflow.dtypes import int64 as int64
+from vmflow.dtypes import uint8 as uint8
+from vmflow.exchange import from_dlpack as from_dlpack
+
+from . import linalg as linalg
+from .creation import arange as arange
+from .creation import asarray as asarray
+from .creation import empty as empty
+from .creation import empty_like as empty_like
+from .creation import eye as eye
+from .creation import full as full
+from .creation import full_like as full_like
+from .creation import linspace as linspace
+from .creation import meshgrid as meshgrid
+from .creation import ones as ones
+from .creation import ones_like as ones_like
+from .creation import tril as tril
+from .creation import triu as triu
+from .creation import zeros as zeros
+from .creation import zeros_like as zeros_like
+from .data_types import astype as astype
+from .data_types import can_cast as can_cast
+from .data_types import finfo as finfo
+from .data_types import iinfo as iinfo
+from .data_types import isdtype as isdtype
+from .data_types import result_type as result_type
+from .elementwise import abs as abs
+from .elementwise import acos as acos
+from .elementwise import acosh as acosh
+from .elementwise import add as add
+from .elementwise import asin as asin
+from .elementwise import asinh as asinh
+from .elementwise import atan as atan
+from .elementwise import atan2 as atan2
+from .elementwise import atanh as atanh
+from .elementwise import bitwise_and as bitwise_and
+from .elementwise import bitwise_invert as bitwise_invert
+from .elementwise import bitwise_or as bitwise_or
+from .elementwise import bitwise_xor as bitwise_xor
+from .elementwise import ceil as ceil
+from .elementwise import clip as clip
+from .elementwise import conj as conj
+from .elementwise import cos as cos
+from .elementwise import cosh as cosh
+from .elementwise import divide as divide
+from .elementwise import equal as equal
+from .elementwise import exp as exp
+from .elementwise import expm1 as expm1
+from .elementwise import floor as floor
+from .elementwise import floor_divide as floor_divide
+from .elementwise import greater as greater
+from .elementwise import greater_equal as greater_equal
+from .elementwise import hypot as hypot
+from .elementwise import isfinite as isfinite
+from .elementwise import isinf as isinf
+from .elementwise import isnan as isnan
+from .elementwise import less as less
+from .elementwise import less_equal as less_equal
+from .elementwise import log as log
+from .elementwise import log1p as log1p
+from .elementwise import log2 as log2
+from .elementwise import log10 as log10
+from .elementwise import logaddexp as logaddexp
+from .elementwise import logical_and as logical_and
+from .elementwise import logical_not as logical_not
+from .elementwise import logical_or as logical_or
+from .elementwise import logical_xor as logical_xor
+from .elementwise import maximum as maximum
+from .elementwise import minimum as minimum
+from .elementwise import multiply as multiply
+from .elementwise import negative as negative
+from .elementwise import not_equal as not_equal
+from .elementwise import positive as positive
+from .elementwise import pow as pow
+from .elementwise import reciprocal as reciprocal
+from .elementwise import remainder as remainder
+from .elementwise import round as round
+from .elementwise import sign as sign
+from .elementwise import sin as sin
+from .elementwise import sinh as sinh
+from .elementwise import sqrt as sqrt
+from .elementwise import square as square
+from .elementwise import subtract as subtract
+from .elementwise import tan as tan
+from .elementwise import tanh as tanh
+from .elementwise import trunc as trunc
+from .elementwise import where as where
+from .info import __array_namespace_info__ as __array_namespace_info__
+from .linalg import matmul as matmul
+from .linalg import matrix_transpose as matrix_transpose
+from .linalg import tensordot as tensordot
+from .linalg import vecdot as vecdot
+from .manipulation import broadcast_arrays as broadcast_arrays
+from .manipulation import broadcast_to as broadcast_to
+from .manipulation import concat as concat
+from .manipulation import expand_dims as expand_dims
+from .manipulation import flip as flip
+from .manipulation import moveaxis as moveaxis
+from .manipulation import permute_dims as permute_dims
+from .manipulation import repeat as repeat
+from .manipulation import reshape as reshape
+from .manipulation import roll as roll
+from .manipulation import squeeze as squeeze
+from .manipulation import stack as stack
+from .manipulation import tile as tile
+from .manipulation import unstack as unstack
+from .searching import argmax as argmax
+from .searching import argmin as argmin
+from .searching import argsort as argsort
+from .searching import count_nonzero as count_nonzero
+from .searching import nonzero as nonzero
+from .searching import searchsorted as searchsorted
+from .searching import sort as sort
+from .searching import take as take
+from .searching import take_along_axis as take_along_axis
+from .sets import unique_all as unique_all
+from .sets import unique_counts as unique_counts
+from .sets import unique_inverse as unique_inverse
+from .sets import unique_values as unique_values
+from .statistics import all as all
+from .statistics import any as any
+from .statistics import cumulative_prod as cumulative_prod
+from .statistics import cumulative_sum as cumulative_sum
+from .statistics import diff as diff
+from .statistics import max as max
+from .statistics import mean as mean
+from .statistics import min as min
+from .statistics import prod as prod
+from .statistics import std as std
+from .statistics import sum as sum
+from .statistics import var as var
+
+newaxis = None
+__array_api_version__ = "2024.12"
+
+# Taken from vmflow as soon as it has an op of the name on the right, which then means the same.
+_AWAITED = {
+    "bitwise_left_shift": "bitwise_left_shift",
+    "bitwise_right_shift": "bitwise_right_shift",
+    "copysign": "copysign",
+    "imag": "imag",
+    "nextafter": "nextafter",
+    "real": "real",
+    "signbit": "signbit",
+}
+
+
+def __getattr__(name: str) -> object:
+    found: object = getattr(_vmflow, _AWAITED[name], None) if name in _AWAITED else None
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *[name for name in _AWAITED if hasattr(_vmflow, _AWAITED[name])]])

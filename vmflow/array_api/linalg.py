@@ -1,0 +1,138 @@
+"""The linear algebra of the array API standard: that of the main namespace, and what its extension adds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import vmflow as _vmflow
+from vmflow.dtypes import dtype as DType
+from vmflow.tensors import Tensor
+
+from .data_types import together
+
+# Taken from vmflow.linalg as soon as it has them, where they mean the same.
+_AWAITED = (
+    "cholesky",
+    "det",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matrix_power",
+    "matrix_rank",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+)
+
+
+def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """The matrix product."""
+    return _vmflow.matmul(*together("matmul", x1, x2))
+
+
+def matrix_transpose(x: Tensor, /) -> Tensor:
+    """The last two dimensions exchanged.
+
+    Raises:
+        ValueError: if there are fewer than two.
+    """
+    if x.ndim < 2:
+        raise ValueError(f"matrix_transpose: expected at least two dimensions, got {list(x.shape)}")
+    return _vmflow.transpose(x, -1, -2)
+
+
+def tensordot(x1: Tensor, x2: Tensor, /, *, axes: int | tuple[Sequence[int], Sequence[int]] = 2) -> Tensor:
+    """Products summed over dimensions of both."""
+    chosen = axes if isinstance(axes, int) else (list(axes[0]), list(axes[1]))
+    first, second = together("tensordot", x1, x2)
+    return _vmflow.tensordot(first, second, chosen)
+
+
+def vecdot(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The products of the conjugate of `x1` with `x2`, summed over a dimension counted from the end.
+
+    Raises:
+        ValueError: if they differ in that dimension, or it is not counted from the end.
+    """
+    if not -min(x1.ndim, x2.ndim) <= axis < 0:
+        raise ValueError(f"vecdot: axis {axis} must be negative, and a dimension of both")
+    if x1.size(axis) != x2.size(axis):
+        raise ValueError(f"vecdot: dimension {axis} is {x1.size(axis)} in one and {x2.size(axis)} in the other")
+    first, second = together("vecdot", x1, x2)
+    return _vmflow.sum(_vmflow.conj(first) * second, axis, dtype=first.dtype)
+
+
+def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
+    """The cross product over a dimension of three elements.
+
+    Raises:
+        ValueError: if it has another length.
+    """
+    if x1.size(axis) != 3 or x2.size(axis) != 3:
+        raise ValueError(f"cross: dimension {axis} must have 3 elements, got {x1.size(axis)} and {x2.size(axis)}")
+    (a0, a1, a2), (b0, b1, b2) = [_vmflow.unbind(it, axis) for it in together("cross", x1, x2)]
+    return _vmflow.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis)
+
+
+def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
+    """The `offset`-th diagonals of the matrices."""
+    return _vmflow.diagonal(x, offset, -2, -1)
+
+
+def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str | None = "fro") -> Tensor:
+    """The norms of the matrices: "fro", 1, -1, inf or -inf; and 2, -2 and "nuc" where `svdvals` is there.
+
+    Raises:
+        ValueError: for another `ord`.
+    """
+    if ord is None or ord == "fro":
+        return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
+    if ord in (2, -2, "nuc"):
+        values = _awaited("svdvals")(x)
+        found = {2: _vmflow.amax, -2: _vmflow.amin, "nuc": _vmflow.sum}[ord](values, -1)
+        return found[..., None, None] if keepdims else found
+    across = {1: (-2, _vmflow.amax), -1: (-2, _vmflow.amin), float("inf"): (-1, _vmflow.amax)}
+    across[-float("inf")] = (-1, _vmflow.amin)
+    if ord not in across:
+        raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
+    summed, chosen = across[ord]
+    sums = _vmflow.sum(_vmflow.abs(x), summed, True)
+    found = chosen(sums, (-2, -1), keepdims)
+    return found
+
+
+def outer(x1: Tensor, x2: Tensor, /) -> Tensor:
+    """All products of two vectors' elements."""
+    return _vmflow.outer(*together("outer", x1, x2))
+
+
+def trace(x: Tensor, /, *, offset: int = 0, dtype: DType | None = None) -> Tensor:
+    """The sums of the diagonals."""
+    return _vmflow.sum(diagonal(x, offset=offset), -1, dtype=dtype)
+
+
+def vector_norm(
+    x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False, ord: int | float = 2
+) -> Tensor:
+    """The norm of the elements along these dimensions."""
+    return _vmflow.linalg.vector_norm(x, ord, axis, keepdims)
+
+
+def _awaited(name: str) -> Any:
+    found = getattr(_vmflow.linalg, name, None) if name in _AWAITED else None
+    if found is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found
+
+
+def __getattr__(name: str) -> object:
+    found: object = _awaited(name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *[name for name in _AWAITED if hasattr(_vmflow.linalg, name)]])

@@ -1,0 +1,98 @@
+"""Indexing, searching and sorting by the array API standard."""
+
+from __future__ import annotations
+
+import vmflow as flow
+from vmflow.tensors import Tensor
+
+
+def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
+    """The elements at these positions of a dimension; `axis` may be left out for one dimension.
+
+    Raises:
+        ValueError: if `axis` is needed.
+    """
+    if axis is None:
+        if x.ndim != 1:
+            raise ValueError(f"take: axis is needed for a tensor of shape {list(x.shape)}")
+        axis = 0
+    return flow.index_select(x, axis, indices)
+
+
+def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
+    """For each place the element at the position given there."""
+    return flow.take_along_dim(x, indices.to(flow.int64), axis)
+
+
+def _position(x: Tensor, found: Tensor, axis: int | None, keepdims: bool) -> Tensor:
+    return found.reshape((1,) * x.ndim) if axis is None and keepdims else found
+
+
+def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Where the largest element is; counted through all elements if `axis` is None."""
+    return _position(x, flow.argmax(x, axis, keepdims and axis is not None), axis, keepdims)
+
+
+def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
+    """Where the smallest element is; counted through all elements if `axis` is None."""
+    return _position(x, flow.argmin(x, axis, keepdims and axis is not None), axis, keepdims)
+
+
+def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+    """How many elements are not zero."""
+    return flow.sum(x != 0, axis, keepdims)
+
+
+def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
+    """The positions of elements that are not zero, dimension by dimension; waits for `x`.
+
+    Raises:
+        ValueError: for a 0-d tensor.
+    """
+    if x.ndim == 0:
+        raise ValueError("nonzero: a 0-d tensor has no positions")
+    found: tuple[Tensor, ...] = flow.nonzero(x, as_tuple=True)
+    return found
+
+
+def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
+    """Where each element of `x2` belongs in the sorted `x1`.
+
+    By bisection, as many steps for all as the length of `x1` has binary digits.
+
+    Args:
+        x1: one dimension, in ascending order.
+        x2: what to find places for.
+        side: "left" for the first fitting place, "right" for the last.
+        sorter: positions that put `x1` into order, if it is not.
+
+    Raises:
+        ValueError: for another `side`, or if `x1` has not one dimension.
+    """
+    if side not in ("left", "right"):
+        raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
+    if x1.ndim != 1:
+        raise ValueError(f"searchsorted: x1 must have one dimension, got {list(x1.shape)}")
+    low = flow.zeros(x2.shape, dtype=flow.int64, device=x2.device)
+    ordered = flow.index_select(x1, 0, sorter) if sorter is not None else x1
+    kind = flow.promote_types(x1.dtype, x2.dtype)
+    ordered, wanted = ordered.detach().to(kind), x2.detach().to(kind)
+    # In each step the place is known to be one of `remaining + 1`, beginning at `low`.
+    remaining = x1.shape[0]
+    while remaining:
+        half = (remaining + 1) // 2
+        element = flow.index_select(ordered, 0, (low + (half - 1)).reshape(-1)).reshape(x2.shape)
+        before = element < wanted if side == "left" else element <= wanted
+        low = low + before.to(flow.int64) * half
+        remaining -= half
+    return low
+
+
+def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """The positions that put a dimension into order."""
+    return flow.argsort(x, axis, descending, stable=stable)
+
+
+def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
+    """A dimension in order."""
+    return flow.sort(x, axis, descending, stable=stable).values

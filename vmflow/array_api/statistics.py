@@ -1,0 +1,107 @@
+"""Reductions and running totals by the array API standard."""
+
+from __future__ import annotations
+
+import vmflow as flow
+from vmflow.dtypes import dtype as DType
+from vmflow.tensors import Tensor
+
+Axes = int | tuple[int, ...] | None
+
+
+def all(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether no element is zero."""
+    return flow.all(x, axis, keepdims)
+
+
+def any(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """Whether some element is not zero."""
+    return flow.any(x, axis, keepdims)
+
+
+def max(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The largest element."""
+    return flow.amax(x, axis, keepdims)
+
+
+def mean(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The arithmetic mean."""
+    return flow.mean(x, axis, keepdims)
+
+
+def min(x: Tensor, /, *, axis: Axes = None, keepdims: bool = False) -> Tensor:
+    """The smallest element."""
+    return flow.amin(x, axis, keepdims)
+
+
+def prod(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
+    """The product."""
+    return flow.prod(x, axis, keepdims, dtype=dtype)
+
+
+def std(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The standard deviation, with the number of elements less `correction` as the divisor."""
+    return flow.std(x, axis, keepdim=keepdims, correction=correction)
+
+
+def sum(x: Tensor, /, *, axis: Axes = None, dtype: DType | None = None, keepdims: bool = False) -> Tensor:
+    """The sum."""
+    return flow.sum(x, axis, keepdims, dtype=dtype)
+
+
+def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: bool = False) -> Tensor:
+    """The variance, with the number of elements less `correction` as the divisor."""
+    return flow.var(x, axis, keepdim=keepdims, correction=correction)
+
+
+def _axis(name: str, x: Tensor, axis: int | None) -> int:
+    if axis is None:
+        if x.ndim != 1:
+            raise ValueError(f"{name}: axis is needed for a tensor of shape {list(x.shape)}")
+        return 0
+    return axis
+
+
+def _after(initial: float, x: Tensor, found: Tensor, axis: int) -> Tensor:
+    shape = list(found.shape)
+    shape[axis] = 1
+    return flow.cat([flow.full(tuple(shape), initial, dtype=found.dtype, device=x.device), found], axis)
+
+
+def cumulative_sum(
+    x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
+) -> Tensor:
+    """The sums up to each element; with a 0 before them if `include_initial`."""
+    axis = _axis("cumulative_sum", x, axis)
+    found = flow.cumsum(x, axis, dtype=dtype)
+    return _after(0, x, found, axis) if include_initial else found
+
+
+def cumulative_prod(
+    x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
+) -> Tensor:
+    """The products up to each element; with a 1 before them if `include_initial`."""
+    axis = _axis("cumulative_prod", x, axis)
+    found = flow.cumprod(x, axis, dtype=dtype)
+    return _after(1, x, found, axis) if include_initial else found
+
+
+def diff(
+    x: Tensor, /, *, axis: int = -1, n: int = 1, prepend: Tensor | None = None, append: Tensor | None = None
+) -> Tensor:
+    """The differences of neighbours, `n` times.
+
+    Raises:
+        ValueError: if `n` is negative.
+    """
+    if n < 0:
+        raise ValueError(f"diff: n cannot be negative, got {n}")
+    parts = [it for it in (prepend, x, append) if it is not None]
+    found = flow.cat(parts, axis) if len(parts) > 1 else x
+    for _ in range(n):
+        length = found.size(axis)
+        if not length:
+            return found
+        after, before = flow.narrow(found, axis, 1, length - 1), flow.narrow(found, axis, 0, length - 1)
+        found = after != before if found.dtype is flow.bool_ else after - before
+    return found.clone() if found is x else found

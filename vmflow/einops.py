@@ -1,0 +1,116 @@
+"""``vmflow.einops``: the functions of the package einops, which this teaches about tensors.
+
+    from vmflow.einops import rearrange
+
+    y = rearrange(x, "batch (height h) -> (batch height) h", h=4)
+
+einops finds out by itself about the frameworks that it knows.  Of vmflow it knows from the first use of a name in here,
+or from `register`, on; after that its functions may also be called as ``einops.rearrange`` and so on.  The package is
+imported on first use, and must be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import vmflow as _vmflow
+from vmflow.tensors import Tensor as _Tensor
+
+_NAMES = ("EinopsError", "asnumpy", "einsum", "pack", "parse_shape", "rearrange", "reduce", "repeat", "unpack")
+
+# einops finds what inherits from its class, for as long as somebody keeps it.
+_backend: type | None = None
+
+
+def register() -> None:
+    """Let einops know of vmflow's tensors; a second time does nothing.
+
+    Raises:
+        ImportError: if the package einops is not installed.
+    """
+    global _backend
+    if _backend is None:
+        _library()
+        from einops._backends import AbstractBackend
+
+        _backend = type("VmflowBackend", (_Methods, AbstractBackend), {"framework_name": "vmflow"})
+
+
+def _library() -> Any:
+    try:
+        import einops
+    except ImportError as error:
+        raise ImportError("vmflow.einops needs the package einops; install it with: pip install einops") from error
+    return einops
+
+
+class _Methods:
+    """What einops asks of a framework."""
+
+    def is_appropriate_type(self, tensor: object) -> bool:
+        return isinstance(tensor, _Tensor)
+
+    def from_numpy(self, x: Any) -> _Tensor:
+        return _vmflow.tensor(x)
+
+    def to_numpy(self, x: _Tensor) -> Any:
+        return x.detach().numpy()
+
+    def arange(self, start: int, stop: int) -> _Tensor:
+        return _vmflow.arange(start, stop)
+
+    def reshape(self, x: _Tensor, shape: Sequence[int]) -> _Tensor:
+        return _vmflow.reshape(x, tuple(shape))
+
+    def transpose(self, x: _Tensor, axes: Sequence[int]) -> _Tensor:
+        return _vmflow.permute(x, tuple(axes))
+
+    def reduce(self, x: _Tensor, operation: str, axes: Sequence[int]) -> _Tensor:
+        functions: dict[str, Any] = {
+            "all": _vmflow.all,
+            "any": _vmflow.any,
+            "max": _vmflow.amax,
+            "mean": _vmflow.mean,
+            "min": _vmflow.amin,
+            "prod": _vmflow.prod,
+            "sum": _vmflow.sum,
+        }
+        found: _Tensor = functions[operation](x, tuple(axes))
+        return found
+
+    def stack_on_zeroth_dimension(self, tensors: Sequence[_Tensor]) -> _Tensor:
+        return _vmflow.stack(tensors)
+
+    def add_axis(self, x: _Tensor, new_position: int) -> _Tensor:
+        return _vmflow.unsqueeze(x, new_position)
+
+    def add_axes(self, x: _Tensor, n_axes: int, pos2len: dict[int, int]) -> _Tensor:
+        """With new dimensions, along which nothing is copied."""
+        for position in sorted(pos2len):
+            x = _vmflow.unsqueeze(x, position)
+        return _vmflow.broadcast_to(x, tuple([pos2len.get(axis, x.shape[axis]) for axis in range(n_axes)]))
+
+    def tile(self, x: _Tensor, repeats: Sequence[int]) -> _Tensor:
+        return _vmflow.tile(x, tuple(repeats))
+
+    def concat(self, tensors: Sequence[_Tensor], axis: int) -> _Tensor:
+        return _vmflow.cat(tensors, axis)
+
+    def is_float_type(self, x: _Tensor) -> bool:
+        return x.dtype.is_floating_point
+
+    def einsum(self, pattern: str, *x: _Tensor) -> _Tensor:
+        return _vmflow.einsum(pattern, *x)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    register()
+    found: object = getattr(_library(), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_NAMES])

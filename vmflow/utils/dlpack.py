@@ -1,0 +1,15 @@
+"""``vmflow.utils.dlpack``: the names under which PyTorch has DLPack."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from vmflow.exchange import from_dlpack as from_dlpack
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+def to_dlpack(tensor: Tensor) -> Any:
+    """A capsule that shares the tensor's memory, for one consumer; see `Tensor.__dlpack__`."""
+    return tensor.__dlpack__()
