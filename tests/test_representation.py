@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
 
 import pytest
 
@@ -52,14 +56,14 @@ def test_as_pytorch_shows_it(tensor: flow.Tensor, text: str) -> None:
 
 @pytest.mark.host
 def test_only_the_borders_of_large_tensors_are_shown() -> None:
-    assert repr(flow.arange(2000)) == "tensor([   0,    1,    2, ..., 1997, 1998, 1999])"
+    assert repr(flow.arange(2000)) == "tensor([   0,    1,    2,  ..., 1997, 1998, 1999])"
     lines = repr(flow.zeros(500, 500)).splitlines()
     assert len(lines) == 7
     assert lines[3].strip() == "...,"
     # What is hidden takes no part in how the rest is written.
     array = flow.zeros(3000)
     array[1500] = 1e-9
-    assert repr(array).startswith("tensor([0., 0., 0., ...")
+    assert repr(array).startswith("tensor([0., 0., 0.,  ...")
     assert repr(flow.arange(1000)).count("\n") > 20
 
 
@@ -93,3 +97,97 @@ def test_formatting_single_elements() -> None:
     assert str(flow.ones(1)) == "tensor([1.])"
     with pytest.raises(TypeError):
         f"{flow.ones(2):.2f}"
+
+
+# Options
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    with flow.printoptions():
+        yield
+
+
+@pytest.mark.host
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"precision": 2},
+        {"precision": 0},
+        {"threshold": 5},
+        {"edgeitems": 1, "threshold": 3},
+        {"linewidth": 40},
+        {"sci_mode": True},
+        {"sci_mode": False},
+        {"profile": "short"},
+        {"profile": "full"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("shape", [(), (3,), (30,), (2, 30), (1200,), (4, 5, 6), (3, 1, 500), (0, 3)], ids=str)
+@pytest.mark.usefixtures("restored")
+def test_options_are_pytorchs(options: dict[str, Any], shape: tuple[int, ...]) -> None:
+    torch = pytest.importorskip("torch")
+    generator = np.random.default_rng(0)
+    torch.set_printoptions(profile="default")
+    torch.set_printoptions(**options)
+    flow.set_printoptions(**options)
+    try:
+        for scale in (1, 1e-3, 1e5, 1e9):
+            array = (generator.normal(size=shape) * scale).astype(np.float32)
+            assert repr(flow.tensor(array)) == repr(torch.tensor(array)).replace("torch.", "vmflow.")
+        array = generator.integers(-100, 100, shape)
+        assert repr(flow.tensor(array)) == repr(torch.tensor(array)).replace("torch.", "vmflow.")
+        array = generator.normal(size=shape) + 2j
+        shown = repr(flow.tensor(array.astype(np.complex64)))
+        assert shown == repr(torch.tensor(array.astype(np.complex64))).replace("torch.", "vmflow.")
+    finally:
+        torch.set_printoptions(profile="default")
+
+
+@pytest.mark.usefixtures("restored")
+def test_options_can_be_asked_for_and_are_checked() -> None:
+    flow.set_printoptions(precision=2, sci_mode=True)
+    assert flow.get_printoptions()["precision"] == 2
+    flow.set_printoptions(linewidth=40)
+    assert flow.get_printoptions() == {
+        "precision": 2,
+        "threshold": 1000,
+        "edgeitems": 3,
+        "linewidth": 40,
+        "sci_mode": None,
+    }
+    with flow.printoptions(precision=7):
+        assert repr(flow.tensor(0.5)) == "tensor(0.5000000)"
+    assert repr(flow.tensor(0.5)) == "tensor(0.50)"
+    before = flow.get_printoptions()
+    with pytest.raises(ValueError, match="no profile 'long'; known are default, short, full"):
+        flow.set_printoptions(precision=1, profile="long")
+    with pytest.raises(ValueError, match="edgeitems cannot be negative"):
+        flow.set_printoptions(precision=1, edgeitems=-1)
+    with pytest.raises(TypeError, match=r"precision must be an integer, not 1\.5"):
+        flow.set_printoptions(precision=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="sci_mode must be"):
+        flow.set_printoptions(sci_mode=1)  # type: ignore[arg-type]
+    assert flow.get_printoptions() == before
+
+
+@pytest.mark.host
+def test_what_does_not_fit_behind_the_values_has_its_own_line() -> None:
+    tensor = flow.tensor([0.123] * 8, dtype=flow.float64, requires_grad=True)
+    lines = repr(tensor).splitlines()
+    assert lines[-1] == "       dtype=vmflow.float64, requires_grad=True)"
+
+
+# What is listed
+
+
+def test_dir_lists_public_names_only() -> None:
+    for tensor in (flow.ones(2), nn.Parameter(flow.ones(2)), nn.Buffer(flow.ones(2))):
+        names = dir(tensor)
+        assert not [name for name in names if name.startswith("_") and not name.endswith("__")]
+        assert {"shape", "add_", "backward", "__add__", "__dlpack__"} <= set(names)
+    parameter: Any = nn.Parameter(flow.ones(2))
+    parameter.note = "mine"
+    assert "note" in dir(parameter)

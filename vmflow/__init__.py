@@ -400,6 +400,9 @@ if _TYPE_CHECKING:
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
+    from .representation import get_printoptions as get_printoptions
+    from .representation import printoptions as printoptions
+    from .representation import set_printoptions as set_printoptions
 
 __version__ = "0.1.0"
 
@@ -414,7 +417,15 @@ _LAZY_NAMES = {
     "show_config": ".info",
 }
 _LAZY_MODULES = ("array_api", "einops", "nn", "optim", "profiler", "utils")
-_LAZY_NAMES = {"from_dlpack": ".exchange", "load": ".io", "save": ".io", "show_config": ".info"}
+_LAZY_NAMES = {
+    "from_dlpack": ".exchange",
+    "get_printoptions": ".representation",
+    "load": ".io",
+    "printoptions": ".representation",
+    "save": ".io",
+    "set_printoptions": ".representation",
+    "show_config": ".info",
+}
 
 
 def __getattr__(name: str) -> object:

@@ -99,7 +99,7 @@ def array_interface(tensor: Tensor) -> dict[str, Any]:
         # As an object and not as an address: the borrower then holds what was lent, whatever becomes of the tensor.
         span = 1 + sum([(size - 1) * stride for size, stride in zip(lent.shape, lent.strides, strict=True)])
         span += lent.dtype.itemsize - 1
-        first = lent[(slice(1),) * lent.ndim].reshape(1).view(np.uint8)
+        first = lent[(*[slice(1)] * lent.ndim, ...)].reshape(1).view(np.uint8)
         interface["data"] = np.lib.stride_tricks.as_strided(first, (span,), (1,))
         interface["strides"] = lent.strides
     return interface
@@ -150,8 +150,9 @@ def to_capsule(
 def from_dlpack(x: Any, /, *, device: Device | str | None = None, copy: bool | None = None) -> Tensor:
     """A tensor from what another library holds: shares memory where it can.
 
-    Memory is shared with what lies on the CPU, may be written and has no negative strides; else it is copied.  As with
-    `from_numpy`, in-place ops change the shared memory when they run.
+    Memory is shared with what lies on the CPU, may be written and has no negative strides; else it is copied.  What
+    comes from before DLPack 1.0 does not say whether it may be written, and is copied.  As with `from_numpy`, in-place
+    ops change the shared memory when they run.
 
     Args:
         x: an object with ``__dlpack__``, or a capsule that nobody has taken yet.
@@ -188,7 +189,7 @@ def _taken_over(x: Any, copy: bool | None) -> Tensor:
         return from_numpy(array)
     if copy is False:
         raise BufferError(
-            "from_dlpack: the memory is read-only or has a negative stride, and copy=False forbids a copy"
+            "from_dlpack: memory that is read-only or has a negative stride has to be copied, and copy is False"
         )
     return tensor(array, device="cpu")
 

@@ -1,14 +1,16 @@
-"""Saving and loading: tensors and plain data in one safetensors file; and rebuilding tensors that were pickled.
+"""Saving and loading: tensors and plain data in one file; and rebuilding tensors that were pickled.
 
-The tensors are ordinary safetensors entries, so that any reader of the format finds them.  How they were arranged, and
-everything that is no tensor, is JSON in the file's metadata under the key "vmflow".  Nothing is ever pickled: loading
-a file runs no code of its author's.
+The file is a safetensors file, or numpy's npz if its name ends so.  The tensors are ordinary entries, so that any reader
+of the format finds them.  How they were arranged, and everything that is no tensor, is JSON: in the metadata of a
+safetensors file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a
+file runs no code of its author's.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
 of one key that tells its kind:
 
     {"tensor": name}                    the entry of that name
     {"tensor": [name, "complex64"]}     the same, complex: the entry's last dimension is (real, imaginary)
+    {"tensor": [name, "bfloat16"]}      the same in an npz file, which has no word for bfloat16: the entry is uint16
     {"dict": [[key, value], ...]}       a dict; keys are strings and integers
     {"tuple": [...]}                    a tuple
     {"float": "nan"}                    a float that JSON has no word for
@@ -21,7 +23,10 @@ import json
 import math
 import os
 import secrets
+import zipfile
+import zlib
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -52,7 +57,9 @@ def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) 
 
 
 def save(obj: Any, f: str | os.PathLike[str]) -> None:
-    """Write tensors and plain data to a safetensors file, which `load` gives back as they were.
+    """Write tensors and plain data to a file, which `load` gives back as they were.
+
+    It is a safetensors file, or numpy's npz if its name ends so.
 
         vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
@@ -71,28 +78,33 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
     Raises:
         TypeError: naming the place of a value that cannot be saved; no file is touched.
         ValueError: if a list or dict contains itself.
-        ImportError: if the package safetensors is not installed.
+        ImportError: if the package safetensors is not installed and the file is none for numpy.
         OSError: if the file cannot be written; a file that was there stays.
     """
     if not isinstance(f, (str, os.PathLike)):
         raise TypeError(f"save: expected the path of a file, got {type(f).__name__}")
-    _library()
-    writing = _Writing()
+    path = os.path.realpath(os.fspath(f))
+    npz = _is_npz(path)
+    if not npz:
+        _library()
+    writing = _Writing(npz)
     root = writing.encode(obj, (), ())
-    metadata = {_KEY: json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))}
-    _write(os.path.realpath(os.fspath(f)), {name: array() for name, array in writing.entries.items()}, metadata)
+    described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))
+    arrays = {name: array() for name, array in writing.entries.items()}
+    put = _put_npz if npz else _put_safetensors
+    _write(path, lambda temporary: put(temporary, arrays, described))
 
 
 def load(f: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
-    """Read a file that `save` has written; or any safetensors file, as a dict of tensors by name.
+    """Read a file that `save` has written; or any safetensors or npz file, as a dict of tensors by name.
 
     Args:
-        f: the path of the file.
+        f: the path of the file; of numpy's npz if it ends so, else of a safetensors file.
         map_location: "cpu" or None, which means the same.
         weights_only: must be True.  Files hold data alone, and loading them is safe.
 
     Raises:
-        ValueError: if the file is damaged, is no safetensors file, or holds a dtype that vmflow does not have.
+        ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
     """
@@ -105,11 +117,15 @@ def load(f: str | os.PathLike[str], map_location: Any = None, *, weights_only: b
     if not weights_only:
         raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
     path = os.fspath(f)
-    arrays, described = _read(path)
+    arrays, described = (_read_npz if _is_npz(path) else _read)(path)
     reading = _Reading(path, arrays)
     if described is None:
         return {name: reading.tensor(name) for name in arrays}
     return reading.decode_file(described)
+
+
+def _is_npz(path: str) -> bool:
+    return os.path.splitext(path)[1].lower() == ".npz"
 
 
 def _library() -> Any:
@@ -129,11 +145,15 @@ def _library() -> Any:
 class _Writing:
     """Turns an object into JSON, and collects the tensors in it.
 
+    Args:
+        npz: whether for an npz file.
+
     Attributes:
         entries: for each name, a function that gives the array to store.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, npz: bool) -> None:
+        self._npz = npz
         self.entries: dict[str, Any] = {}
         self._names: dict[Any, str] = {}
 
@@ -170,21 +190,27 @@ class _Writing:
         name = self._names.get(key)
         if name is None:
             name = self._names[key] = self._unused_name(".".join(map(str, path)) or "tensor")
-            self.entries[name] = lambda: _stored(tensor)
-        return {"tensor": [name, tensor.dtype.name] if tensor.is_complex() else name}
+            self.entries[name] = lambda: _stored(tensor, self._npz)
+        other = tensor.dtype is dtypes.bfloat16 if self._npz else tensor.is_complex()
+        return {"tensor": [name, tensor.dtype.name] if other else name}
 
     def _unused_name(self, wanted: str) -> str:
         # Joined by dots, different paths may give one name; and the format keeps one name for itself.
+        if self._npz:
+            # Of a zip file's entry, which ends at a null.
+            wanted = wanted.replace("\0", "?").encode(errors="replace").decode()
         name, number = wanted, 1
-        while name in self.entries or name == "__metadata__":
+        while name in self.entries or name == (_KEY if self._npz else "__metadata__"):
             number += 1
             name = f"{wanted}~{number}"
         return name
 
 
-def _stored(tensor: Tensor) -> Array:
+def _stored(tensor: Tensor, npz: bool) -> Array:
     """The values as an array that the format can hold."""
     array = np.ascontiguousarray(tensor.detach()._array()).reshape(tuple(tensor.shape))
+    if npz:
+        return array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
     if tensor.is_complex():
         array = array.reshape(-1).view(tensor.dtype.to_real().numpy).reshape((*tensor.shape, 2))
     return array
@@ -207,7 +233,23 @@ def _described(value: Any) -> str:
     )
 
 
-def _write(path: str, arrays: dict[str, Array], metadata: dict[str, str]) -> None:
+def _put_safetensors(path: str, arrays: dict[str, Array], described: str) -> None:
+    safetensors = _library()
+    try:
+        safetensors.numpy.save_file(arrays, path, metadata={_KEY: described})
+    except safetensors.SafetensorError as error:
+        raise OSError(f"save: cannot write {path}: {error}") from error
+
+
+def _put_npz(path: str, arrays: dict[str, Array], described: str) -> None:
+    # As numpy.savez, which cannot be given every name.
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        for name, array in [*arrays.items(), (_KEY, np.array(described))]:
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as entry:
+                np.lib.format.write_array(entry, array, allow_pickle=False)
+
+
+def _write(path: str, put: Callable[[str], None]) -> None:
     """Write under another name in the same folder, and put it in place when it is on the disk."""
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{secrets.token_hex(8)}.tmp")
@@ -216,11 +258,7 @@ def _write(path: str, arrays: dict[str, Array], metadata: dict[str, str]) -> Non
     mode = os.fstat(descriptor).st_mode & 0o777
     os.close(descriptor)
     try:
-        safetensors = _library()
-        try:
-            safetensors.numpy.save_file(arrays, temporary, metadata=metadata)
-        except safetensors.SafetensorError as error:
-            raise OSError(f"save: cannot write {path}: {error}") from error
+        put(temporary)
         with suppress(FileNotFoundError):
             mode = os.stat(path).st_mode & 0o777
         os.chmod(temporary, mode)
@@ -260,6 +298,31 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
     except safetensors.SafetensorError as error:
         raise ValueError(f"load: {path} is damaged or no safetensors file: {error}") from error
     return arrays, metadata.get(_KEY)
+
+
+def _read_npz(path: str) -> tuple[dict[str, Array], str | None]:
+    """As `_read`, of an npz file."""
+    found: dict[str, Array] = {}
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if not entry.filename.endswith(".npy"):
+                    raise ValueError(f"{entry.filename!r} in it is no array")
+                with archive.open(entry) as content:
+                    found[entry.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
+    except (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(f"load: {path} is damaged or no npz file of plain arrays: {error}") from error
+    described = found.get(_KEY)
+    text: str | None = None
+    if described is not None and described.dtype.kind == "U" and described.ndim == 0:
+        del found[_KEY]
+        text = described.item()
+    for name, array in found.items() if text is None else ():
+        try:
+            dtypes.from_numpy(array.dtype)
+        except TypeError:
+            raise ValueError(f"load: {path}: {name!r} is of {array.dtype}, which vmflow does not have") from None
+    return {name: np.require(array, array.dtype.newbyteorder("="), "CW") for name, array in found.items()}, text
 
 
 # safetensors' names of the dtypes that vmflow has.
@@ -333,7 +396,7 @@ class _Reading:
             return self.tensor(content)
         if isinstance(content, list) and len(content) == 2:
             name, seen_as = content
-            if isinstance(name, str) and seen_as in ("complex64", "complex128"):
+            if isinstance(name, str) and seen_as in ("complex64", "complex128", "bfloat16"):
                 return self.tensor(name, seen_as)
         raise self._damaged(f"{str(content)[:80]} names no tensor")
 
@@ -348,12 +411,19 @@ class _Reading:
         array = self._arrays.get(name)
         if array is None:
             raise self._damaged(f"it holds no tensor {name!r}")
-        if seen_as:
+        if seen_as == "bfloat16":
+            if array.dtype != np.uint16:
+                raise self._damaged(f"{name!r} of {array.dtype}{list(array.shape)} does not hold bfloat16 numbers")
+            array = array.view(dtypes.bfloat16.numpy)
+        elif seen_as:
             dtype = dtypes.by_name(seen_as)
             if array.dtype != dtype.to_real().numpy or array.shape[-1:] != (2,):
                 raise self._damaged(f"{name!r} of {array.dtype}{list(array.shape)} does not hold {seen_as} numbers")
             array = array.reshape(-1).view(dtype.numpy).reshape(array.shape[:-1])
-        tensor = self._tensors[key] = from_array(array, Device("cpu"))
+        try:
+            tensor = self._tensors[key] = from_array(array, Device("cpu"))
+        except TypeError as error:
+            raise self._damaged(f"{name!r}: {error}") from None
         return tensor
 
     def _damaged(self, how: str) -> ValueError:

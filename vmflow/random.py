@@ -99,8 +99,19 @@ class Generator:
             self._position += elements * _STEPS_PER_ELEMENT + 1
             return self._seed, position
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        with self._lock:
+            return _rebuild_generator, (self.device, self._seed, self._position)
+
     def __repr__(self) -> str:
         return f"<Generator seed={self._seed} position={self._position}>"
+
+
+def _rebuild_generator(device: Device, seed: int, position: int) -> Generator:
+    """Undo `Generator.__reduce__`."""
+    generator = Generator(device)
+    generator._seed, generator._position = seed, position
+    return generator
 
 
 default_generator: Final = Generator()

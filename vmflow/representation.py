@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 
@@ -15,77 +17,179 @@ from .vm.wakers import running_loop
 if TYPE_CHECKING:
     from .tensors import Tensor
 
-# Above this many elements only the borders are shown, so many from each end.
-_THRESHOLD: Final = 1000
-_BORDER: Final = 3
-_WIDTH: Final = 80
-_DECIMALS: Final = 4
+
+class Options(NamedTuple):
+    """How numbers are written; see `set_printoptions`."""
+
+    precision: int = 4
+    threshold: float = 1000
+    edgeitems: int = 3
+    linewidth: int = 80
+    sci_mode: bool | None = None
+
+
+_PROFILES: Final = {
+    "default": Options(),
+    "short": Options(precision=2, edgeitems=2),
+    "full": Options(threshold=math.inf),
+}
+_chosen = Options()
+
+
+def set_printoptions(
+    precision: int | None = None,
+    threshold: float | None = None,
+    edgeitems: int | None = None,
+    linewidth: int | None = None,
+    profile: str | None = None,
+    sci_mode: bool | None = None,
+) -> None:
+    """Choose how tensors are shown, in the whole process.  What is not given stays, except `sci_mode`.
+
+    Args:
+        precision: how many decimals.
+        threshold: how many elements are shown without leaving out the middle; `math.inf` for any number.
+        edgeitems: how many elements are shown at each end of a dimension whose middle is left out.
+        linewidth: characters per line.
+        profile: "default", "short" or "full": start from these.
+        sci_mode: whether floats are written with an exponent; None to decide by their sizes.
+
+    Raises:
+        ValueError: for an unknown profile or a negative number.
+        TypeError: for what is no number.
+    """
+    global _chosen
+    if profile is not None and profile not in _PROFILES:
+        raise ValueError(f"set_printoptions: there is no profile {profile!r}; known are {', '.join(_PROFILES)}")
+    if sci_mode is not None and not isinstance(sci_mode, bool):
+        raise TypeError(f"set_printoptions: sci_mode must be True, False or None, not {sci_mode!r}")
+    given = {"precision": precision, "threshold": threshold, "edgeitems": edgeitems, "linewidth": linewidth}
+    for name, value in given.items():
+        if value is None:
+            continue
+        if not isinstance(value, int) and not (name == "threshold" and isinstance(value, float)):
+            raise TypeError(f"set_printoptions: {name} must be an integer, not {value!r}")
+        if not value >= 0:
+            raise ValueError(f"set_printoptions: {name} cannot be negative, got {value}")
+    wanted: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    _chosen = (_chosen if profile is None else _PROFILES[profile])._replace(sci_mode=sci_mode, **wanted)
+
+
+def get_printoptions() -> dict[str, Any]:
+    """What `set_printoptions` has chosen."""
+    return _chosen._asdict()
+
+
+@contextmanager
+def printoptions(**options: Any) -> Iterator[None]:
+    """Within the block, these options of `set_printoptions`."""
+    global _chosen
+    before = _chosen
+    set_printoptions(**options)
+    try:
+        yield
+    finally:
+        _chosen = before
 
 
 def represent(tensor: Tensor) -> str:
     """As PyTorch does; a value that is not there yet is not waited for on a running loop."""
     name = type(tensor).__name__
-    prefix = f"{name} containing:\ntensor(" if name != "Tensor" else "tensor("
-    suffix = _suffix(tensor)
+    heading = f"{name} containing:\n" if name != "Tensor" else ""
+    more = _more(tensor)
+    size = f"size={tuple(tensor.shape)}"
     if not tensor.is_ready() and running_loop() is not None:
-        return f"{prefix}..., size={tuple(tensor.shape)}, pending{suffix})"
+        return heading + _joined("tensor(...", [size, "pending", *more])
     try:
         array = tensor.detach()._array()
     except Exception as error:
         # Whoever shows a tensor wants to know what has become of it; a repr that raises tells nobody.
-        return f"{prefix}..., size={tuple(tensor.shape)}, failed={error!r}{suffix})"
+        return f"{heading}tensor({', '.join(['...', size, f'failed={error!r}', *more])})"
     if array.size == 0:
-        size = f", size={tuple(tensor.shape)}" if array.ndim != 1 else ""
-        return f"{prefix}[]{size}{suffix})"
+        return heading + _joined("tensor([]", [*([size] if array.ndim != 1 else []), *more])
     if tensor.dtype is dtypes.bfloat16:
         array = array.astype(np.float32)
-    text = np.array2string(
-        array,
-        separator=", ",
-        prefix=prefix.rpartition("\n")[2],
-        threshold=_THRESHOLD,
-        edgeitems=_BORDER,
-        max_line_width=_WIDTH,
-        formatter={"all": _formatter(_borders(array))},
-    )
-    return f"{prefix}{text}{suffix})"
+    write, width = _formatter(_borders(array))
+    text = _nested(array, _INDENT, write, width, array.size > _chosen.threshold)
+    return heading + _joined(f"tensor({text}", more)
 
 
-def _suffix(tensor: Tensor) -> str:
-    parts = ""
+_INDENT: Final = len("tensor(")
+
+
+def _joined(text: str, more: list[str]) -> str:
+    """With what is said behind the values, in lines of their own where it does not fit."""
+    length = len(text) - text.rfind("\n") + 1
+    for part in more:
+        if length + len(part) + 2 > _chosen.linewidth:
+            text += f",\n{' ' * _INDENT}{part}"
+            length = _INDENT + len(part)
+        else:
+            text += f", {part}"
+            length += len(part) + 2
+    return f"{text})"
+
+
+def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, shortened: bool) -> str:
+    """The elements in brackets, which begin at column `indent`."""
+    if array.ndim == 0:
+        return write(array[()])
+    border = _chosen.edgeitems
+    leaves_out = shortened and array.shape[0] > 2 * border
+    shown = [*array[:border], *array[array.shape[0] - border :]] if leaves_out else list(array)
+    if array.ndim > 1:
+        parts = [_nested(it, indent + 1, write, width, shortened) for it in shown]
+        if leaves_out:
+            parts.insert(border, "...")
+        return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+    parts = [write(it) for it in shown]
+    if leaves_out:
+        parts.insert(border, " ...")
+    # As many in each line as there is room for, whatever the width of the dots.
+    room = max(1, (_chosen.linewidth - indent) // (width + 2))
+    lines = [", ".join(parts[start : start + room]) for start in range(0, len(parts), room)]
+    return "[" + (",\n" + " " * (indent + 1)).join(lines) + "]"
+
+
+def _more(tensor: Tensor) -> list[str]:
+    """What is said behind the values."""
+    parts: list[str] = []
     if tensor.device.type != "cpu":
-        parts += f", device='{tensor.device}'"
-    default = dtypes.get_default_dtype()
-    usual: tuple[dtypes.dtype, ...] = (default, dtypes.of_scalar(complex))
+        parts.append(f"device='{tensor.device}'")
+    usual: tuple[dtypes.dtype, ...] = (dtypes.get_default_dtype(),)
     if tensor.numel():
-        usual += (dtypes.int64, dtypes.bool_)
+        usual += (dtypes.int64, dtypes.bool_, dtypes.of_scalar(complex))
     if tensor.dtype not in usual:
-        parts += f", dtype={tensor.dtype!r}"
+        parts.append(f"dtype={tensor.dtype!r}")
     if tensor.grad_fn is not None:
-        parts += f", grad_fn={tensor.grad_fn!r}"
+        parts.append(f"grad_fn={tensor.grad_fn!r}")
     elif tensor.requires_grad:
-        parts += ", requires_grad=True"
+        parts.append("requires_grad=True")
     return parts
 
 
 def _borders(array: Array) -> Array:
     """The elements that will be shown."""
-    if array.size > _THRESHOLD:
+    border = _chosen.edgeitems
+    if array.size > _chosen.threshold:
         for axis, size in enumerate(array.shape):
-            if size > 2 * _BORDER:
-                array = np.take(array, [*range(_BORDER), *range(size - _BORDER, size)], axis)
+            if size > 2 * border:
+                array = np.take(array, [*range(border), *range(size - border, size)], axis)
     return array
 
 
-def _formatter(array: Array) -> Callable[[Any], str]:
-    """How each of these is written, so that they line up."""
+def _formatter(array: Array) -> tuple[Callable[[Any], str], int]:
+    """How each of these is written, so that they line up, and how wide that is."""
     if array.dtype.kind == "c":
         real, imaginary = _number_format(array.real), _number_format(array.imag)
         width = _width(real, array.real)
-        return lambda value: f"{real(value.real):>{width}}{_signed(imaginary(value.imag))}j"
+        return (
+            lambda value: f"{real(value.real):>{width}}{_signed(imaginary(value.imag))}j",
+            width + _width(imaginary, array.imag) + 1,
+        )
     write = _number_format(array) if array.dtype.kind == "f" else str
     width = _width(write, array)
-    return lambda value: f"{write(value):>{width}}"
+    return lambda value: f"{write(value):>{width}}", max(width, 1)
 
 
 def _signed(text: str) -> str:
@@ -101,12 +205,14 @@ def _width(write: Callable[[Any], str], array: Array) -> int:
 
 def _number_format(array: Array) -> Callable[[Any], str]:
     """With an exponent where the sizes are far apart, without decimals where there are none."""
+    decimals, sci_mode = _chosen.precision, _chosen.sci_mode
     sizes = np.abs(array[np.isfinite(array) & (array != 0)].astype(np.float64))
     if not sizes.size:
         return lambda value: f"{value:.0f}." if math.isfinite(value) else str(float(value))
     whole = bool((sizes == np.floor(sizes)).all())
-    if sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8 or (sizes.min() < 1e-4 and not whole):
-        return lambda value: f"{value:.{_DECIMALS}e}"
+    far_apart = sizes.max() / sizes.min() > 1000 or sizes.max() > 1e8 or (sizes.min() < 1e-4 and not whole)
+    if far_apart if sci_mode is None else sci_mode:
+        return lambda value: f"{value:.{decimals}e}"
     if whole:
         return lambda value: f"{value:.0f}." if math.isfinite(value) else str(float(value))
-    return lambda value: f"{value:.{_DECIMALS}f}"
+    return lambda value: f"{value:.{decimals}f}"

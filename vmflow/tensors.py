@@ -421,6 +421,10 @@ class Tensor:
 
         return represent(self)
 
+    def __dir__(self) -> list[str]:
+        private = [name for name in object.__dir__(self) if name.startswith("_") and not name.endswith("__")]
+        return sorted(set(object.__dir__(self)).difference(private))
+
     def __format__(self, spec: str) -> str:
         return format(self.item(), spec) if not self.shape else object.__format__(self, spec)
 
@@ -712,6 +716,14 @@ class Tensor:
         from .ops import inquiry
 
         return inquiry.is_nonzero(self)
+
+    def __copy__(self) -> Tensor:
+        """A leaf that shares the memory, of the same class and with the same attributes; without gradient."""
+        made: Tensor = object.__new__(type(self))
+        made._blob, made._lease, made._autograd = self._blob, self._lease, None
+        if hasattr(self, "__dict__"):
+            made.__dict__.update(self.__dict__)
+        return made.requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
         if not self.is_leaf:

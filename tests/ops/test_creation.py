@@ -152,7 +152,7 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.from_numpy(np.arange(3)[::-1]), ValueError, "negative stride"),
         (lambda: flow.from_numpy(np.zeros(3, ">f4")), ValueError, "byte-swapped"),
         (lambda: flow.from_numpy(np.broadcast_to(np.zeros(1), (3,))), ValueError, "read-only"),
-        (lambda: flow.from_numpy(np.zeros(3, "i1,f4")["f1"]), ValueError, "not contiguous as a whole|a part of memory"),
+        (lambda: flow.from_numpy(np.zeros(3, "i1,f4")["f1"]), ValueError, "a part of larger elements"),
     ],
 )
 def test_bad_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:

@@ -20,7 +20,6 @@ from math import nan as nan
 from math import pi as pi
 
 import vmflow as _vmflow
-from vmflow.dtypes import bool_ as bool
 from vmflow.dtypes import complex64 as complex64
 from vmflow.dtypes import complex128 as complex128
 from vmflow.dtypes import float32 as float32
@@ -160,6 +159,7 @@ from .statistics import std as std
 from .statistics import sum as sum
 from .statistics import var as var
 
+bool = _vmflow.bool_
 newaxis = None
 __array_api_version__ = "2024.12"
 

@@ -200,7 +200,8 @@ def from_numpy(ndarray: Array) -> Tensor:
     layout = _layout(ndarray)
     if layout is None:
         raise ValueError(
-            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of larger elements; pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
+            "from_numpy: the array is byte-swapped, has a negative stride, or is a part of larger elements; "
+            "pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
         )
     block, strides, offset = layout
     blob = Blob(Storage(Dependence(), block), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
