@@ -99,6 +99,7 @@ def test_the_other_interfaces() -> None:
     assert not hasattr(sample(flow.bfloat16), "__array_interface__")
 
 
+@pytest.mark.host
 def test_a_failure_is_raised_where_the_memory_is_asked_for() -> None:
     with pytest.raises(ZeroDivisionError, match="planted"):
         np.asarray(failed_tensor())
@@ -110,7 +111,7 @@ def test_a_failure_is_raised_where_the_memory_is_asked_for() -> None:
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack, lambda x: np.asarray(x.t()).T], ids=str)
+@pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack, lambda x: np.asarray(x.t()).T])
 def test_lent_memory_is_not_given_to_anybody_else(borrow: Any) -> None:
     x = flow.randn(300, 400, generator=flow.Generator().manual_seed(1))  # large enough for the allocator
     expected = x.numpy()
@@ -153,7 +154,7 @@ def test_lent_memory_outlives_its_machine() -> None:
 
 
 @pytest.mark.host
-@pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack], ids=str)
+@pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack])
 def test_lending_waits_for_those_who_read(borrow: Any) -> None:
     seen: list[float] = []
     with entered(VirtualMachine("quiet", cpu_worker="never")) as machine:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-
 import pytest
 
 import vmflow as flow
@@ -146,6 +145,7 @@ def test_options_are_pytorchs(options: dict[str, Any], shape: tuple[int, ...]) -
         torch.set_printoptions(profile="default")
 
 
+@pytest.mark.host
 @pytest.mark.usefixtures("restored")
 def test_options_can_be_asked_for_and_are_checked() -> None:
     flow.set_printoptions(precision=2, sci_mode=True)

@@ -1,8 +1,8 @@
 """Saving and loading: tensors and plain data in one file; and rebuilding tensors that were pickled.
 
-The file is a safetensors file, or numpy's npz if its name ends so.  The tensors are ordinary entries, so that any reader
-of the format finds them.  How they were arranged, and everything that is no tensor, is JSON: in the metadata of a
-safetensors file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a
+The file is a safetensors file, or numpy's npz if its name ends so.  The tensors are ordinary entries, so that any
+reader of the format finds them.  How they were arranged, and everything that is no tensor, is JSON: in the metadata of
+a safetensors file under the key "vmflow", in an npz file in an entry of that name.  Nothing is ever pickled: loading a
 file runs no code of its author's.
 
 In the JSON, null, true, false, integers, floats, strings and lists stand for themselves; everything else is an object
