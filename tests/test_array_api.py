@@ -38,8 +38,46 @@ STANDARD = {
     "inspection": "__array_namespace_info__",
 }
 NAMES = [name for names in STANDARD.values() for name in names.split()]
-LINALG = ["cholesky", "cross", "det", "diagonal", "eigh", "eigvalsh", "inv", "matmul", "matrix_norm", "matrix_power", "matrix_rank", "matrix_transpose", "outer", "pinv", "qr", "slogdet", "solve", "svd", "svdvals", "tensordot", "trace", "vecdot", "vector_norm"]
-DATA_TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64", "complex64", "complex128"]
+LINALG = [
+    "cholesky",
+    "cross",
+    "det",
+    "diagonal",
+    "eigh",
+    "eigvalsh",
+    "inv",
+    "matmul",
+    "matrix_norm",
+    "matrix_power",
+    "matrix_rank",
+    "matrix_transpose",
+    "outer",
+    "pinv",
+    "qr",
+    "slogdet",
+    "solve",
+    "svd",
+    "svdvals",
+    "tensordot",
+    "trace",
+    "vecdot",
+    "vector_norm",
+]
+DATA_TYPES = [
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float32",
+    "float64",
+    "complex64",
+    "complex128",
+]
 
 # What this version has no op for, or no dtype.
 AWAITED = {"bitwise_left_shift", "bitwise_right_shift", "copysign", "imag", "nextafter", "real", "signbit"}
@@ -185,12 +223,16 @@ OTHERS: dict[str, list[Call]] = {
     ],
     "can_cast": [lambda xp, a: xp.can_cast(xp.int8, xp.int16), lambda xp, a: xp.can_cast(xp.float64, xp.float32)],
     "finfo": [
-        lambda xp, a: [getattr(xp.finfo(xp.float32), name) for name in ["bits", "eps", "max", "min", "smallest_normal"]],
+        lambda xp, a: [
+            getattr(xp.finfo(xp.float32), name) for name in ["bits", "eps", "max", "min", "smallest_normal"]
+        ],
         lambda xp, a: xp.finfo(xp.complex128).bits,
     ],
     "iinfo": [lambda xp, a: [getattr(xp.iinfo(xp.int16), name) for name in ["bits", "max", "min"]]],
     "isdtype": [
-        lambda xp, a: [xp.isdtype(getattr(xp, name), kind) for name in DATA_TYPES if name not in NO_DATA_TYPES]
+        lambda xp, a, kind=kind: [
+            xp.isdtype(getattr(xp, name), kind) for name in DATA_TYPES if name not in NO_DATA_TYPES
+        ]
         for kind in [
             "bool",
             "signed integer",
@@ -362,7 +404,7 @@ OTHERS: dict[str, list[Call]] = {
 LINALG_CALLS: dict[str, list[Call]] = {
     "cross": [lambda xp, a: xp.linalg.cross(a(FLOATS), a(UNIT), axis=0)],
     "det": [lambda xp, a: xp.linalg.det(a(FLOATS[:, :3]))],
-    "diagonal": [lambda xp, a: xp.linalg.diagonal(a(FLOATS), offset=o) for o in (-1, 0, 1)],
+    "diagonal": [lambda xp, a, o=o: xp.linalg.diagonal(a(FLOATS), offset=o) for o in (-1, 0, 1)],
     "inv": [lambda xp, a: xp.linalg.inv(a(FLOATS[:, :3]))],
     "matmul": [lambda xp, a: xp.linalg.matmul(a(FLOATS), a(UNIT.T))],
     "matrix_norm": [

@@ -10,6 +10,8 @@ import math
 import os
 import stat
 import struct
+import sys
+import zipfile
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -483,3 +485,162 @@ def test_a_flipped_byte_is_an_error_or_another_object(path: Path, data: st.DataO
     with contextlib.suppress(ValueError):  # and no other exception, and no crash
         loaded = flow.load(path)
         assert repr(loaded)
+
+
+# numpy's format
+
+
+@pytest.fixture
+def npz(tmp_path: Path) -> Path:
+    return tmp_path / "saved.npz"
+
+
+def test_npz_is_read_by_numpy(npz: Path) -> None:
+    model = nn.Linear(3, 2)
+    flow.save(model.state_dict(), npz)
+    with np.load(npz) as found:
+        np.testing.assert_array_equal(found["weight"], model.weight.detach().numpy())
+        assert set(found) == {"weight", "bias", "vmflow"}
+    again = nn.Linear(3, 2)
+    again.load_state_dict(flow.load(npz))
+    assert same(again.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize("writer", [np.savez, np.savez_compressed])
+def test_npz_is_written_by_numpy(npz: Path, writer: Any) -> None:
+    arrays = {"a": np.arange(6.0).reshape(2, 3), "b/c": np.array(True), "e": np.zeros((0, 2), np.int8)}
+    writer(npz, f=np.asfortranarray(arrays["a"]), big=arrays["a"].astype(">f4"), **arrays)
+    found = flow.load(npz)
+    assert list(found) == ["f", "big", *arrays]
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(found[name].numpy(), array)
+        assert found[name].dtype.numpy == array.dtype
+    np.testing.assert_array_equal(found["f"].numpy(), arrays["a"])
+    assert found["big"].dtype is flow.float32
+    found["a"].add_(1)
+    np.testing.assert_array_equal(found["a"].numpy(), arrays["a"] + 1)
+
+
+@pytest.mark.parametrize("dtype", flow.dtypes.ALL, ids=lambda it: it.name)
+@pytest.mark.parametrize("shape", [(), (0, 2), (2, 3)])
+def test_every_dtype_in_npz(npz: Path, dtype: Any, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).integers(0, 2, shape) * (1.5 + (0.5j if dtype.is_complex else 0))
+    tensor = flow.tensor(values.astype(dtype.numpy))
+    assert same(round_trip(tensor, npz), tensor)
+
+
+def test_nested_data_and_odd_names_in_npz(npz: Path) -> None:
+    weight = flow.ones(3, dtype=flow.bfloat16)
+    given_: dict[Any, Any] = {
+        "vmflow": flow.ones(1),
+        "file": flow.ones(2),
+        "a": flow.zeros(1),
+        "a.npy": flow.ones(4),
+        "\ud800\0/../x": flow.ones(5),
+        "": flow.ones(6),
+        1: [weight, weight.detach(), (float("nan"), 2j, None, "text")],
+    }
+    loaded = round_trip(given_, npz)
+    assert same(loaded, given_)
+    loaded[1][0].zero_()
+    assert not loaded[1][1].to(flow.float32).numpy().any()
+
+
+def test_npz_needs_no_other_library(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    assert round_trip({"a": 1}, npz) == {"a": 1}
+    with pytest.raises(ImportError, match="need the package safetensors"):
+        flow.save({}, npz.with_suffix(".safetensors"))
+
+
+def _with_object(path: Path) -> None:
+    np.savez(path, a=np.array([print], object))
+
+
+def _with_wide(path: Path) -> None:
+    np.savez(path, wide=np.zeros(2, np.uint64))
+
+
+def _with_text(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("data.pkl", b"cos\nsystem\n")
+
+
+def _cut(path: Path) -> None:
+    np.savez(path, a=np.zeros(100))
+    path.write_bytes(path.read_bytes()[:-30])
+
+
+def _flipped(path: Path) -> None:
+    np.savez(path, a=np.zeros(100))
+    content = bytearray(path.read_bytes())
+    content[300] ^= 255
+    path.write_bytes(content)
+
+
+def _misdescribed(path: Path) -> None:
+    np.savez(path, a=np.zeros(2), vmflow=np.array('{"format":1,"root":{"tensor":["a","bfloat16"]}}'))
+
+
+def _unnamed(path: Path) -> None:
+    np.savez(path, a=np.zeros(2, np.uint64), vmflow=np.array('{"format":1,"root":{"tensor":"a"}}'))
+
+
+@pytest.mark.parametrize(
+    ("write", "text"),
+    [
+        (_with_object, "no npz file of plain arrays"),
+        (_with_wide, "'wide' is of uint64, which vmflow does not have"),
+        (_with_text, "'data.pkl' in it is no array"),
+        (_cut, "damaged or no npz file"),
+        (_flipped, "damaged or no npz file"),
+        (_misdescribed, "does not hold bfloat16 numbers"),
+        (_unnamed, "is damaged: 'a': no vmflow dtype holds"),
+        (lambda path: path.write_bytes(b"no zip file"), "damaged or no npz file"),
+    ],
+)
+def test_bad_npz_files(npz: Path, write: Any, text: str) -> None:
+    write(npz)
+    with pytest.raises(ValueError, match=text):
+        flow.load(npz)
+
+
+# PyTorch's state dicts
+
+
+def test_a_state_dict_of_pytorch(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+    theirs = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 2))
+    safetensors_torch.save_file(theirs.state_dict(), path)
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    ours.load_state_dict(flow.load(path))
+    x = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
+    found = ours.eval()(flow.tensor(x)).detach().numpy()
+    np.testing.assert_allclose(found, theirs.eval()(torch.tensor(x)).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+    halves = {name: it.bfloat16() if it.is_floating_point() else it for name, it in theirs.state_dict().items()}
+    safetensors_torch.save_file(halves, path)
+    other = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+    other.load_state_dict(flow.load(path), assign=True)
+    assert other[0].weight.dtype is flow.bfloat16
+    assert isinstance(other[0].weight, nn.Parameter)
+
+
+def test_a_state_dict_that_does_not_fit_names_everything_at_once(path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    safetensors_torch = pytest.importorskip("safetensors.torch")
+    safetensors_torch.save_file({"weight": torch.zeros(2, 4), "bias": torch.zeros(3), "scale": torch.zeros(1)}, path)
+    ours = nn.Sequential(nn.Linear(3, 2))
+    before = ours.state_dict()["0.weight"].numpy()
+    with pytest.raises(RuntimeError) as caught:
+        ours[0].load_state_dict(flow.load(path))
+    text = str(caught.value)
+    assert "unexpected keys: 'scale'" in text
+    assert "'weight': shape [2, 4] does not fit the module's [2, 3]" in text
+    assert "'bias': shape [3] does not fit the module's [2]" in text
+    with pytest.raises(RuntimeError, match=r"missing keys: '0\.weight', '0\.bias'"):
+        ours.load_state_dict(flow.load(path))
+    with pytest.raises(RuntimeError, match="'weight': shape"):
+        ours[0].load_state_dict(flow.load(path), strict=False)
+    np.testing.assert_array_equal(ours[0].weight.detach().numpy(), before)
