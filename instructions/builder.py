@@ -123,18 +123,16 @@ class InstructionsBuilder:
         """Give the blob its memory; see `AllocateTensor`."""
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
-    def touch_tensors(
-        self, blobs: tuple[Blob, ...], stream: Stream | None = None, *, writes: bool = False
-    ) -> Instruction:
-        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end.
+    def touch_tensors(self, blobs: tuple[Blob, ...], stream: Stream | None = None) -> Instruction:
+        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end."""
+        return self._add(
+            stream or self.machine.control_stream(), TouchTensors(blobs), reads=[blob.storage for blob in blobs]
+        )
 
-        With `writes`, also until what reads them has ended, as a write would.
-        """
-        storages = [blob.storage for blob in blobs]
-        stream = stream or self.machine.control_stream()
-        if writes:
-            return self._add(stream, TouchTensors(blobs), writes=storages)
-        return self._add(stream, TouchTensors(blobs), reads=storages)
+    def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
+        """Ends when everything issued so far that reads or writes them has ended, whatever else goes on."""
+        dependences = tuple([blob.storage.dependence for blob in blobs])
+        return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
     def stream_wait(self, source: Stream, target: Stream, blobs: tuple[Blob, ...]) -> Instruction:
         """Make `target` wait for `source`, of the same device, for the sake of these blobs; see `StreamWait`."""

@@ -47,10 +47,11 @@ def test_what_is_pickled_beside_the_values() -> None:
     assert there.tolist() == [1, 1, 1]
     parameter: Any = nn.Parameter(flow.ones(2))
     parameter.note = "kept"
-    tied = pickled([parameter, parameter])
+    tied: list[Any] = pickled([parameter, parameter])
     assert tied[0] is tied[1]
     assert type(tied[0]) is nn.Parameter
-    assert tied[0].note == "kept"
+    kept: Any = tied[0]
+    assert kept.note == "kept"
 
 
 def test_a_pickle_names_only_what_rebuilds() -> None:
@@ -119,17 +120,18 @@ def test_a_shallow_copy_shares_the_memory() -> None:
     x = flow.ones(2, requires_grad=True)
     x.sum().backward()
     for source in (x, x * 1):
-        twin = copy.copy(source)
+        twin: Any = copy.copy(source)
         assert twin is not source
         assert twin._blob is source._blob
         assert twin.requires_grad
         assert twin.is_leaf
         assert twin.grad is None
     parameter: Any = nn.Parameter(flow.ones(2), requires_grad=False)
-    parameter.note = note = []
+    parameter.note = note = ["kept"]
     twin = copy.copy(parameter)
     assert type(twin) is nn.Parameter
-    assert twin.note is note
+    taken: Any = twin
+    assert taken.note is note
     assert not twin.requires_grad
     buffer = copy.copy(nn.Buffer(flow.ones(2), persistent=False))
     assert type(buffer) is nn.Buffer

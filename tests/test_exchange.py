@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 import vmflow as flow
 from tests.planted import failed_tensor
-from tests.vm.gates import entered
+from tests.vm.gates import PATIENCE, eager, entered
 from vmflow.instructions.builder import physical_run
 from vmflow.utils import dlpack
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -71,21 +72,21 @@ def test_what_requires_a_gradient_is_not_read_by_numpy() -> None:
     with pytest.raises(RuntimeError, match=r"use \.detach"):
         np.asarray(x)
     with pytest.raises(RuntimeError, match=r"use \.detach"):
-        np.sin(x)  # type: ignore[call-overload]
+        np.sin(x)
     np.testing.assert_array_equal(np.asarray(x.detach()), [1, 1])
 
 
 def test_numpys_functions_give_arrays_and_operators_do_not_mix() -> None:
     x = flow.tensor([0.0, 1.0], device="cpu")
-    sines = np.sin(x)  # type: ignore[call-overload]
+    sines = np.sin(x)
     assert type(sines) is np.ndarray
     np.testing.assert_allclose(sines, np.sin(np.array([0, 1], np.float32)))
-    assert type(np.add(x, np.ones(2))) is np.ndarray  # type: ignore[arg-type]
+    assert type(np.add(x, np.ones(2))) is np.ndarray
     with pytest.raises(TypeError, match="add: expected a tensor or a number, got ndarray"):
         np.ones(2, np.float32) + x
     assert type(np.float64(2) * x) is flow.Tensor
     array = np.zeros(2)
-    np.add(array, x, out=array)  # type: ignore[call-overload]
+    np.add(array, x, out=array)
     np.testing.assert_array_equal(array, [0, 1])
 
 
@@ -104,7 +105,7 @@ def test_a_failure_is_raised_where_the_memory_is_asked_for() -> None:
     with pytest.raises(ZeroDivisionError, match="planted"):
         np.asarray(failed_tensor())
     with pytest.raises(ZeroDivisionError, match="planted"):
-        np.from_dlpack(failed_tensor())  # type: ignore[arg-type]
+        np.from_dlpack(failed_tensor())
 
 
 # Who keeps it, and in which order
@@ -167,6 +168,27 @@ def test_lending_waits_for_those_who_read(borrow: Any) -> None:
         assert seen == [1.0]
         array[0] = 9
         assert x[0].item() == 9
+
+
+@pytest.mark.host
+def test_lending_does_not_wait_for_other_work() -> None:
+    opened = threading.Event()
+    outcome: list[bool] = []
+    with entered(eager()) as machine:
+        x, other = flow.ones(4), flow.ones(4)
+        x.numpy()
+        physical_run(
+            machine,
+            lambda builder: builder.access_blob_by_callback(
+                other._blob, lambda it: outcome.append(opened.wait(PATIENCE))
+            ),
+        )
+        array = np.asarray(x)
+        assert outcome == []
+        opened.set()
+        other.add_(1).numpy()
+    assert outcome == [True]
+    assert array.tolist() == [1, 1, 1, 1]
 
 
 # Tensors over numpy's memory
@@ -290,12 +312,12 @@ def test_capsules() -> None:
 def test_devices_copies_and_streams() -> None:
     x = sample()
     assert x.__dlpack_device__() == (1, 0)
-    assert not np.shares_memory(np.from_dlpack(x, copy=True), x._array())  # type: ignore[arg-type]
+    assert not np.shares_memory(np.from_dlpack(x, copy=True), x._array())
     there = x.to("sim")
     assert there.__dlpack_device__() == (12, 0)
     with pytest.raises(BufferError, match=r"dl_device=\(1, 0\), or use \.cpu\(\)"):
         there.__dlpack__()
-    np.testing.assert_array_equal(np.from_dlpack(there, device="cpu"), x.numpy())  # type: ignore[arg-type]
+    np.testing.assert_array_equal(np.from_dlpack(there, device="cpu"), x.numpy())
     with pytest.raises(BufferError, match="by a copy only"):
         there.__dlpack__(dl_device=(1, 0), copy=False)
     with pytest.raises(BufferError, match=r"device \(2, 0\)"):

@@ -134,7 +134,7 @@ def test_options_are_pytorchs(options: dict[str, Any], shape: tuple[int, ...]) -
     flow.set_printoptions(**options)
     try:
         for scale in (1, 1e-3, 1e5, 1e9):
-            array = (generator.normal(size=shape) * scale).astype(np.float32)
+            array: Any = (generator.normal(size=shape) * scale).astype(np.float32)
             assert repr(flow.tensor(array)) == repr(torch.tensor(array)).replace("torch.", "vmflow.")
         array = generator.integers(-100, 100, shape)
         assert repr(flow.tensor(array)) == repr(torch.tensor(array)).replace("torch.", "vmflow.")

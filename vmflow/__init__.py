@@ -407,19 +407,13 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
-_LAZY_MODULES = ("amp", "nn", "optim", "profiler", "utils")
+_LAZY_MODULES = ("amp", "array_api", "einops", "nn", "optim", "profiler", "utils")
 _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
-    "get_autocast_dtype": ".amp.autocasting",
-    "is_autocast_enabled": ".amp.autocasting",
-    "load": ".io",
-    "save": ".io",
-    "show_config": ".info",
-}
-_LAZY_MODULES = ("array_api", "einops", "nn", "optim", "profiler", "utils")
-_LAZY_NAMES = {
     "from_dlpack": ".exchange",
+    "get_autocast_dtype": ".amp.autocasting",
     "get_printoptions": ".representation",
+    "is_autocast_enabled": ".amp.autocasting",
     "load": ".io",
     "printoptions": ".representation",
     "save": ".io",

@@ -104,12 +104,11 @@ class _Methods:
         return _vmflow.einsum(pattern, *x)
 
 
-def __getattr__(name: str) -> object:
+def __getattr__(name: str) -> Any:
     if name not in _NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     register()
-    found: object = getattr(_library(), name)
-    return found
+    return getattr(_library(), name)
 
 
 def __dir__() -> list[str]:

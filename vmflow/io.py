@@ -322,7 +322,7 @@ def _read_npz(path: str) -> tuple[dict[str, Array], str | None]:
             dtypes.from_numpy(array.dtype)
         except TypeError:
             raise ValueError(f"load: {path}: {name!r} is of {array.dtype}, which vmflow does not have") from None
-    return {name: np.require(array, array.dtype.newbyteorder("="), "CW") for name, array in found.items()}, text
+    return {name: np.require(array, array.dtype.newbyteorder("="), ["C", "W"]) for name, array in found.items()}, text
 
 
 # safetensors' names of the dtypes that vmflow has.

@@ -140,7 +140,8 @@ def _nested(array: Array, indent: int, write: Callable[[Any], str], width: int, 
         parts = [_nested(it, indent + 1, write, width, shortened) for it in shown]
         if leaves_out:
             parts.insert(border, "...")
-        return "[" + ("," + "\n" * (array.ndim - 1) + " " * (indent + 1)).join(parts) + "]"
+        gap = ",".ljust(array.ndim, "\n") + " " * (indent + 1)
+        return f"[{gap.join(parts)}]"
     parts = [write(it) for it in shown]
     if leaves_out:
         parts.insert(border, " ...")
