@@ -82,6 +82,14 @@ def test_numpys_functions_give_arrays_and_operators_do_not_mix() -> None:
     assert type(sines) is np.ndarray
     np.testing.assert_allclose(sines, np.sin(np.array([0, 1], np.float32)))
     assert type(np.add(x, np.ones(2))) is np.ndarray
+    # These would call methods of the same name, which take other arguments.
+    numpy: Any = np
+    assert numpy.mean(x, axis=0, keepdims=True).tolist() == [0.5]
+    assert numpy.sum(x) == 1
+    assert type(numpy.concatenate([x, x])) is np.ndarray
+    assert numpy.concatenate((x, np.ones(1, np.float32)), axis=0).tolist() == [0, 1, 1]
+    assert numpy.allclose(x, [0, 1])
+    assert numpy.clip(a=x, a_min=0.5, a_max=None).tolist() == [0.5, 1]
     with pytest.raises(TypeError, match="add: expected a tensor or a number, got ndarray"):
         np.ones(2, np.float32) + x
     assert type(np.float64(2) * x) is flow.Tensor

@@ -92,14 +92,36 @@ def array_interface(tensor: Tensor) -> dict[str, Any]:
         raise AttributeError("numpy's array interface has no word for bfloat16; use numpy.asarray(tensor)")
     lent = lend(tensor)
     interface: dict[str, Any] = dict(lent.__array_interface__)
-    if lent.size and lent.dtype.itemsize:
+    if lent.size:
         # As an object and not as an address: the borrower then holds what was lent, whatever becomes of the tensor.
-        span = 1 + sum([(size - 1) * stride for size, stride in zip(lent.shape, lent.strides, strict=True)])
-        span += lent.dtype.itemsize - 1
-        first = lent[(*[slice(1)] * lent.ndim, ...)].reshape(1).view(np.uint8)
-        interface["data"] = np.lib.stride_tricks.as_strided(first, (span,), (1,))
+        interface["data"] = lent.reshape(-1).view(np.uint8) if lent.flags.c_contiguous else _span(lent)
         interface["strides"] = lent.strides
     return interface
+
+
+def call_numpy(function: Any, args: Any, kwargs: Any) -> Any:
+    """See `Tensor.__array_function__`."""
+    return function(*_as_arrays(args), **_as_arrays(kwargs))
+
+
+def _as_arrays(given: Any) -> Any:
+    """Arguments with arrays in place of tensors, also inside of lists, tuples and dicts."""
+    from .tensors import Tensor
+
+    if isinstance(given, Tensor):
+        return np.asarray(given)
+    if type(given) in (list, tuple):
+        return type(given)([_as_arrays(it) for it in given])
+    if type(given) is dict:
+        return {key: _as_arrays(it) for key, it in given.items()}
+    return given
+
+
+def _span(array: Array) -> Array:
+    """The bytes from the first element to the last, with what lies between."""
+    length = sum([(size - 1) * stride for size, stride in zip(array.shape, array.strides, strict=True)])
+    first = array[(*[slice(1)] * array.ndim, ...)].reshape(1).view(np.uint8)
+    return np.lib.stride_tricks.as_strided(first, (length + array.dtype.itemsize,), (1,))
 
 
 # DLPack

@@ -317,6 +317,12 @@ class Tensor:
 
         return array_interface(self)
 
+    def __array_function__(self, func: Callable[..., Any], types: Any, args: Any, kwargs: Any) -> Any:
+        """numpy's functions on tensors give arrays, as its ufuncs do; see `__array__`."""
+        from .exchange import call_numpy
+
+        return call_numpy(func, args, kwargs)
+
     @property
     def __cuda_array_interface__(self) -> dict[str, Any]:
         """Of tensors on CUDA only.
