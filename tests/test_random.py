@@ -337,6 +337,7 @@ def test_writing_in_place_through_views(contract: KernelContract) -> None:
         (lambda: flow.multinomial(flow.tensor([math.inf, 0.0]), 1).numpy(), ValueError, "must be finite"),
         (lambda: flow.zeros(2).normal_(0, -1), ValueError, "cannot be negative"),
         (lambda: flow.zeros(2, dtype=flow.int64).normal_(), TypeError, "normal_: expected a floating-point"),
+        (lambda: flow.randperm(3, dtype=flow.bool), TypeError, "randperm is not defined for bool"),
         (lambda: flow.zeros(2).uniform_(1, 0), ValueError, "above the upper limit"),
         (lambda: flow.zeros(2, dtype=flow.int64).uniform_(), TypeError, "uniform_: expected a floating-point"),
         (lambda: flow.zeros(2).bernoulli_(2), ValueError, r"within \[0, 1\]"),

@@ -410,9 +410,12 @@ def randperm(
     """The integers from 0 up to but without `n`, in random order.
 
     Raises:
+        TypeError: for the dtype bool.
         ValueError: if `n` is negative, or the dtype does not hold the numbers.
     """
     output = _meta("randperm", (n,), dtype or dtypes.int64, device)
+    if output.dtype is dtypes.bool_:
+        raise TypeError("randperm is not defined for bool tensors, which cannot tell three numbers apart")
     fitting("randperm", max(n - 1, 0), output.dtype)
     return _track(draw(_RANDPERM, output, generator), requires_grad)
 

@@ -19,9 +19,10 @@ from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, Vi
 Array = NDArray[Any]
 
 REAL = ("float32", "float64", "float16", "bfloat16")
-FRACTIONAL = (*REAL, "complex64")
-INTEGERS = ("int64", "uint8", "int8")
+FRACTIONAL = (*REAL, "complex64", "complex128")
+INTEGERS = ("int64", "uint8", "int8", "int16", "int32")
 NUMBERS = (*FRACTIONAL, *INTEGERS)
+SIGNED = ("int64", "int8", "int16", "int32")
 ALL = (*NUMBERS, "bool")
 ORDERED = (*REAL, *INTEGERS, "bool")
 
@@ -38,7 +39,7 @@ def sample(shape: tuple[int, ...], dtype: str, seed: int = 0, low: float = -3.0,
         return np.asarray(generator.random(shape) < 0.5)
     if kind.category == INTEGER:
         lowest = max(math.ceil(low), 0) if dtype == "uint8" else math.ceil(low)
-        return np.asarray(generator.integers(lowest, math.floor(high) + 1, shape)).astype(kind.numpy)
+        return np.asarray(generator.integers(lowest, max(math.floor(high), lowest) + 1, shape)).astype(kind.numpy)
     numbers = generator.uniform(low, high, shape)
     if kind.category == COMPLEX:
         numbers = numbers + 1j * generator.uniform(low, high, shape)
@@ -112,10 +113,12 @@ class KernelContract:
 
     Attributes:
         seen: the names of the ops that ran.
+        ran: by op, the dtype and the shape of each tensor that went in; the dtype is empty for views.
     """
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
+        self.ran: dict[str, set[tuple[str, tuple[int, ...]]]] = {}
         self.broken: list[str] = []
 
     @contextmanager
@@ -138,9 +141,10 @@ class KernelContract:
         assert not self.broken, "\n".join(self.broken)
 
     def _noticed(self, op: ViewExpr, view: Any) -> Any:
-        def noticed(*arguments: Any) -> Any:
+        def noticed(attributes: Attributes, shape: tuple[int, ...], *rest: Any) -> Any:
             self.seen.add(op.name)
-            return view(*arguments)
+            self.ran.setdefault(op.name, set()).add(("", tuple(shape)))
+            return view(attributes, shape, *rest)
 
         return noticed
 
@@ -148,6 +152,7 @@ class KernelContract:
         def wrapped(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             self.seen.add(op.name)
             inferred = infer(attributes, metas, kinds)
+            self.ran.setdefault(op.name, set()).update([(it.dtype.name, tuple(it.shape)) for it in metas])
             assert inferred.cost >= 0
             kernel = self._checked(op, inferred, metas)
             return Inferred(inferred.outputs if inferred.several else inferred.outputs[0], kernel, inferred.cost)
@@ -282,13 +287,14 @@ class Row:
         """Compare with the oracle, for all dtypes in one shape and all shapes in one dtype, in all layouts."""
         usual = self.usual()
         for dtype in self.dtypes:
-            self._compare(self.operands(usual, dtype), dtype)
+            self.compare(self.operands(usual, dtype), dtype)
         first = self.dtypes[0]
         for shapes in self.shapes:
-            self._compare(self.operands(shapes, first), first)
-            self._compare([repeated(array) for array in self.operands(shapes, first)], first)
+            self.compare(self.operands(shapes, first), first)
+            self.compare([repeated(array) for array in self.operands(shapes, first)], first)
 
-    def _compare(self, arrays: list[Array], dtype: str) -> None:
+    def compare(self, arrays: list[Array], dtype: str) -> None:
+        """Compare with the oracle in all layouts."""
         wide = [widened(array) for array in arrays]
         if by_name(self.result_dtype(dtype)).category > INTEGER:
             # numpy computes functions of bools in half precision.
@@ -305,8 +311,8 @@ class Row:
         check_gradients(self.call, *self.operands(shapes, "float64"), second=self.order > 1)
 
     def usual(self) -> Shapes:
-        """The first combination of shapes that are neither empty nor 0-d."""
-        return next(it for it in self.shapes if all(math.prod(shape) > 1 for shape in it))
+        """The first combination of shapes that are neither empty nor 0-d, or the first if all are."""
+        return next((it for it in self.shapes if all(math.prod(shape) > 1 for shape in it)), self.shapes[0])
 
 
 def _rotated(choices: list[dict[str, flow.Tensor]]) -> Iterator[list[flow.Tensor]]:

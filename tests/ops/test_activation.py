@@ -16,7 +16,7 @@ from vmflow.ops import activation
 from .oracle import FRACTIONAL, INTEGERS, ORDERED, REAL, Array, KernelContract, Row, Shapes, check, sample, values
 
 INF, NAN = math.inf, math.nan
-CUTS: tuple[Shapes, ...] = (((3, 4),), ((5,),), ((2, 3, 4),), ((2, 0, 3),))
+CUTS: tuple[Shapes, ...] = (((3, 4),), ((5,),), ((2, 3, 4),), ((2, 0, 3),), ((),))
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -26,6 +26,8 @@ def _sigmoid(x: Array) -> Array:
 
 
 def _softmax(x: Array, dim: int) -> Array:
+    if not x.ndim:
+        return np.ones(())
     powers = np.exp(x)
     return np.asarray(powers / powers.sum(dim, keepdims=True))
 

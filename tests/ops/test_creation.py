@@ -144,6 +144,8 @@ def test_dtype_of_data_as_asked() -> None:
         (lambda: flow.arange(0, INF), ValueError, "must be finite"),
         (lambda: flow.arange(NAN), ValueError, "must be finite"),
         (lambda: flow.arange(2, dtype=flow.bool), TypeError, "no range of bools"),
+        (lambda: flow.linspace(0, 1, 2, dtype=flow.bool), TypeError, "linspace is not defined for bool"),
+        (lambda: flow.logspace(0, 1, 2, dtype=flow.bool), TypeError, "logspace is not defined for bool"),
         (lambda: flow.arange("a"), TypeError, "expected a tensor or a number"),  # type: ignore[arg-type]
         (lambda: flow.linspace(0, 1, -1), ValueError, "cannot be negative"),
         (lambda: flow.eye(-1), ValueError, "cannot be negative"),

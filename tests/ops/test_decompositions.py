@@ -103,6 +103,7 @@ ROWS: list[Row] = [
     ),
     Row("eigh", _rebuilt_eigh, _symmetric, REAL, shapes=SQUARE, order=2, tolerance=6e-2),
     Row("pinv", linalg.pinv, np.linalg.pinv, ("float64", "float32"), shapes=ANY, order=2, tolerance=1e-4),
+    Row("pinv", linalg.pinv, np.linalg.pinv, ("float16", "bfloat16"), shapes=ANY, tolerance=6e-2, label="-half"),
     Row("matrix_exp", linalg.matrix_exp, _exponential, REAL, shapes=SQUARE, order=2, tolerance=2e-2),
 ]
 

@@ -16,7 +16,6 @@ from vmflow.ops import elementwise
 
 from .oracle import (
     ALL,
-    FRACTIONAL,
     INTEGERS,
     NUMBERS,
     ORDERED,
@@ -49,16 +48,20 @@ def _unary(name: str, oracle: Callable[..., Any], **options: Any) -> Row:
     return Row(name, getattr(flow, name), oracle, **options)
 
 
-def _pair(name: str, oracle: Callable[..., Any], number: float = 2, **options: Any) -> list[Row]:
-    """A row for two tensors, one for a tensor and a number, one for a number and a tensor."""
+def _pair(
+    name: str, oracle: Callable[..., Any], number: float = 2, without: tuple[str, ...] = (), **options: Any
+) -> list[Row]:
+    """A row for two tensors, one for a tensor and a number, two orders of them, and one for bools and a number."""
     function = getattr(flow, name)
-    options.setdefault("dtypes", NUMBERS)
+    options.setdefault("dtypes", ALL)
     domain = options.setdefault("domain", ((-3.0, 3.0),))
     numbers = {**options, "dtypes": tuple([it for it in options["dtypes"] if it != "bool"])}
     single = {**numbers, "domain": domain[:1]}
     reversed_ = {**numbers, "domain": domain[-1:]}
+    # Of a bool and an integer comes what comes of two integers.
+    bools = {**single, "dtypes": ("bool",), "order": 0, "result": options.get("result", "wide")}
     scalar = f"{name}_scalar"
-    return [
+    rows = [
         Row(name, function, oracle, shapes=TWO, **options),
         Row(scalar, lambda x: function(x, number), lambda x: oracle(x, x.dtype.type(number)), **single),
         Row(
@@ -68,7 +71,9 @@ def _pair(name: str, oracle: Callable[..., Any], number: float = 2, **options: A
             label="-reversed",
             **reversed_,
         ),
+        Row(scalar, lambda x: function(x, number), lambda x: oracle(x * np.int64(1), number), label="-bool", **bools),
     ]
+    return [row for row in rows if row.label not in without]
 
 
 def _condition(x: Array) -> Array:
@@ -85,16 +90,16 @@ COMPARED: dict[str, Any] = {"result": "bool", "dtypes": ALL}
 
 ROWS: list[Row] = [
     *_pair("add", np.add, order=2),
-    *_pair("sub", np.subtract, order=2),
+    *_pair("sub", np.subtract, dtypes=NUMBERS, order=2, without=("-bool",)),
     *_pair("mul", np.multiply, order=2),
     *_pair("div", np.true_divide, result="float", order=2, domain=((-3.0, 3.0), (0.5, 3.0))),
-    *_pair("pow", np.power, dtypes=FRACTIONAL, order=2, domain=POSITIVE),
-    *_pair("floor_divide", np.floor_divide, dtypes=(*REAL, *INTEGERS), domain=NONZERO),
-    *_pair("remainder", np.remainder, dtypes=("float64", "float32", *INTEGERS), domain=NONZERO),
-    *_pair("fmod", np.fmod, dtypes=("float64", "float32", *INTEGERS), domain=NONZERO),
-    *_pair("maximum", np.maximum, dtypes=(*REAL, *INTEGERS), order=2),
-    *_pair("minimum", np.minimum, dtypes=(*REAL, *INTEGERS), order=2),
-    *_pair("atan2", np.arctan2, result="float", dtypes=(*REAL, *INTEGERS), order=2, domain=((0.5, 3.0), (0.5, 3.0))),
+    *_pair("pow", np.power, dtypes=NUMBERS, order=2, domain=POSITIVE),
+    *_pair("floor_divide", np.floor_divide, dtypes=(*REAL, *INTEGERS), order=1, domain=NONZERO),
+    *_pair("remainder", np.remainder, dtypes=(*REAL, *INTEGERS), order=2, domain=NONZERO),
+    *_pair("fmod", np.fmod, dtypes=(*REAL, *INTEGERS), order=2, domain=NONZERO),
+    *_pair("maximum", np.maximum, dtypes=ORDERED, order=2),
+    *_pair("minimum", np.minimum, dtypes=ORDERED, order=2),
+    *_pair("atan2", np.arctan2, result="float", dtypes=ORDERED, order=2, domain=((0.5, 3.0), (0.5, 3.0))),
     *_pair("eq", np.equal, **COMPARED),
     *_pair("ne", np.not_equal, **COMPARED),
     *_pair("lt", np.less, result="bool", dtypes=ORDERED),
@@ -104,27 +109,37 @@ ROWS: list[Row] = [
     *_pair("logical_and", np.logical_and, **COMPARED),
     *_pair("logical_or", np.logical_or, **COMPARED),
     *_pair("logical_xor", np.logical_xor, **COMPARED),
-    *_pair("bitwise_and", np.bitwise_and, dtypes=INTEGERS),
-    *_pair("bitwise_or", np.bitwise_or, dtypes=INTEGERS),
-    *_pair("bitwise_xor", np.bitwise_xor, dtypes=INTEGERS),
-    *_pair("clamp_min", np.maximum, dtypes=(*REAL, *INTEGERS), number=1)[:2],
-    *_pair("clamp_max", np.minimum, dtypes=(*REAL, *INTEGERS), number=1)[:2],
+    *_pair("bitwise_and", np.bitwise_and, dtypes=(*INTEGERS, "bool")),
+    *_pair("bitwise_or", np.bitwise_or, dtypes=(*INTEGERS, "bool")),
+    *_pair("bitwise_xor", np.bitwise_xor, dtypes=(*INTEGERS, "bool")),
+    *_pair("clamp_min", np.maximum, order=2, dtypes=(*REAL, *INTEGERS), number=1, without=("-reversed",)),
+    *_pair("clamp_max", np.minimum, order=2, dtypes=(*REAL, *INTEGERS), number=1, without=("-reversed",)),
     Row(
         "trunc_divide",
         lambda x, y: flow.div(x, y, rounding_mode="trunc"),
         _trunc_divide,
-        ("float64", "float32", *INTEGERS),
+        (*REAL, *INTEGERS),
         shapes=TWO,
         domain=NONZERO,
+        order=1,
     ),
     Row(
         "trunc_divide_scalar",
         lambda x: flow.div(x, 2, rounding_mode="trunc"),
         lambda x: _trunc_divide(x, x.dtype.type(2)),
-        ("float64", *INTEGERS),
+        (*REAL, *INTEGERS),
+        order=1,
     ),
-    Row("hypot", flow.hypot, np.hypot, REAL, shapes=TWO, order=2),
-    Row("logaddexp", flow.logaddexp, np.logaddexp, REAL, shapes=TWO, order=2),
+    Row(
+        "trunc_divide_scalar",
+        lambda x: flow.div(x, 2, rounding_mode="trunc"),
+        lambda x: _trunc_divide(x * np.int64(1), np.full((), 2)),
+        ("bool",),
+        result="wide",
+        label="-bool",
+    ),
+    Row("hypot", flow.hypot, np.hypot, ORDERED, "float", shapes=TWO, order=2),
+    Row("logaddexp", flow.logaddexp, np.logaddexp, ORDERED, "float", shapes=TWO, order=2),
     Row("where", _chosen, lambda x, y: np.where(_condition(x + y), x, y), shapes=TWO, order=2),
     _unary("neg", np.negative, dtypes=NUMBERS, order=2),
     _unary("abs", np.abs, dtypes=NUMBERS, result="real", order=2),
@@ -166,12 +181,12 @@ ROWS: list[Row] = [
         "cast",
         lambda x: x.to(flow.float64),
         lambda x: x,
-        tuple([it for it in ALL if it != "complex64"]),
+        ORDERED,
         result="float64",
         label="-dtype",
     ),
     Row("copy_", lambda x: flow.zeros(2, *x.shape, dtype=x.dtype).copy_(x), lambda x: np.stack([x, x]), ALL, order=2),
-    Row("fill", lambda x: x.clone().fill_(2), lambda x: np.full_like(x, 2), NUMBERS),
+    Row("fill", lambda x: x.clone().fill_(2), lambda x: np.full_like(x, 2)),
 ]
 
 
@@ -739,3 +754,14 @@ def test_names_and_documentation_of_in_place_forms() -> None:
     assert flow.Tensor.exp_.__name__ == "exp_"
     assert flow.Tensor.lerp_.__doc__ == "In-place `lerp`."
     assert elementwise.number("op", np.float32(1)) == 1.0
+
+
+def test_gradient_of_a_conjugate(contract: KernelContract) -> None:
+    def call(x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+        return flow.view_as_real(flow.conj(flow.complex(x, y)))
+
+    check_gradients(call, *arrays_for(0, (3,), (3,)), second=True)
+
+
+def test_what_is_filled_has_no_gradient_from_before(contract: KernelContract) -> None:
+    check_gradients(lambda x: (x * x).fill_(2) * x, *arrays_for(0, (3,)), second=True)

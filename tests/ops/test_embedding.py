@@ -152,3 +152,16 @@ def test_one_hot_is_the_transpose_of_a_look_up() -> None:
     assert encoded.dtype is flow.int64
     np.testing.assert_array_equal(encoded.numpy(), np.eye(4, dtype=np.int64)[index.numpy()])
     assert one_hot(index).shape == (2, 2, 3)
+
+
+def test_rows_without_width_have_a_gradient_without_width() -> None:
+    table = flow.ones(3, 0, requires_grad=True)
+    embedding(flow.tensor([2, 0]), table).sum().backward()
+    assert table.grad is not None
+    assert table.grad.shape == (3, 0)
+
+
+@pytest.mark.parametrize("dtype", [flow.int64, flow.complex64, flow.bool])
+def test_only_rows_of_floats_have_norms_to_limit(dtype: flow.dtype) -> None:
+    with pytest.raises(TypeError, match="embedding: max_norm needs a floating-point table"):
+        embedding(flow.tensor([0]), flow.ones(3, 2, dtype=dtype), max_norm=1.0)

@@ -15,7 +15,8 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.gathering import one_hot, scatter_slice
 
-from .oracle import ALL, INTEGERS, REAL, Array, KernelContract, Row, Shapes, check, layouts, sample, values
+from .narrow_rows import gradient_of
+from .oracle import ALL, FRACTIONAL, INTEGERS, REAL, Array, KernelContract, Row, Shapes, check, layouts, sample, values
 
 MATRIX: tuple[Shapes, ...] = (((3, 4),),)
 PICK = np.array([2, 0, -1, 2])
@@ -35,16 +36,84 @@ def _added(x: Array, place: Any, value: Any) -> Array:
 
 
 def _written(x: flow.Tensor, place: Any, value: Any) -> flow.Tensor:
-    copy = x * 1
+    # Only of what autograd follows is a part written as a change of the whole.
+    copy = (x if x.requires_grad or not x.is_floating_point() else x.clone().requires_grad_()) * 1
     copy[place] = value
     return copy
 
 
 ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 PAIRED = ((3, 4), (2, 4))
-NUMERIC = (*REAL, *INTEGERS, "complex64")
+NUMERIC = (*FRACTIONAL, *INTEGERS)
+
+SMALL: tuple[Shapes, ...] = (((5,),), ((),), ((0,),), ((3, 0),), ((3, 4),))
+TWO_SMALL: tuple[Shapes, ...] = tuple([(it, it) for (it,) in SMALL])
+
+
+ROWS_OF_FOUR: tuple[Shapes, ...] = (((4,),), ((3, 4),), ((0, 4),))
+
+
+def _backwards(x: flow.Tensor) -> flow.Tensor:
+    """Places that name the last dimension's elements from the end."""
+    if not x.ndim:
+        return flow.tensor(0)
+    return flow.arange(x.shape[-1]).flip(0).expand(x.shape)
+
+
+def _turned(x: Array) -> Array:
+    return np.flip(x, -1) if x.ndim else x
+
+
+def _part(x: flow.Tensor) -> flow.Tensor:
+    return x[flow.arange(x.shape[0])] if x.ndim else x[flow.tensor(True)]
+
 
 ROWS: list[Row] = [
+    Row("index", _part, lambda x: x if x.ndim else x[None], ALL, shapes=SMALL, order=2, label="-small"),
+    Row(
+        "index_put",
+        lambda x, y: flow.index_put(x, (flow.arange(x.shape[0]) if x.ndim else flow.tensor(True),), y),
+        lambda x, y: y,
+        ALL,
+        shapes=TWO_SMALL,
+        order=2,
+        label="-small",
+    ),
+    Row(
+        "index",
+        lambda x: x[flow.tensor(1)],
+        lambda x: x[1],
+        ALL,
+        shapes=(((3, 4),), ((5,),), ((2, 0),)),
+        order=2,
+        label="-one",
+    ),
+    Row(
+        "index_add_to_zeros",
+        gradient_of(lambda x: x[flow.tensor(1)]),
+        lambda x: _put(0 * x, 1, 2 * np.conj(x[1])),
+        FRACTIONAL,
+        shapes=(((3, 4),), ((5,),), ((2, 0),)),
+        label="-one",
+    ),
+    Row("gather", lambda x: x.gather(-1, _backwards(x)), _turned, ALL, shapes=SMALL, order=2, label="-small"),
+    Row(
+        "scatter",
+        lambda x, y: x.scatter(-1, _backwards(x), y),
+        lambda x, y: _turned(y),
+        ALL,
+        shapes=TWO_SMALL,
+        order=2,
+        label="-small",
+    ),
+    Row(
+        "index_add_to_zeros",
+        gradient_of(_part),
+        lambda x: 2 * np.conj(x),
+        FRACTIONAL,
+        shapes=SMALL,
+        label="-small",
+    ),
     Row(
         "index",
         lambda x: x[flow.tensor(PICK)],
@@ -124,7 +193,7 @@ ROWS: list[Row] = [
         "index_add_to_zeros",
         lambda x: _gradient_of_index(x),
         lambda x: _added(np.zeros((4, 4), x.dtype), PICK[:3], x),
-        REAL,
+        FRACTIONAL,
         shapes=MATRIX,
     ),
     Row(
@@ -140,17 +209,34 @@ ROWS: list[Row] = [
         "strided_put",
         lambda x: _written(x, (slice(None), 1), x[:, 0]),
         lambda x: _put(x, (slice(None), 1), x[:, 0]),
-        ("float64",),
+        REAL,
         shapes=MATRIX,
         order=2,
+    ),
+    Row(
+        "strided_put",
+        lambda x: _written(x, (..., 0), x[..., 1]),
+        lambda x: _put(x, (..., 0), x[..., 1]),
+        REAL,
+        shapes=ROWS_OF_FOUR,
+        order=2,
+        label="-small",
+    ),
+    Row(
+        "scatter_slice",
+        gradient_of(lambda x: x[..., 0]),
+        lambda x: _put(0 * x, (..., 0), 2 * np.conj(x[..., 0])),
+        FRACTIONAL,
+        shapes=ROWS_OF_FOUR,
+        label="-small",
     ),
     Row(
         "one_hot",
         lambda x: one_hot(x, 4),
         lambda x: np.eye(4, dtype=np.int64)[x],
-        ("int64", "uint8"),
+        INTEGERS,
         result="int64",
-        shapes=(((3, 4),), ((),), ((0,),)),
+        shapes=(((3, 4),), ((),), ((5,),), ((0,),)),
         domain=((0.0, 3.0),),
     ),
 ]
@@ -667,6 +753,22 @@ def test_masks_and_nonzero(contract: KernelContract) -> None:
 def test_bad_arguments(call: Callable[[flow.Tensor], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(flow.ones(2, 3))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_a_mask_without_dimensions_puts_everything_or_nothing(shape: tuple[int, ...], contract: KernelContract) -> None:
+    x = flow.ones(shape)
+    for mask, expected in ((True, 3.0), (False, 1.0)):
+        indices = (flow.tensor(mask),)
+        check(flow.index_put(x, indices, flow.tensor(3.0)), np.full(shape, expected), "float32")
+        check(x.clone().index_put_(indices, flow.tensor(3.0)), np.full(shape, expected), "float32")
+        copy = x.clone()
+        copy[flow.tensor(mask)] = 3.0
+        check(copy, np.full(shape, expected), "float32")
+    if shape:
+        check_gradients(
+            lambda x, y: flow.index_put(x, (flow.tensor(True),), y), np.ones(shape), np.full(shape, 2.0), second=True
+        )
 
 
 def test_values_are_those_of_the_moment(contract: KernelContract) -> None:

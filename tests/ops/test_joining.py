@@ -36,6 +36,7 @@ ROWS: list[Row] = [
     Row("repeat", lambda x: x.repeat(2, *(3,) * x.ndim), _repeat, ALL, order=2),
     Row("flip", lambda x: x.flip(0), lambda x: np.flip(x, 0), ALL, shapes=MATRICES, order=2),
     Row("flip", lambda x: x.flip(0, -1), lambda x: np.flip(x, (0, -1)), ALL, shapes=MATRICES, order=2, label="-two"),
+    Row("flip", lambda x: x.flip(*range(x.ndim)), lambda x: np.flip(x), ALL, order=2, label="-all"),
     Row("roll", lambda x: x.roll(2, 1), lambda x: np.roll(x, 2, 1), ALL, shapes=MATRICES, order=2),
     Row("roll", lambda x: x.roll(3), lambda x: np.roll(x, 3), ALL, order=2, label="-flat"),
     Row("triangle", lambda x: x.tril(), lambda x: np.tril(x), ALL, shapes=MATRICES, order=2),

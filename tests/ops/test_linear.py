@@ -107,8 +107,8 @@ def test_shapes_that_do_not_fit(error: type[Exception], message: str, operands: 
         linear(*[flow.zeros(shape) for shape in operands])
 
 
-def test_dtypes_must_agree_and_be_floating() -> None:
+def test_dtypes_must_agree_and_be_numbers() -> None:
     with pytest.raises(TypeError, match=r"linear: .*float32, float64"):
         linear(flow.ones(2, 3), flow.ones(4, 3).double())
-    with pytest.raises(TypeError, match=r"linear: .*int64"):
-        linear(flow.ones(2, 3).long(), flow.ones(4, 3).long())
+    with pytest.raises(TypeError, match=r"linear: .*bool"):
+        linear(flow.ones(2, 3).bool(), flow.ones(4, 3).bool())

@@ -447,3 +447,12 @@ def test_reductions_are_named(function: Any) -> None:
 def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_single_score_has_a_loss() -> None:
+    score = flow.tensor(0.5, requires_grad=True)
+    found = loss.binary_cross_entropy_with_logits(score, flow.tensor(1.0), reduction="none")
+    assert abs(found.item() - np.log1p(np.exp(-0.5))) < 1e-6
+    found.backward()
+    assert score.grad is not None
+    assert abs(score.grad.item() - (1 / (1 + np.exp(-0.5)) - 1)) < 1e-6

@@ -293,3 +293,13 @@ def test_dtypes_that_do_not_fit() -> None:
     for function in FUNCTIONS:
         with pytest.raises(TypeError, match="not defined for int64"):
             function(whole.reshape(2, 2, 4))
+
+
+def test_a_batch_without_channels_is_normalized_to_nothing() -> None:
+    mean, variance = flow.zeros(0), flow.ones(0)
+    x = flow.ones(2, 0, 3, requires_grad=True)
+    result = batch_norm(x, mean, variance, training=True)
+    result.sum().backward()
+    assert result.shape == (2, 0, 3)
+    assert x.grad is not None
+    assert x.grad.shape == (2, 0, 3)

@@ -44,6 +44,21 @@ def _rows(name: str, oracle: Callable[..., Any], **options: Any) -> list[Row]:
     ]
 
 
+def _extreme(name: str, oracle: Callable[..., Any], result: str) -> Row:
+    """Of nothing there is no extremum, but there may be none of several."""
+    function = getattr(flow, name)
+    shapes = (((3, 4),), ((),), ((0, 4),), ((2, 0, 4),))
+    return Row(
+        name,
+        lambda x: function(x, -1),
+        lambda x: oracle(x, axis=-1) if x.ndim else oracle(x),
+        ORDERED,
+        result,
+        shapes,
+        label="-none",
+    )
+
+
 def _numpy(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, dim, keep: function(x, axis=dim, keepdims=keep)
 
@@ -63,13 +78,20 @@ def _logsumexp(x: Array, dim: int | None, keep: bool) -> Array:
 
 def _accumulated(name: str, oracle: Callable[..., Any], **options: Any) -> list[Row]:
     function = getattr(flow, name)
-    shapes = (((5,),), ((3, 4),), ((2, 0, 3),), ((2, 3, 4),))
+    shapes = (((5,),), ((),), ((3, 4),), ((2, 0, 3),), ((2, 3, 4),))
     return [
-        Row(name, lambda x: function(x, 0), lambda x: oracle(x, 0), shapes=shapes, result="wide", **options),
+        Row(
+            name,
+            lambda x: function(x, 0),
+            lambda x: oracle(x, 0).reshape(x.shape),
+            shapes=shapes,
+            result="wide",
+            **options,
+        ),
         Row(
             name,
             lambda x: function(x, -1),
-            lambda x: oracle(x, -1),
+            lambda x: oracle(x, -1).reshape(x.shape),
             shapes=shapes,
             result="wide",
             label="-last",
@@ -96,6 +118,10 @@ ROWS: list[Row] = [
     *_rows("any", _numpy(np.any), result="bool"),
     *_rows("argmax", _numpy(np.argmax), dtypes=ORDERED, result="int64", shapes=FULL),
     *_rows("argmin", _numpy(np.argmin), dtypes=ORDERED, result="int64", shapes=FULL),
+    _extreme("amax", np.max, "same"),
+    _extreme("amin", np.min, "same"),
+    _extreme("argmax", np.argmax, "int64"),
+    _extreme("argmin", np.argmin, "int64"),
     *_accumulated("cumsum", np.cumsum, order=2),
     *_accumulated("cumprod", np.cumprod, order=2, dtypes=("float64", *ALL), tolerance=LOOSE, domain=((-1.5, 1.5),)),
 ]

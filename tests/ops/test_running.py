@@ -14,7 +14,7 @@ from tests.support import check_gradients
 
 from .oracle import ORDERED, REAL, Array, KernelContract, Row, Shapes, check, sample
 
-VECTORS: tuple[Shapes, ...] = (((5,),), ((3, 4),), ((2, 3, 4),), ((3, 0),))
+VECTORS: tuple[Shapes, ...] = (((5,),), ((3, 4),), ((2, 3, 4),), ((3, 0),), ((),))
 
 
 def _last_places(x: Array, better: Callable[[Any, Any], bool]) -> Array:
@@ -26,11 +26,11 @@ def _last_places(x: Array, better: Callable[[Any, Any], bool]) -> Array:
             places.append(best)
         return places
 
-    return np.apply_along_axis(of_row, -1, x) if x.size else np.zeros(x.shape, int)
+    return np.apply_along_axis(of_row, -1, x) if x.size and x.ndim else np.zeros(x.shape, int)
 
 
 def _logcumsumexp(x: Array) -> Array:
-    return np.asarray(np.log(np.cumsum(np.exp(x), -1)))
+    return np.asarray(np.log(np.cumsum(np.exp(x), -1))).reshape(x.shape)
 
 
 ROWS: list[Row] = [

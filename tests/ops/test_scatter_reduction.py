@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import INTEGERS, REAL, Array, KernelContract, Row, check, layouts, sample
+from .oracle import REAL, SIGNED, Array, KernelContract, Row, check, layouts, sample
 
 ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 HOW = ("sum", "prod", "mean", "amax", "amin")
@@ -50,7 +50,29 @@ def _row(how: str, include_self: bool, dtypes: tuple[str, ...]) -> Row:
     )
 
 
-ROWS: list[Row] = [_row(how, own, (*REAL, *INTEGERS[:1], INTEGERS[2])) for how in HOW for own in (True, False)]
+ROWS: list[Row] = [_row(how, own, (*REAL, *SIGNED)) for how in HOW for own in (True, False)]
+ROWS.append(
+    Row(
+        "scatter_reduce",
+        lambda x, y: x.scatter_reduce(-1, flow.zeros_like(x, dtype=flow.int64), y, "amax"),
+        lambda x, y: np.where(np.arange(x.shape[-1]) == 0, np.maximum(x, y.max(-1, keepdims=True)), x) if x.size else x,
+        REAL,
+        shapes=(((5,), (5,)), ((0,), (0,)), ((3, 0), (3, 0))),
+        label="-small",
+    )
+)
+ROWS.append(
+    Row(
+        "scatter_reduce",
+        lambda x, y: x.scatter_reduce(0, flow.tensor(0), y, "sum"),
+        np.add,
+        REAL,
+        shapes=(((), ()),),
+        label="-0",
+    )
+)
+ROWS += [_row(how, own, ("complex64", "complex128")) for how in HOW[:3] for own in (True, False)]
+ROWS += [_row("amax", own, ("uint8", "bool")) for own in (True, False)]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)

@@ -31,6 +31,15 @@ ROWS: list[Row] = [
     _row(False),
     _row(True),
     Row(
+        "searchsorted",
+        lambda x: flow.searchsorted(flow.tensor([0, 1]).to(x.dtype), x),
+        lambda x: np.searchsorted(np.array([0, 1]), x),
+        ("uint8", "bool"),
+        result="int64",
+        shapes=MATRIX,
+        label="-unsigned",
+    ),
+    Row(
         "isin",
         lambda x: flow.isin(x, flow.tensor([0, 2, 5]).to(x.dtype)),
         lambda x: np.isin(x, [0, 1] if x.dtype.kind == "b" else [0, 2, 5]),

@@ -24,6 +24,8 @@ ROWS: list[Row] = [
     Row("reshape", lambda x: x.reshape(1, x.numel()), lambda x: x.reshape(1, x.size), ALL, order=2),
     Row("reshape", lambda x: x.unsqueeze(0), lambda x: x[None], ALL, order=2, label="-unsqueeze"),
     Row("permute", lambda x: x.transpose(0, 1), lambda x: x.swapaxes(0, 1), ALL, shapes=SQUARE, order=2),
+    Row("permute", lambda x: x.permute(*range(x.ndim)[::-1]), np.transpose, ALL, order=2, label="-all"),
+    Row("slice", lambda x: x[1:], lambda x: x[1:], ALL, shapes=(((5,),), ((0,),), ((3, 0),)), order=2, label="-rest"),
     Row("permute", lambda x: x.permute(2, 0, 1), lambda x: x.transpose(2, 0, 1), ALL, shapes=CUBE, order=2, label="-3"),
     Row("expand", lambda x: x.expand(2, *x.shape), lambda x: np.stack([x, x]), ALL, order=2),
     Row("slice", lambda x: x[1:, ::2], lambda x: x[1:, ::2], ALL, shapes=SQUARE, order=2, graded=((3, 4),)),

@@ -407,11 +407,14 @@ def linspace(
     """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
 
     Raises:
+        TypeError: for the dtype bool.
         ValueError: if `steps` is negative.
     """
     if steps < 0:
         raise ValueError(f"linspace: steps cannot be negative, got {steps}")
     output = _meta("linspace", (steps,), dtype, device)
+    if output.dtype is dtypes.bool_:
+        raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
     limits = number("linspace", start), number("linspace", end)
     return _track(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
 

@@ -64,7 +64,7 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     def kernel(array: Array, places: Array, out: Any) -> Array:
         check_rows("embedding", places, rows)
         places = places.reshape(-1).astype(xp.int64, copy=False)
-        part = array.reshape(-1, width).astype(wide, copy=False)
+        part = array.reshape(places.size, width).astype(wide, copy=False)
         if by_frequency:
             part = part / xp.bincount(places, minlength=rows).astype(wide)[places][:, None]
         table = xp.zeros(rows * width, wide)
@@ -82,6 +82,8 @@ def _infer_limit_norms(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     limit, order = cast("tuple[float, float]", attributes)
     table, index = metas
     _check_table("embedding", index, table)
+    if table.dtype.category != dtypes.FLOATING:
+        raise TypeError(f"embedding: max_norm needs a floating-point table, not {table.dtype.name}")
     xp = array_module(table.device)
 
     def kernel(values: Array, places: Array, out: Array | None) -> Array:

@@ -239,27 +239,30 @@ def index_put(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor,
         values: broadcast to what is indexed.
         accumulate: whether to add.
     """
-    tensors, attributes = _put_indices("index_put", input, indices, accumulate)
-    return _put(input, tensors, values, attributes)
+    part, tensors, attributes = _put_indices("index_put", input, indices, accumulate)
+    # A mask without dimensions adds one, which the result has no more.
+    return _put(part, tensors, values, attributes).reshape(input.shape)
 
 
 def index_put_(input: Tensor, indices: tuple[Tensor | None, ...], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place `index_put`."""
-    tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
+    part, tensors, attributes = _put_indices("index_put_", input, indices, accumulate)
+    if part.shape != input.shape:
+        return copy_(input, index_put(input, indices, values, accumulate))
     return _interpreter.dispatch_into(_INDEX_PUT, input, (input, values, *tensors), attributes)
 
 
 def _put_indices(
     name: str, input: Tensor, indices: tuple[Tensor | None, ...], accumulate: bool
-) -> tuple[tuple[Tensor, ...], Attributes]:
+) -> tuple[Tensor, tuple[Tensor, ...], Attributes]:
     if not isinstance(indices, (tuple, list)):
         raise TypeError(f"{name}: the indices must be a tuple of tensors, not {type(indices).__name__}")
     items = normal_index(tuple([slice(None) if it is None else it for it in indices]))
-    _, tensors = parted(input.detach(), items)
+    part, tensors = parted(input, items)
     if not tensors:
         raise ValueError(f"{name}: expected at least one index tensor")
     tensors = flat_masks(tensors)
-    return tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
+    return part, tuple([item for _, item in tensors]), (tuple([dim for dim, _ in tensors]), bool(accumulate), None)
 
 
 def setitem(input: Tensor, index: Any, value: Any) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
@@ -34,9 +34,9 @@ def _cost(rows: int, weight: TensorMeta) -> float:
 def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source, weight, *bias = metas
     device = common_device("linear", metas)
-    if any(it.dtype is not source.dtype for it in metas) or source.dtype.category < FLOATING:
+    if any(it.dtype is not source.dtype for it in metas) or source.dtype is dtypes.bool_:
         raise TypeError(
-            f"linear: expected floating-point tensors of one dtype, got {', '.join(it.dtype.name for it in metas)}; "
+            f"linear: expected tensors of numbers of one dtype, got {', '.join(it.dtype.name for it in metas)}; "
             "cast with .to()"
         )
     if len(weight.shape) != 2 or source.shape[-1:] != weight.shape[1:]:
@@ -131,7 +131,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         (..., outputs), or (...) for a single output.
 
     Raises:
-        TypeError: for dtypes that differ or are not floating-point or complex.
+        TypeError: for dtypes that differ, and for bools.
         ValueError: for shapes that do not fit.
     """
     if weight.ndim == 1 and input.ndim:

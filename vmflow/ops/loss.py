@@ -110,8 +110,7 @@ def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas
 
     def kernel(array: Array, target: Array, out: Array | None) -> Array:
         # max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
-        result = xp.exp(-xp.abs(array))
-        result = xp.log1p(result, result)
+        result = xp.log1p(xp.exp(-xp.abs(array)))
         result += xp.maximum(array, 0)
         result -= array * target
         return xp.ascontiguousarray(result).reshape(source.shape)

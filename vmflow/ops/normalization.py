@@ -313,7 +313,7 @@ def batch_norm_counted(
                 f"{list(input.shape[1:2])}, not {list(running.shape)}"
             )
     result, mean, variance = batch_statistics(input, weight, bias, eps)
-    count = input.numel() // input.shape[1]
+    count = input.shape[0] * prod(input.shape[2:])
     unbiased = count / (count - 1)
     moved = [
         (running, batch, factor)

@@ -36,10 +36,13 @@ def logspace(
     Each is computed in double precision and rounded once.
 
     Raises:
+        TypeError: for the dtype bool.
         ValueError: if `steps` is negative.
     """
     if steps < 0:
         raise ValueError(f"logspace: steps cannot be negative, got {steps}")
+    if dtype is dtypes.bool_:
+        raise TypeError("logspace is not defined for bool tensors; give a dtype of numbers")
     exponents = linspace(start, end, steps, dtype=dtypes.float64, device=device)
     values = pow(float(number("logspace", base)), exponents).to(dtype or dtypes.get_default_dtype())
     return values.requires_grad_() if requires_grad else values

@@ -1,0 +1,204 @@
+"""Every op is compared with an oracle in each dtype it accepts and in shapes of each kind, or refuses them by name.
+
+The rows are data, so what they cover is known without running the other tests, and the calls with dtypes and shapes
+that no row covers are made here: they must be refused, or be listed below with a reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+import vmflow as flow
+from vmflow import dtypes
+from vmflow.ops.table import OPS
+
+from . import narrow_rows, test_registry
+from .oracle import KernelContract, Row, Shapes
+
+ROWS: Final[dict[str, list[Row]]] = {}
+for _each in (*test_registry.ROWS, *narrow_rows.ROWS):
+    ROWS.setdefault(_each.op, []).append(_each)
+
+NAMES: Final = tuple([it.name for it in dtypes.ALL])
+NUMBERS: Final = NAMES[1:]
+FRACTIONS: Final = ("float16", "bfloat16", "float32", "float64")
+
+# Issued as transfers, of which the contract does not know; and with no input, for a tensor that is there.
+UNSEEN: Final = ("to_device", "fill")
+
+# Ops that make a tensor from no tensor, or by chance: a call for a dtype, those accepted, and those of shapes.  Their
+# values are tested in tests/ops/test_creation.py, tests/test_random.py and tests/nn/test_init.py.
+Made = tuple[Callable[[Any], flow.Tensor], tuple[str, ...]]
+MADE: Final[dict[str, Made]] = {
+    "empty": (lambda dtype: flow.empty(2, 3, dtype=dtype), NAMES),
+    "arange": (lambda dtype: flow.arange(6, dtype=dtype).reshape(2, 3), NUMBERS),
+    "linspace": (lambda dtype: flow.linspace(0, 5, 6, dtype=dtype).reshape(2, 3), NUMBERS),
+    "eye": (lambda dtype: flow.eye(2, 3, dtype=dtype), NAMES),
+    "randn": (lambda dtype: flow.randn(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
+    "rand": (lambda dtype: flow.rand(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
+    "randint": (lambda dtype: flow.randint(2, (2, 3), dtype=dtype), NAMES),
+    "randperm": (lambda dtype: flow.randperm(6, dtype=dtype).reshape(2, 3), NUMBERS),
+    "bernoulli": (lambda dtype: flow.bernoulli(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
+    "multinomial": (
+        lambda dtype: flow.multinomial(flow.ones(2, 3, dtype=dtype), 3).to(dtype),
+        FRACTIONS,
+    ),
+    "trunc_normal_": (lambda dtype: flow.nn.init.trunc_normal_(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
+    "orthogonal_": (lambda dtype: flow.nn.init.orthogonal_(flow.ones(2, 3, dtype=dtype)), FRACTIONS),
+}
+
+# Ops that have a gradient which no row checks, by the reason.
+GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
+    "of backward passes, so that the second gradients of forward rows need theirs": (
+        *("adaptive_avg_pool2d_gradient", "avg_pool2d_gradient", "conv2d_input_gradient", "conv2d_weight_gradient"),
+        *("dropout_gradient", "embedding_gradient", "index_add_to_zeros", "plane_gather", "plane_scatter"),
+        *("recurrence", "strided_get"),
+    ),
+    "complex only; tests/ops/test_elementwise.py": ("conj",),
+    "always zero; tests/ops/test_elementwise.py": ("fill",),
+    "as conv2d, where the weight is recorded, whose row does": ("conv2d_with_columns",),
+}
+
+KINDS: Final = {"0-d": ((),), "empty": ((0,), (2, 0, 3)), "vectors": ((5,),), "matrices": ((3, 4),)}
+
+# Kinds of shapes in which no row runs an op, and whether that is because it refuses them.
+_MATRICES: Final = (
+    *("cholesky", "det", "diagonal", "eigh", "inv", "matrix_exp", "pinv", "qr", "slogdet", "solve"),
+    *("solve_triangular", "svd", "svdvals", "triangle"),
+)
+_PLANES: Final = (
+    *("adaptive_avg_pool2d", "adaptive_avg_pool2d_gradient", "avg_pool2d", "avg_pool2d_gradient", "conv2d"),
+    *("conv2d_gradient", "conv2d_input_gradient", "conv2d_weight_gradient", "conv2d_with_columns", "max_pool2d"),
+    *("max_pool2d_with_indices", "plane_gather", "plane_scatter"),
+)
+BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
+    "0-d": (
+        *(*_MATRICES, *_PLANES, "batch_norm", "batch_norm_gradient", "batch_norm_inference", "cat", "layer_norm"),
+        *("layer_norm_gradient", "linear", "matmul", "pad", "scatter_diagonal", "slice", "unfold"),
+    ),
+    "vectors": (*_MATRICES, *_PLANES, "batch_norm"),
+}
+BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
+    # These calls need no op there, or have nothing to do.
+    "0-d": ("linear_gradient", "recurrence", "roll", "scatter_slice", "strided_get"),
+    # Columns are kept of something only, and products of nothing have no gradient to find.
+    "empty": ("conv2d_with_columns", "recurrence"),
+    # Of a matrix the diagonal is a view; the gradient is by losses, which have no dimension of classes.
+    "matrices": ("scatter_diagonal", "nll_loss_gradient"),
+}
+
+
+def kinds(shape: tuple[int, ...]) -> str:
+    """Which kind of shape this is an example of."""
+    if 0 in shape:
+        return "empty"
+    return ("0-d", "vectors", "matrices")[min(len(shape), 2)]
+
+
+def _message(row: Row, shapes: Shapes, dtype: str) -> str | None:
+    """What a call says when it refuses operands; None if it does not."""
+    try:
+        row.call(*[flow.tensor(it) for it in row.operands(shapes, dtype)]).detach().numpy()
+    except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        return str(error)
+    return None
+
+
+def test_every_op_has_rows_or_is_made_here() -> None:
+    missing = sorted(set(OPS) - set(ROWS) - set(MADE))
+    assert not missing, f"add rows, in the file of the family or in narrow_rows.py, for {', '.join(missing)}"
+    assert set(MADE) <= set(OPS)
+    assert set(ROWS) <= set(OPS)
+
+
+@pytest.mark.parametrize("op", sorted(ROWS))
+def test_an_op_is_right_in_each_dtype_or_refuses_it(op: str, contract: KernelContract) -> None:
+    for row in ROWS[op]:
+        row.check_forward()
+    ran = {dtype for dtype, _ in contract.ran.get(op, ())}
+    listed = {dtype for row in ROWS[op] for dtype in row.dtypes}
+    assert "" in ran or op in UNSEEN or listed <= ran, f"the rows of {op} do not run it for {listed - ran}"
+    for dtype in sorted(set(NAMES) - listed):
+        for row in ROWS[op]:
+            contract.ran.clear()
+            for it in OPS.values():
+                it.known.clear()
+            message = _message(row, row.usual(), dtype)
+            if message is None:
+                # The call may have made another dtype of it.
+                ran = {it for it, _ in contract.ran.get(op, ())}
+                assert not ran & {dtype, ""}, f"{op} takes {dtype}, for which it has no row"
+                continue
+            # A call may make integers of bools before the op sees them.
+            names = (dtype, "int64") if dtype == "bool" else (dtype,)
+            assert any([it in message for it in names]), f"{op} refuses {dtype} without naming it: {message}"
+
+
+@pytest.mark.parametrize("op", sorted(ROWS))
+def test_an_op_runs_in_each_kind_of_shape_or_is_listed(op: str, contract: KernelContract) -> None:
+    for row in ROWS[op]:
+        for shapes in row.shapes:
+            row.compare(row.operands(shapes, row.dtypes[0]), row.dtypes[0])
+    ran = contract.ran.get(op) or {("", shape) for row in ROWS[op] for shapes in row.shapes for shape in shapes}
+    lacking = set(KINDS) - {kinds(shape) for _, shape in ran}
+    refused = [kind for kind, names in BECAUSE_REFUSED.items() if op in names]
+    needless = [kind for kind, names in BECAUSE_NEEDLESS.items() if op in names]
+    assert lacking == {*refused, *needless}, f"{op} has no row, or one too many in the tables above, for {lacking}"
+    for kind in refused:
+        for shape in KINDS[kind]:
+            said = [_message(row, tuple([shape for _ in row.shapes[0]]), row.dtypes[0]) for row in ROWS[op]]
+            assert any(said), f"{op} takes a shape of {list(shape)}"
+
+
+@pytest.mark.parametrize("row", [row for row in narrow_rows.ROWS if row.order], ids=str)
+def test_gradient(row: Row, contract: KernelContract) -> None:
+    row.check_gradient()
+
+
+def test_every_gradient_is_compared_with_a_numerical_one_or_listed() -> None:
+    graded = {op for op, rows in ROWS.items() if any([row.order for row in rows])}
+    listed = {name for names in GRADED_ELSEWHERE.values() for name in names}
+    unchecked = {name for name, op in OPS.items() if op.rule is not None and name not in graded and name in ROWS}
+    assert unchecked == listed
+
+
+def test_the_tables_name_ops_that_are_there() -> None:
+    for table in (BECAUSE_REFUSED, BECAUSE_NEEDLESS):
+        assert set(table) <= set(KINDS)
+        assert {name for names in table.values() for name in names} <= set(ROWS)
+
+
+@pytest.mark.parametrize("op", sorted(MADE))
+def test_what_is_made_has_the_dtype_asked_for(op: str, contract: KernelContract) -> None:
+    call, accepted = MADE[op]
+    for dtype in NAMES:
+        contract.seen.clear()
+        if dtype in accepted:
+            made = call(dtypes.by_name(dtype))
+            assert made.dtype.name == dtype
+            assert made.shape == (2, 3)
+            assert made.numpy().dtype == dtypes.by_name(dtype).numpy
+            assert op in contract.seen
+        else:
+            with pytest.raises(TypeError, match=rf"{op}.*{dtype}"):
+                call(dtypes.by_name(dtype))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (2, 0, 3), (5,)])
+def test_what_is_made_has_the_shape_asked_for(shape: tuple[int, ...], contract: KernelContract) -> None:
+    for made in (
+        flow.empty(shape),
+        flow.rand(shape),
+        flow.randn(shape),
+        flow.randint(3, shape),
+        flow.bernoulli(flow.ones(shape)),
+        flow.nn.init.trunc_normal_(flow.ones(shape)),
+    ):
+        assert made.shape == shape
+        assert made.numpy().shape == shape
+    size = shape[0] if shape else 1
+    for line in (flow.arange(size), flow.linspace(0, 1, size), flow.randperm(size), flow.eye(size)[:, :1].reshape(-1)):
+        assert line.numpy().size == size or not size
