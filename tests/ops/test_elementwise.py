@@ -312,6 +312,21 @@ def test_bool_arithmetic(contract: KernelContract) -> None:
         lambda x, b: x.fill_(1j),
         lambda x, b: flow.isclose(x, x.double()),
         lambda x, b: flow.frac(b),
+        lambda x, b: flow.outer(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.kron(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.mv(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.mm(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.dot(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.vdot(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.inner(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.cross(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.cdist(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.equal(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.isclose(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.allclose(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.heaviside(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.cat([x, 1.0]),  # type: ignore[list-item]
+        lambda x, b: flow.stack([x, 1.0]),  # type: ignore[list-item]
         lambda x, b: flow.exp(3.0),  # type: ignore[arg-type]
         lambda x, b: flow.matmul(x, np.ones((3, 3))),  # type: ignore[arg-type]
         lambda x, b: flow.where([True], x, x),  # type: ignore[call-overload]
@@ -758,7 +773,7 @@ def test_names_and_documentation_of_in_place_forms() -> None:
 
 def test_gradient_of_a_conjugate(contract: KernelContract) -> None:
     def call(x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
-        return flow.view_as_real(flow.conj(flow.complex(x, y)))
+        return (flow.conj(x + 1j * y) * (1 + 2j) + 3).abs()
 
     check_gradients(call, *arrays_for(0, (3,), (3,)), second=True)
 

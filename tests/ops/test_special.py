@@ -146,6 +146,23 @@ ROWS: list[Row] = [
 ]
 
 
+@pytest.mark.parametrize("dtype", INTEGERS)
+@pytest.mark.parametrize("count", [-1, -200, 300, 64])
+def test_bits_moved_by_more_than_there_are_or_less_than_nothing(
+    dtype: str, count: int, contract: KernelContract
+) -> None:
+    values = [5, -7 % 256 if dtype == "uint8" else -7]
+    tensor = flow.tensor(values, dtype=getattr(flow, dtype))
+    check(flow.bitwise_left_shift(tensor, count), [0, 0], dtype)
+    check(flow.bitwise_right_shift(tensor, count), [0, 0 if dtype == "uint8" else -1], dtype)
+
+
+@pytest.mark.parametrize("dtype", [*INTEGERS, "bool"])
+def test_logit_of_integers_does_not_wrap_around(dtype: str, contract: KernelContract) -> None:
+    values = [0, 1] if dtype == "bool" else [0, 1, 3, 100]
+    check(flow.logit(flow.tensor(values, dtype=getattr(flow, dtype))), [-INF, INF, NAN, NAN][: len(values)], "float32")
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_forward(row: Row, contract: KernelContract) -> None:
     row.check_forward()

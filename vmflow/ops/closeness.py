@@ -8,6 +8,7 @@ from vmflow import dtypes
 
 from .arithmetic import abs
 from .comparison import eq, isfinite, isnan
+from .elementwise import check_tensors
 from .reduction import all as all_of
 
 if TYPE_CHECKING:
@@ -26,6 +27,7 @@ def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-
         TypeError: if they differ in dtype.
         ValueError: for a negative tolerance.
     """
+    check_tensors("isclose", input, other)
     if input.dtype is not other.dtype:
         raise TypeError(f"isclose: expected one dtype, got {input.dtype.name} and {other.dtype.name}")
     if rtol < 0 or atol < 0:
@@ -48,4 +50,5 @@ def allclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e
 
 def equal(input: Tensor, other: Tensor) -> bool:
     """Whether shapes and all elements are equal.  Waits for the answer."""
+    check_tensors("equal", input, other)
     return input.shape == other.shape and bool(all_of(eq(input, other)).item())

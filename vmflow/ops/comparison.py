@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.instructions.blob import Array
 
 from .destination import written
 from .elementwise import TO_BOOL, Binary, comparable, elementwise, saturated
@@ -14,6 +17,12 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
     from .elementwise import Scalar
+
+
+def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
+    """By less than nothing all bits are moved out, as in PyTorch."""
+    return saturated(value if value >= 0 else np.iinfo(numpy_dtype).max, numpy_dtype)
+
 
 _EQ = Binary("eq", "equal", TO_BOOL, operand=comparable)
 _NE = Binary("ne", "not_equal", TO_BOOL, operand=comparable)
@@ -28,8 +37,8 @@ _LOGICAL_NOT = elementwise("logical_not", "logical_not", TO_BOOL)
 _BITWISE_AND = Binary("bitwise_and", "bitwise_and", most=INTEGER)
 _BITWISE_OR = Binary("bitwise_or", "bitwise_or", most=INTEGER)
 _BITWISE_XOR = Binary("bitwise_xor", "bitwise_xor", most=INTEGER)
-_LEFT_SHIFT = Binary("bitwise_left_shift", "left_shift", least=INTEGER, most=INTEGER, operand=saturated)
-_RIGHT_SHIFT = Binary("bitwise_right_shift", "right_shift", least=INTEGER, most=INTEGER, operand=saturated)
+_LEFT_SHIFT = Binary("bitwise_left_shift", "left_shift", least=INTEGER, most=INTEGER, operand=_places)
+_RIGHT_SHIFT = Binary("bitwise_right_shift", "right_shift", least=INTEGER, most=INTEGER, operand=_places)
 _BITWISE_NOT = elementwise("bitwise_not", "bitwise_not", most=INTEGER)
 _ISNAN = elementwise("isnan", "isnan", TO_BOOL)
 _ISINF = elementwise("isinf", "isinf", TO_BOOL)

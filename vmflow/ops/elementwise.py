@@ -279,6 +279,16 @@ def number(name: str, value: Any) -> Any:
     return value
 
 
+def check_tensors(name: str, *given: Any) -> None:
+    """Before anything is asked of them.
+
+    Raises:
+        TypeError: if one is no tensor.
+    """
+    if not all([isinstance(it, _tensors.Tensor) for it in given]):
+        raise TypeError(f"{name}: expected tensors, got {', '.join([type(it).__name__ for it in given])}")
+
+
 def by_keyword(ufunc: Any) -> Kernel:
     """maximum and minimum are about to give a third positional operand another meaning."""
     return lambda first, second, out: ufunc(first, second, out=out)

@@ -11,7 +11,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .destination import written
-from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, elementwise
+from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, check_tensors, elementwise
 from .selection import where
 
 if TYPE_CHECKING:
@@ -122,6 +122,7 @@ def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Te
     Raises:
         TypeError: for two dtypes.
     """
+    check_tensors("heaviside", input, values)
     check_one_dtype("heaviside", input, values)
     if out is not None:
         return written(_HEAVISIDE, out, (input, values))

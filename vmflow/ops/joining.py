@@ -10,7 +10,7 @@ import numpy as np
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 
-from .elementwise import CHEAP, result_dtype
+from .elementwise import CHEAP, check_tensors, result_dtype
 from .table import (
     Attributes,
     Inferred,
@@ -78,6 +78,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
         ValueError: if there is none, or shapes do not agree.
     """
     given = tuple(tensors)
+    check_tensors("cat", *given)
     if not given:
         raise ValueError("cat: expected at least one tensor")
     if any([it.ndim == 0 for it in given]):
@@ -92,6 +93,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """The tensors, of one shape, along a new dimension."""
     given = tuple(tensors)
+    check_tensors("stack", *given)
     if not given:
         raise ValueError("stack: expected at least one tensor")
     for other in given:

@@ -15,6 +15,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
+from .elementwise import check_tensors
 from .reduction import Dims, norm
 from .table import (
     Attributes,
@@ -119,6 +120,7 @@ def matmul(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor
 
 def mm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of two matrices: (n, k) with (k, m) gives (n, m)."""
+    check_tensors("mm", input, mat2)
     _ranks("mm", 2, input, mat2)
     return matmul(input, mat2, out=out)
 
@@ -133,6 +135,7 @@ def bmm(input: Tensor, mat2: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The product of a matrix and a vector: (n, k) with (k,) gives (n,)."""
+    check_tensors("mv", input, vec)
     _ranks("mv", 2, input)
     _ranks("mv", 1, vec)
     return matmul(input, vec, out=out)
@@ -140,12 +143,14 @@ def mv(input: Tensor, vec: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def dot(input: Tensor, tensor: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors of one length."""
+    check_tensors("dot", input, tensor)
     _ranks("dot", 1, input, tensor)
     return matmul(input, tensor, out=out)
 
 
 def outer(input: Tensor, vec2: Tensor, *, out: Tensor | None = None) -> Tensor:
     """All products of an element of the first vector with one of the second: (n,) with (m,) gives (n, m)."""
+    check_tensors("outer", input, vec2)
     if out is not None:
         return delivered("outer", out, (input, vec2), lambda: outer(input, vec2))
     _ranks("outer", 1, input, vec2)

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .arithmetic import conj_if_complex
+from .elementwise import check_tensors
 from .joining import roll
 from .linear_algebra import dot, matmul, tensordot
 from .table import normalize_dim
@@ -21,6 +22,7 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
 
     The shapes are filled up with ones in front to one length, and multiplied.
     """
+    check_tensors("kron", input, other)
     rank = max(input.ndim, other.ndim)
     first = [1] * (rank - input.ndim) + list(input.shape)
     second = [1] * (rank - other.ndim) + list(other.shape)
@@ -35,6 +37,7 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     Raises:
         ValueError: if there is no such dimension, or it has another size.
     """
+    check_tensors("cross", input, other)
     if dim is None:
         threes = [axis for axis, size in enumerate(input.shape) if size == 3]
         if not threes:
@@ -69,6 +72,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     Raises:
         ValueError: if the last dimensions differ in size.
     """
+    check_tensors("inner", input, other)
     if not input.ndim or not other.ndim:
         return input * other
     if input.shape[-1] != other.shape[-1]:
@@ -78,6 +82,7 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
 
 def vdot(input: Tensor, other: Tensor) -> Tensor:
     """The inner product of two vectors, the first of them conjugated."""
+    check_tensors("vdot", input, other)
     return dot(conj_if_complex(input), other)
 
 

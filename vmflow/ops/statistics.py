@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 
 from .arithmetic import conj_if_complex
+from .elementwise import check_tensors
 from .joining import cat
 from .linear_algebra import matmul
 from .reduction import norm
@@ -140,6 +141,7 @@ def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_fo
     Raises:
         ValueError, TypeError: for shapes and dtypes that do not fit, a negative `p`, and another `compute_mode`.
     """
+    check_tensors("cdist", x1, x2)
     if x1.ndim < 2 or x2.ndim < 2 or x1.shape[-1] != x2.shape[-1]:
         raise ValueError(
             f"cdist: expected matrices of rows of one length, got shapes {list(x1.shape)} and {list(x2.shape)}"

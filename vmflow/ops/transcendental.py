@@ -13,6 +13,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import conj_if_complex, reciprocal
+from .copying import cast
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, Binary, elementwise
 from .selection import where
@@ -294,6 +295,8 @@ def logaddexp(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Ten
 
 def logit(input: Tensor, eps: float | None = None) -> Tensor:
     """``log(input / (1 - input))``, of numbers first limited to [eps, 1 - eps] if `eps` is given."""
+    if input.dtype.category < FLOATING:
+        input = cast(input, dtypes.get_default_dtype())
     if eps is not None:
         input = input.clamp(eps, 1 - eps)
     return log(input / (1 - input))
