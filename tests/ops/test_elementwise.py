@@ -325,6 +325,7 @@ def test_bool_arithmetic(contract: KernelContract) -> None:
         lambda x, b: flow.isclose(x, 1.0),  # type: ignore[arg-type]
         lambda x, b: flow.allclose(x, 1.0),  # type: ignore[arg-type]
         lambda x, b: flow.heaviside(x, 1.0),  # type: ignore[arg-type]
+        lambda x, b: flow.tensordot(x, 1.0),  # type: ignore[arg-type]
         lambda x, b: flow.cat([x, 1.0]),  # type: ignore[list-item]
         lambda x, b: flow.stack([x, 1.0]),  # type: ignore[list-item]
         lambda x, b: flow.exp(3.0),  # type: ignore[arg-type]

@@ -164,8 +164,6 @@ def test_special_ops_run_and_keep_the_contract(name: str, contract: KernelContra
 def test_each_row_runs_the_op_it_is_for(contract: KernelContract) -> None:
     """So that a row cannot go on claiming an op that its call no longer uses."""
     for row in ROWS:
-        if row.op == "strided_put":
-            continue  # runs only where autograd records, see test_indexing
         contract.seen.clear()
         for op in OPS.values():
             op.known.clear()

@@ -206,6 +206,7 @@ def tensordot(
         a, b: of one dtype.
         dims: how many of the last of `a` to pair with the first of `b`, or which of `a` with which of `b`.
     """
+    check_tensors("tensordot", a, b)
     if out is not None:
         return delivered("tensordot", out, (a, b), lambda: tensordot(a, b, dims))
     if isinstance(dims, int):
