@@ -6,6 +6,7 @@ that no row covers are made here: they must be refused, or be listed below with 
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from typing import Any, Final
@@ -19,6 +20,9 @@ from vmflow.ops.table import OPS
 
 from . import narrow_rows, test_registry
 from .oracle import KernelContract, Row, Shapes
+
+for _name in test_registry.DECLARING:
+    importlib.import_module(_name)
 
 ROWS: Final[dict[str, list[Row]]] = {}
 for _each in (*test_registry.ROWS, *narrow_rows.ROWS):
@@ -199,9 +203,10 @@ def _extreme(array: Any, dtype: str) -> Any:
     kind = dtypes.by_name(dtype)
     if kind.category == dtypes.BOOL:
         return array
+    numbers: list[float]
     if kind.category == dtypes.INTEGER:
-        limits = dtypes.iinfo(kind)
-        numbers = [limits.min, limits.max, 0, 1]
+        whole = dtypes.iinfo(kind)
+        numbers = [whole.min, whole.max, 0, 1]
     else:
         limits = dtypes.finfo(kind.to_real())
         numbers = [math.nan, math.inf, -math.inf, -0.0, 0.0, limits.max, -limits.max, limits.tiny]
