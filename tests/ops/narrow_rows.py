@@ -14,14 +14,41 @@ import numpy as np
 import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow.ops.class_loss import nll_loss
+from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
 
 from .oracle import ALL, FRACTIONAL, INTEGERS, NUMBERS, ONE, ORDERED, REAL, Array, Row, Shapes
 
-PLANES: Final[tuple[Shapes, ...]] = (((2, 3, 6, 5),), ((0, 3, 6, 5),), ((1, 1, 6, 6),))
+# By the number of spatial dimensions: inputs of pooling, inputs and weights of convolutions, and both for gradients.
+POOLED: Final[dict[int, tuple[Shapes, ...]]] = {
+    1: (((2, 3, 7),), ((0, 3, 7),), ((1, 1, 6),), ((3, 5),)),
+    2: (((2, 3, 6, 5),), ((0, 3, 6, 5),), ((1, 1, 6, 6),), ((3, 6, 5),)),
+    3: (((2, 2, 4, 5, 3),), ((0, 2, 4, 5, 3),), ((1, 1, 4, 4, 4),), ((2, 4, 5, 3),)),
+}
+POOLED_SMALL: Final[dict[int, Shapes]] = {1: ((1, 2, 5),), 2: ((1, 1, 3, 4),), 3: ((1, 1, 3, 2, 3),)}
+CONVOLVED: Final[dict[int, tuple[Shapes, ...]]] = {
+    1: (((2, 2, 6), (3, 2, 3)), ((0, 2, 6), (3, 2, 3)), ((2, 6), (3, 2, 1))),
+    2: (((2, 2, 5, 4), (3, 2, 2, 3)), ((0, 2, 5, 4), (3, 2, 2, 3)), ((2, 5, 4), (3, 2, 1, 1))),
+    3: (((2, 2, 4, 3, 3), (3, 2, 2, 2, 3)), ((0, 2, 4, 3, 3), (3, 2, 2, 2, 3)), ((2, 4, 3, 3), (3, 2, 1, 1, 1))),
+}
+CONVOLVED_SMALL: Final[dict[int, Shapes]] = {
+    1: ((1, 2, 4), (2, 2, 2)),
+    2: ((1, 1, 3, 3), (2, 1, 2, 2)),
+    3: ((1, 1, 2, 3, 2), (1, 1, 2, 2, 1)),
+}
+PLANES: Final = POOLED[2][:3]
 VECTORS: Final[tuple[Shapes, ...]] = (((3, 4),), ((0, 4),), ((1, 4),), ((4,),))
 BATCHES: Final = VECTORS[:3]
 DENSE: Final[tuple[Shapes, ...]] = (((3, 4), (2, 4)), ((0, 4), (2, 4)), ((4,), (2, 4)))
-IMAGES: Final[tuple[Shapes, ...]] = (((2, 2, 5, 4), (3, 2, 2, 3)), ((0, 2, 5, 4), (3, 2, 2, 3)))
+COLUMNS: Final[tuple[Shapes, ...]] = (((2, 12, 6),), ((0, 12, 6),), ((4, 6),))
+LOGARITHMS: Final[tuple[Shapes, ...]] = (((5, 2, 4),), ((5, 0, 4),), ((5, 4),), ((5, 1, 3),))
+ATTENDED: Final[tuple[Shapes, ...]] = (
+    ((2, 3, 4), (2, 5, 4), (2, 5, 2)),
+    ((3, 4), (2, 5, 4), (5, 2)),
+    ((0, 3, 4), (0, 5, 4), (0, 5, 2)),
+    ((3, 4), (0, 4), (0, 2)),
+    ((0, 4), (5, 4), (5, 2)),
+)
+MASKED: Final[tuple[Shapes, ...]] = tuple([(*it, (it[0][-2], it[1][-2])) for it in ATTENDED])
 
 
 def widely(call: Callable[..., flow.Tensor]) -> Callable[..., Array]:
@@ -113,9 +140,6 @@ def _pooled_gradient(x: flow.Tensor) -> flow.Tensor:
     return found
 
 
-_POOLED: Final = (*REAL, *INTEGERS)
-
-
 def _lookups(label: str, index: Callable[[], flow.Tensor]) -> list[Row]:
     def look(x: flow.Tensor) -> flow.Tensor:
         return F.embedding(index(), x)
@@ -126,6 +150,161 @@ def _lookups(label: str, index: Callable[[], flow.Tensor]) -> list[Row]:
         _row("embedding_gradient", gradient_of(look), FRACTIONAL, shapes=tables, label=label),
         _row("embedding_limit_norms", lambda x: _limited(x, index()), REAL, shapes=tables, label=label),
     ]
+
+
+def _convolutions(rank: int, function: Callable[..., flow.Tensor], label: str = "", **options: int) -> list[Row]:
+    name = f"conv{rank}d"
+    given: dict[str, Any] = {"shapes": CONVOLVED[rank], "label": label}
+    # Products of products cancel out, which half precision bears for small numbers only.
+    narrow: dict[str, Any] = {**given, "domain": ((-1.0, 1.0),), "tolerance": 0.1}
+
+    def call(x: flow.Tensor, weight: flow.Tensor) -> flow.Tensor:
+        return function(x, weight, **options)
+
+    def recorded(x: flow.Tensor, weight: flow.Tensor) -> flow.Tensor:
+        return call(x, weight.clone().requires_grad_())
+
+    return [
+        _row(name, call, REAL, order=2, graded=CONVOLVED_SMALL[rank], **given),
+        _row(f"{name}_with_columns", recorded, REAL[:2], **given),
+        _row(f"{name}_gradient", gradient_of(call, 1), REAL, **narrow),
+        _row(f"{name}_input_gradient", gradient_of(call, 0, smooth=True), REAL, **narrow),
+        _row(f"{name}_weight_gradient", gradient_of(call, 1, smooth=True), REAL, **narrow),
+    ]
+
+
+def _poolings(
+    rank: int, largest: Callable[..., Any], mean: Callable[..., flow.Tensor], label: str, *window: int
+) -> list[Row]:
+    shapes, whole = POOLED[rank], (*REAL, *INTEGERS)
+    graded: dict[str, Any] = {"order": 2, "graded": POOLED_SMALL[rank], "label": label}
+
+    def average(x: flow.Tensor) -> flow.Tensor:
+        return mean(x, *window)
+
+    def indexed(x: flow.Tensor) -> flow.Tensor:
+        found: flow.Tensor = largest(x, *window, return_indices=True)[0]
+        return found
+
+    return [
+        _row(f"max_pool{rank}d", lambda x: largest(x, *window), whole, shapes=shapes, label=label),
+        _row(f"max_pool{rank}d_with_indices", indexed, whole, shapes=shapes, **graded),
+        _row(f"avg_pool{rank}d", average, REAL, shapes=shapes, **graded),
+        _row(f"avg_pool{rank}d_gradient", gradient_of(average), REAL, shapes=shapes, label=label),
+    ]
+
+
+def _adaptive(rank: int, largest: Callable[..., Any], mean: Callable[..., flow.Tensor]) -> list[Row]:
+    """Of sizes that two does not divide; the others run the ordinary ops."""
+    name, shapes = f"pool{rank}d", POOLED[rank]
+    graded: dict[str, Any] = {"order": 2, "graded": POOLED_SMALL[rank]}
+    return [
+        _row(f"adaptive_max_{name}", lambda x: largest(x, 2), (*REAL, *INTEGERS), shapes=shapes, **graded),
+        _row(f"adaptive_avg_{name}", lambda x: mean(x, 2), REAL, shapes=shapes, **graded),
+        _row(f"adaptive_avg_{name}_gradient", gradient_of(lambda x: mean(x, 2)), REAL, shapes=shapes),
+    ]
+
+
+def _unfolded(x: flow.Tensor) -> flow.Tensor:
+    return F.unfold(x, 2, padding=1, stride=(1, 2))
+
+
+def _folded(x: flow.Tensor) -> flow.Tensor:
+    return F.fold(x, (3, 4), 2)
+
+
+def _borders(mode: str) -> list[Row]:
+    def call(x: flow.Tensor) -> flow.Tensor:
+        return F.pad(x, (2, 1), mode)
+
+    shapes: tuple[Shapes, ...] = (((3, 4),), ((4,),), ((0, 4),), ((2, 3, 4),))
+    label = f"-{mode}"
+    return [
+        Row("pad_borders", call, widely(call), ALL, shapes=shapes, order=2, graded=((2, 3),), label=label),
+        _row("pad_borders_gradient", gradient_of(call), FRACTIONAL, shapes=shapes, label=label),
+    ]
+
+
+def _resampled(mode: str, rank: int) -> list[Row]:
+    def call(x: flow.Tensor) -> flow.Tensor:
+        return F.interpolate(x, (4, 3, 5)[:rank], mode=mode)
+
+    return [
+        _row("resample", call, REAL, shapes=POOLED[rank][:3], order=2, graded=POOLED_SMALL[rank], label=f"-{mode}"),
+        _row("resample", gradient_of(call), REAL, shapes=POOLED[rank][:3], label=f"-{mode}-gradient"),
+    ]
+
+
+def _recurrent_shapes(layer: Layer, steps: int, batch: int, features: int, hidden: int) -> Shapes:
+    gates = GATES[layer.kind] * hidden
+    state = ((batch, hidden),) * layer.states
+    return ((steps, batch, features), *state, (gates, features), (gates, hidden), (gates,), (gates,))
+
+
+def _recurrences(kind: str) -> list[Row]:
+    """All results of a layer as one vector, and its gradient by each operand, against a layer of plain ops."""
+    layer = Layer(kind, False, True, False)
+    family, _, activation = kind.partition("_")
+    name, label = f"{family}_layer", f"-{activation}" if activation else ""
+
+    def call(*operands: flow.Tensor) -> flow.Tensor:
+        return flow.cat([it.reshape(-1) for it in recurrent_layer(layer, *operands)])
+
+    def composed(*operands: flow.Tensor) -> flow.Tensor:
+        return flow.cat([it.reshape(-1) for it in composed_layer(layer, *operands)])
+
+    shapes = tuple([_recurrent_shapes(layer, *it) for it in ((3, 2, 3, 2), (3, 0, 3, 2), (1, 1, 1, 1))])
+    options: dict[str, Any] = {"shapes": shapes, "domain": ((-1.0, 1.0),), "tolerance": 3e-2}
+    small = _recurrent_shapes(layer, 2, 1, 2, 1)
+    return [
+        Row(name, call, widely(composed), REAL, order=2, graded=small, label=label, **options),
+        *[
+            Row(
+                f"{name}_gradient",
+                gradient_of(call, place),
+                widely(gradient_of(composed, place)),
+                REAL,
+                label=f"{label}-{place}",
+                **options,
+            )
+            for place in range(5 + layer.states)
+        ],
+    ]
+
+
+def _causal(query: flow.Tensor, key: flow.Tensor, value: flow.Tensor) -> flow.Tensor:
+    return F.scaled_dot_product_attention(query, key, value, is_causal=True)
+
+
+def _attentions(label: str, call: Callable[..., flow.Tensor], shapes: tuple[Shapes, ...]) -> list[Row]:
+    name = "scaled_dot_product_attention"
+    small: Shapes = ((2, 2), (3, 2), (3, 2))
+    graded = small if len(shapes[0]) == 3 else (*small, (2, 3))
+    gradients = [
+        _row(f"{name}_gradient", gradient_of(call, place), REAL, shapes=shapes, tolerance=0.1, label=f"{label}-{place}")
+        for place in range(len(shapes[0]))
+    ]
+    return [_row(name, call, REAL, shapes=shapes, order=2, graded=graded, label=label), *gradients]
+
+
+def _aligned(x: flow.Tensor) -> flow.Tensor:
+    batch = x.shape[1] if x.ndim == 3 else 1
+    targets = flow.tensor([[1, 2], [1, 1]])[:batch]
+    return F.ctc_loss(x, targets, [5, 4][:batch], [2, 2][:batch], reduction="none")
+
+
+# The last bag is empty, and so is one in between.
+_BAGS: Final = ((2, 0), (), (1,), (0, 1, 2), ())
+
+
+def _largest_of_bags(weight: flow.Tensor) -> flow.Tensor:
+    named = flow.tensor([it for bag in _BAGS for it in bag])
+    starts = flow.tensor([sum([len(bag) for bag in _BAGS[:number]]) for number in range(len(_BAGS))])
+    return F.embedding_bag(named, weight, starts, mode="max")
+
+
+def _largest_of_each(weight: Array) -> Array:
+    return np.stack([weight[list(bag)].max(0) if bag else np.zeros(weight.shape[1]) for bag in _BAGS])
 
 
 ROWS: Final[list[Row]] = [
@@ -223,19 +402,53 @@ ROWS: Final[list[Row]] = [
     _row("batch_norm_inference", lambda x: F.batch_norm(x, *_statistics(x)), REAL, shapes=PLANES, order=2),
     _row("layer_norm", lambda x: F.layer_norm(x, (4,)), REAL, shapes=VECTORS, order=1, graded=((2, 4),)),
     _row("layer_norm_gradient", gradient_of(lambda x: F.layer_norm(x, (4,)) * x), REAL, shapes=VECTORS),
-    _row("conv2d", F.conv2d, REAL, shapes=IMAGES, order=2, graded=((1, 1, 3, 3), (2, 1, 2, 2))),
-    _row("conv2d_with_columns", lambda x, y: F.conv2d(x, y.clone().requires_grad_()), REAL[:2], shapes=IMAGES),
-    _row("conv2d_gradient", gradient_of(F.conv2d, 1), REAL, shapes=IMAGES, tolerance=0.1),
-    _row("conv2d_input_gradient", gradient_of(F.conv2d, 0, smooth=True), REAL, shapes=IMAGES, tolerance=0.1),
-    _row("conv2d_weight_gradient", gradient_of(F.conv2d, 1, smooth=True), REAL, shapes=IMAGES, tolerance=0.1),
-    _row("max_pool2d", lambda x: F.max_pool2d(x, 2), _POOLED, shapes=PLANES),
-    _row(
-        "max_pool2d_with_indices", lambda x: F.max_pool2d(x, 2, return_indices=True)[0], _POOLED, shapes=PLANES, order=2
-    ),
+    *_convolutions(1, F.conv1d),
+    *_convolutions(1, F.conv1d, "-strided", stride=2, padding=1),
+    *_convolutions(1, F.conv1d, "-dilated", dilation=2, padding=1),
+    *_convolutions(2, F.conv2d),
+    *_convolutions(2, F.conv2d, "-strided", stride=2, padding=1),
+    *_convolutions(2, F.conv2d, "-dilated", dilation=2, padding=1),
+    *_convolutions(3, F.conv3d),
+    *_convolutions(3, F.conv3d, "-strided", stride=2, padding=1),
+    *_convolutions(3, F.conv3d, "-dilated", dilation=2, padding=1),
+    *_poolings(1, F.max_pool1d, F.avg_pool1d, "", 2),
+    *_poolings(1, F.max_pool1d, F.avg_pool1d, "-overlapping", 2, 1, 1),
+    *_adaptive(1, F.adaptive_max_pool1d, F.adaptive_avg_pool1d),
+    *_poolings(2, F.max_pool2d, F.avg_pool2d, "", 2),
+    *_poolings(2, F.max_pool2d, F.avg_pool2d, "-overlapping", 2, 1, 1),
+    *_adaptive(2, F.adaptive_max_pool2d, F.adaptive_avg_pool2d),
+    *_poolings(3, F.max_pool3d, F.avg_pool3d, "", 2),
+    *_poolings(3, F.max_pool3d, F.avg_pool3d, "-overlapping", 2, 1, 1),
+    *_adaptive(3, F.adaptive_max_pool3d, F.adaptive_avg_pool3d),
     _row("plane_scatter", gradient_of(lambda x: F.max_pool2d(x, 2)), REAL, shapes=PLANES),
     _row("plane_gather", gradient_of(_pooled_gradient), REAL, shapes=PLANES),
-    _row("avg_pool2d", lambda x: F.avg_pool2d(x, 2), REAL, shapes=PLANES, order=2),
-    _row("avg_pool2d_gradient", gradient_of(lambda x: F.avg_pool2d(x, 2)), REAL, shapes=PLANES),
-    _row("adaptive_avg_pool2d", lambda x: F.adaptive_avg_pool2d(x, 2), REAL, shapes=PLANES, order=2),
-    _row("adaptive_avg_pool2d_gradient", gradient_of(lambda x: F.adaptive_avg_pool2d(x, 2)), REAL, shapes=PLANES),
+    _row("im2col", _unfolded, REAL, shapes=POOLED[2], order=2, graded=POOLED_SMALL[2]),
+    _row("col2im", _folded, REAL, shapes=COLUMNS, order=2, graded=((1, 4, 6),)),
+    *_borders("reflect"),
+    *_borders("replicate"),
+    *_borders("circular"),
+    _row(
+        "resample",
+        lambda x: F.interpolate(x, (4, 3)),
+        ORDERED,
+        shapes=POOLED[2][:3],
+        order=2,
+        graded=POOLED_SMALL[2],
+        label="-nearest",
+    ),
+    *_resampled("linear", 1),
+    *_resampled("bilinear", 2),
+    *_resampled("bicubic", 2),
+    *_resampled("trilinear", 3),
+    # Sequences
+    *_recurrences("rnn_tanh"),
+    *_recurrences("rnn_relu"),
+    *_recurrences("lstm"),
+    *_recurrences("gru"),
+    *_attentions("", F.scaled_dot_product_attention, ATTENDED),
+    *_attentions("-causal", _causal, ATTENDED),
+    *_attentions("-masked", F.scaled_dot_product_attention, MASKED),
+    _row("ctc_loss", _aligned, REAL, shapes=LOGARITHMS, domain=((-3.0, -0.5),)),
+    _row("ctc_loss_gradient", gradient_of(_aligned), REAL, shapes=LOGARITHMS, domain=((-3.0, -0.5),), tolerance=0.1),
+    Row("largest_of_bag", _largest_of_bags, _largest_of_each, REAL, shapes=(((3, 4),), ((3, 0),), ((5, 1),))),
 ]

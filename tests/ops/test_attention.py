@@ -80,6 +80,23 @@ def test_gradients_of_gradients(masking: str) -> None:
     check_gradients(attend, *((q, k, v, m) if masking == "numbers" else (q, k, v)), second=True)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "masked"), [(flow.float32, flow.float64), (flow.bfloat16, flow.float32), (flow.float32, flow.float16)]
+)
+def test_a_recorded_backward_pass_with_a_mask_of_another_dtype(dtype: flow.dtype, masked: flow.dtype) -> None:
+    arrays = arrays_for(7, (3, 2), (4, 2), (4, 1), (3, 4))
+    q, k, v = (flow.tensor(it).to(dtype).requires_grad_() for it in arrays[:3])
+    mask = flow.tensor(arrays[3]).to(masked).requires_grad_()
+    total = scaled_dot_product_attention(q, k, v, mask).sum()
+    plain = flow.autograd.grad(total, (q, k, v, mask), retain_graph=True)
+    recorded = flow.autograd.grad(total, (q, k, v, mask), create_graph=True)
+    for found, expected in zip(recorded, plain, strict=True):
+        assert found is not None
+        assert expected is not None
+        assert found.dtype is expected.dtype
+        np.testing.assert_allclose(found.detach().double().numpy(), expected.double().numpy(), rtol=2e-2, atol=2e-2)
+
+
 def test_gradients_through_the_weights() -> None:
     q, k, v = arrays_for(5, (2, 3, 2), (2, 4, 2), (2, 4, 1))
 

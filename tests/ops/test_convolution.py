@@ -396,6 +396,21 @@ def test_an_empty_batch_of_any_dimension(rank: int) -> None:
         assert not w.grad.numpy().any()
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("taps", [1, 2])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_a_layer_without_filters(rank: int, taps: int, recorded: bool) -> None:
+    x = flow.ones(2, 3, *(4,) * rank, requires_grad=True)
+    w = flow.ones(0, 3, *(taps,) * rank, requires_grad=True)
+    with flow.no_grad():
+        assert FORWARD[rank](x, w).numpy().shape == (2, 0, *(5 - taps,) * rank)
+    by_input, by_weight = flow.autograd.grad(FORWARD[rank](x, w).sum(), (x, w), create_graph=recorded)
+    assert by_weight is not None
+    assert by_weight.shape == w.shape
+    assert by_input is not None
+    np.testing.assert_array_equal(by_input.detach().numpy(), np.zeros(tuple(x.shape)))
+
+
 def test_bad_arguments_of_volumes() -> None:
     with pytest.raises(ValueError, match=r"conv3d: expected an input \(samples, channels, depth, height, width\)"):
         conv3d(flow.zeros(2, 3, 5), flow.zeros(4, 3, 3, 3, 3))

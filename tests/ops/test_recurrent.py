@@ -146,6 +146,20 @@ def test_strided_operands_and_an_empty_batch(kind: str) -> None:
     assert not weight.numpy().any()
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("kind", ["rnn_tanh", "lstm", "gru"])
+def test_a_recorded_backward_pass_of_an_empty_batch(kind: str, reverse: bool) -> None:
+    layer = Layer(kind, reverse, True, False)
+    operands = [flow.tensor(it, requires_grad=True) for it in _operands(layer)]
+    nobody = [operands[0][:, :0], *[it[:0] for it in operands[1 : 1 + layer.states]], *operands[1 + layer.states :]]
+    total = flow.cat([it.reshape(-1) for it in recurrent_layer(layer, *nobody)]).pow(2).sum()
+    found = flow.autograd.grad(total, operands, create_graph=True)
+    for gradient, operand in zip(found, operands, strict=True):
+        assert gradient is not None
+        assert gradient.shape == operand.shape
+        assert not gradient.detach().numpy().any()
+
+
 @pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
 @pytest.mark.parametrize("kind", ["rnn_relu", "lstm", "gru"])
 def test_half_precision_is_rounded_once(kind: str, dtype: flow.dtype) -> None:

@@ -209,7 +209,7 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
     allowed = [ones(*scores.shape[-2:], dtype=dtypes.bool_, device=query.device).tril()] if causal else []
     for mask in masks:
         if mask.dtype is not dtypes.bool_:
-            scores = scores + mask
+            scores = scores + mask.to(scores.dtype)
             mask = mask != float("-inf")
         allowed.append(mask)
     for mask in allowed:

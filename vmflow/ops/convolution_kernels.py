@@ -190,12 +190,17 @@ def pieces(xp: Any, geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, 
 # Kernels
 
 
+def _matrices(weight: Array, it: Geometry) -> Array:
+    """The weight as one matrix for each group: filters, of which there may be none, by taps."""
+    return weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel))
+
+
 def forward_kernel(xp: Any, it: Geometry) -> Kernel:
     def forward(array: Array, weight: Array, *rest: Any) -> Array:
         out = rest[-1]
         if out is None:
             out = xp.empty((it.samples, it.filters, *it.output), array.dtype)
-        matrix = weight.reshape(it.groups, it.filters // it.groups, -1)
+        matrix = _matrices(weight, it)
         bias = rest[0] if len(rest) > 1 else None
         if it.pointwise():
             return _forward_pointwise(array, matrix, bias, out)
@@ -233,7 +238,7 @@ def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
         *bias, out = rest
         result = xp.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
         columns = layout.columns(array)
-        pixels = xp.matmul(weight.reshape(it.groups, it.filters // it.groups, -1), columns)
+        pixels = xp.matmul(_matrices(weight, it), columns)
         _put(xp, layout.from_pixels(pixels), bias[0] if bias else None, it, result)
         return result, columns
 
@@ -261,7 +266,7 @@ def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., t
         at_once = it.pointwise()
         if wanted[0]:
             found.append(xp.empty((it.samples, it.channels, *it.size), gradient.dtype))
-            matrix = weight.reshape(it.groups, it.filters // it.groups, -1).swapaxes(1, 2)
+            matrix = _matrices(weight, it).swapaxes(1, 2)
             if at_once:
                 by_pixel(gradient, matrix, found[0])
                 if not (wanted[1] or wanted[2]):

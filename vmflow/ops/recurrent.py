@@ -312,13 +312,15 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
             state = [cat([it, first[size : step.size]]) for it, first in zip(state, initial, strict=True)]
         state = _STEPS[layer.kind](flat[step.start : step.stop], state, weights)
         every.append(state[0])
-        size_after = steps[position + 1].size if position + 1 < len(steps) else 0
-        if size_after < step.size:
+        ends = position + 1 == len(steps)
+        size_after = 0 if ends else steps[position + 1].size
+        # The sequences of an empty batch end too, though none is left out.
+        if ends or size_after < step.size:
             ended.append(tuple([it[size_after:] for it in state]))
     if layer.reverse:
         every.reverse()
     last = [cat([it[place] for it in reversed(ended)]) for place in range(layer.states)]
-    return (cat(every).reshape(*source.shape[:-1], -1), *last)
+    return (cat(every).reshape(*source.shape[:-1], initial[0].shape[-1]), *last)
 
 
 def _rnn_step(activation: Callable[[Tensor], Tensor]) -> Callable[[Tensor, list[Tensor], Weights], list[Tensor]]:
