@@ -13,8 +13,10 @@ import numpy as np
 
 import vmflow as flow
 import vmflow.nn.functional as F
+from vmflow import interpreter
 from vmflow.ops.class_loss import nll_loss
 from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
+from vmflow.ops.table import OPS
 
 from .oracle import ALL, FRACTIONAL, INTEGERS, NUMBERS, ONE, ORDERED, REAL, Array, Row, Shapes
 
@@ -134,10 +136,10 @@ def _assigned(x: flow.Tensor) -> flow.Tensor:
     return buffer
 
 
-def _pooled_gradient(x: flow.Tensor) -> flow.Tensor:
-    (found,) = flow.autograd.grad((F.max_pool2d(x, 2) ** 2).sum(), x, create_graph=True)
-    assert found is not None
-    return found
+def _gathered(x: flow.Tensor) -> flow.Tensor:
+    """The largest elements, from where they were found to be."""
+    _, places = F.max_pool2d(x.detach(), 2, return_indices=True)
+    return interpreter.dispatch(OPS["plane_gather"], (x, places))
 
 
 def _lookups(label: str, index: Callable[[], flow.Tensor]) -> list[Row]:
@@ -421,7 +423,15 @@ ROWS: Final[list[Row]] = [
     *_poolings(3, F.max_pool3d, F.avg_pool3d, "-overlapping", 2, 1, 1),
     *_adaptive(3, F.adaptive_max_pool3d, F.adaptive_avg_pool3d),
     _row("plane_scatter", gradient_of(lambda x: F.max_pool2d(x, 2)), REAL, shapes=PLANES),
-    _row("plane_gather", gradient_of(_pooled_gradient), REAL, shapes=PLANES),
+    Row(
+        "plane_gather",
+        _gathered,
+        widely(lambda x: F.max_pool2d(x, 2)),
+        (*REAL, *INTEGERS),
+        shapes=PLANES,
+        order=2,
+        graded=POOLED_SMALL[2],
+    ),
     _row("im2col", _unfolded, REAL, shapes=POOLED[2], order=2, graded=POOLED_SMALL[2]),
     _row("col2im", _folded, REAL, shapes=COLUMNS, order=2, graded=((1, 4, 6),)),
     *_borders("reflect"),
