@@ -15,7 +15,20 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.gathering import one_hot, scatter_slice
 
-from .oracle import ALL, INTEGERS, REAL, Array, KernelContract, Row, Shapes, check, layouts, sample, values
+from .oracle import (
+    ALL,
+    INTEGERS,
+    REAL,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    gradient_test,
+    layouts,
+    sample,
+    values,
+)
 
 MATRIX: tuple[Shapes, ...] = (((3, 4),),)
 PICK = np.array([2, 0, -1, 2])
@@ -175,9 +188,7 @@ def test_forward(row: Row, contract: KernelContract) -> None:
     assert row.op in contract.seen or row.op == "strided_put"
 
 
-@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_gradient = gradient_test(ROWS)
 
 
 # Random index expressions

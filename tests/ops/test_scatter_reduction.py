@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import INTEGERS, REAL, Array, KernelContract, Row, check, layouts, sample
+from .oracle import INTEGERS, REAL, Array, KernelContract, Row, check, forward_test, gradient_test, layouts, sample
 
 ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 HOW = ("sum", "prod", "mean", "amax", "amin")
@@ -53,15 +53,8 @@ def _row(how: str, include_self: bool, dtypes: tuple[str, ...]) -> Row:
 ROWS: list[Row] = [_row(how, own, (*REAL, *INTEGERS[:1], INTEGERS[2])) for how in HOW for own in (True, False)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("include_self", [True, False])
