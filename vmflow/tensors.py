@@ -668,9 +668,7 @@ class Tensor(TensorOps):
         device: Device | str | None,
         named: dict[str, Any] | None = None,
     ) -> TensorMeta:
-        shape = views.sizes(name, size, named)
-        if any([length < 0 for length in shape]):
-            raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+        shape = views.lengths(name, size, named)
         chosen = self.device
         if device is not None:
             chosen = Device(device)
