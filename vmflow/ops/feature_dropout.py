@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import random
-from vmflow.dtypes import FLOATING
 
 from . import creation
 from .dropout import check_probability, dropout
+from .layer_operands import check_floating
 from .piecewise import SELU_ALPHA, SELU_SCALE
 from .selection import where
 
@@ -94,8 +94,7 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
 def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
     check_probability(name, p)
-    if input.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+    check_floating(name, input._blob.meta)
     if not training or p == 0:
         return input
     if p == 1:
