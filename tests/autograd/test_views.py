@@ -141,6 +141,7 @@ def test_second_derivatives_through_a_view() -> None:
     y = x * 1
     y[:1].mul_(x[:1] * x[:1])
     (first,) = flow.autograd.grad(y.sum(), x, create_graph=True)
+    assert first is not None
     (second,) = flow.autograd.grad(first.sum(), x)
     assert first.tolist() == [12.0, 1.0]
     assert second is not None

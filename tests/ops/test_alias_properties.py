@@ -382,18 +382,12 @@ def test_gradients_and_errors_are_those_of_pytorch(steps: list[Step]) -> None:
 
 @given(_steps().filter(lambda steps: steps[0].kind in WRITES))
 @settings(_seeded, max_examples=40)
-def test_leaves_and_unrecorded_views_cannot_be_written(steps: list[Step]) -> None:
+def test_leaves_cannot_be_written_while_recording(steps: list[Step]) -> None:
     array, other = _leaves()
     leaf, second = flow.tensor(array, requires_grad=True), flow.tensor(other)
     with pytest.raises(RuntimeError, match="a leaf tensor that requires a gradient"):
         _in_place(flow, leaf, second, steps[:1])
     check(leaf, array, "float64")
-    twice = flow.cat([leaf, leaf], 1)
-    with flow.no_grad():
-        view = twice[:, : SHAPE[1]]
-    with pytest.raises(RuntimeError, match="made under no_grad"):
-        _in_place(flow, view, second, steps[:1])
-    check(view, array, "float64")
     with flow.no_grad():
         _in_place(flow, leaf, second, steps)
 
@@ -405,12 +399,15 @@ def test_writing_through_a_view_of_the_whole_is_writing_the_whole(steps: list[St
 
     def through_a_view(buffer: flow.Tensor, other: flow.Tensor) -> flow.Tensor:
         view = buffer.T.view(*SHAPE[::-1]).T
-        return _in_place(flow, view, other, steps) + (buffer * 0.125).sum()
+        total: flow.Tensor = _in_place(flow, view, other, steps)
+        return total + (buffer * 0.125).sum()
 
     def copied(buffer: flow.Tensor, other: flow.Tensor) -> flow.Tensor:
-        return _in_place(flow, buffer, other, steps) + (buffer * 0.125).sum()
+        total: flow.Tensor = _in_place(flow, buffer, other, steps)
+        return total + (buffer * 0.125).sum()
 
-    if not _overtaken(steps):
+    # A view's change keeps what was there before in the history of the base, with a gradient of zero.
+    if not _overtaken([it for it in steps if not _writes_all(it)] + [Step("fill", (), 1)]):
         for one, two in zip(_gradients(through_a_view), _gradients(copied), strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-12)
 
