@@ -304,3 +304,7 @@ def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters
         raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
     source = random.chosen_generator(generator)
     return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), source.take(tensor.numel()))
+
+
+# PyTorch's name, which is private there and used by many programs all the same.
+_calculate_fan_in_and_fan_out = fan_in_and_out
