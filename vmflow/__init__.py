@@ -351,6 +351,13 @@ from .random import set_rng_state as set_rng_state
 from .scopes import current_scope as current_scope
 from .scopes import scope as scope
 from .tensors import Tensor as Tensor
+from .typed_tensors import BoolTensor as BoolTensor
+from .typed_tensors import ByteTensor as ByteTensor
+from .typed_tensors import DoubleTensor as DoubleTensor
+from .typed_tensors import FloatTensor as FloatTensor
+from .typed_tensors import HalfTensor as HalfTensor
+from .typed_tensors import IntTensor as IntTensor
+from .typed_tensors import LongTensor as LongTensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine
 from .vm.virtual_machine import checkpoint as checkpoint
 from .vm.virtual_machine import synchronize as synchronize
@@ -388,6 +395,8 @@ pinverse = linalg.pinv
 if _TYPE_CHECKING:
     from . import amp as amp
     from . import array_api as array_api
+    from . import backends as backends
+    from . import cuda as cuda
     from . import einops as einops
     from . import nn as nn
     from . import optim as optim
@@ -407,7 +416,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
-_LAZY_MODULES = ("amp", "array_api", "einops", "nn", "optim", "profiler", "utils")
+_LAZY_MODULES = ("amp", "array_api", "backends", "cuda", "einops", "nn", "optim", "profiler", "utils")
 _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
     "from_dlpack": ".exchange",

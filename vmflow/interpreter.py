@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from . import tensors as _tensors
 from .anomaly import checked
 from .autograd import node as _node
+from .autograd import views as _views
 from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
@@ -108,7 +109,8 @@ def dispatch(
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None:
         for tensor in inputs:
-            if tensor._autograd is not None and tensor._autograd.requires_grad:
+            autograd = tensor._autograd
+            if autograd.requires_grad if autograd is not None else tensor._base is not None and _views.renewed(tensor):
                 _node.record(op, inputs, attributes, scalars, (result,))
                 break
     return result
@@ -152,6 +154,7 @@ def _call_one(
     tensor._blob = blob
     tensor._lease = Lease(storage) if output.nbytes >= _LEASED_FROM else None
     tensor._autograd = None
+    tensor._base = None
     return tensor
 
 
@@ -185,7 +188,7 @@ def dispatch_into(
     recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
     if recorded:
         _node.OpNode.check_target(op, target)
-        _node.check_history(op.name, inputs)
+        _node.check_history(op.name, inputs if target._base is None else (target._base, *inputs))
     before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
     storage = target._blob.storage
     try:
@@ -198,6 +201,8 @@ def dispatch_into(
         # Before the version goes up: what the op read of the target is no longer there for the backward pass.
         storage.history += 1
         _node.record(op, before, attributes, scalars, (target,), in_place=True)
+        if target._base is not None:
+            _views.rebase(target._base, target)
     storage.version += 1
     return target
 
@@ -206,8 +211,11 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     """Another way of seeing `source`'s memory."""
     mode = MODE.get()
     result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
-    if source._autograd is not None and mode.grad and source._autograd.requires_grad:
-        _node.record(op, (source,), attributes, (), (result,))
+    if mode.grad:
+        if source.requires_grad:
+            _node.record(op, (source,), attributes, (), (result,))
+        if result._blob.meta.dtype is source._blob.meta.dtype:
+            result._base = _views.base_for(source)
     return result
 
 
@@ -248,6 +256,7 @@ def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     tensor._blob = blob
     tensor._lease = lease
     tensor._autograd = None
+    tensor._base = None
     return tensor
 
 
@@ -255,6 +264,7 @@ def new_alias(tensor: Tensor) -> Tensor:
     """Another tensor object with the same memory and the same history."""
     alias = new_tensor(tensor._blob, tensor._lease)
     alias._autograd = tensor._autograd
+    alias._base = tensor._base
     return alias
 
 

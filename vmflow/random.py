@@ -22,7 +22,7 @@ from .devices import device as Device
 from .dtypes import dtype as DType
 from .instructions.blob import Array, TensorMeta, meta
 from .ops.copying import copy_
-from .ops.creation import _like, _meta, _track
+from .ops.creation import meta_like, sized_meta, tracked
 from .ops.elementwise import fitting
 from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
@@ -119,27 +119,27 @@ default_generator: Final = Generator()
 
 def manual_seed(seed: int) -> Generator:
     """Seed the default generator of this context: the process's, or inside `fork_rng` its own."""
-    return _generator(None).manual_seed(seed)
+    return chosen_generator(None).manual_seed(seed)
 
 
 def initial_seed() -> int:
     """The seed of the default generator of this context."""
-    return _generator(None).initial_seed()
+    return chosen_generator(None).initial_seed()
 
 
 def seed() -> int:
     """Seed the default generator of this context from the operating system; returns the seed."""
-    return _generator(None).seed()
+    return chosen_generator(None).seed()
 
 
 def get_rng_state() -> Tensor:
     """The state of the default generator of this context."""
-    return _generator(None).get_state()
+    return chosen_generator(None).get_state()
 
 
 def set_rng_state(new_state: Tensor) -> None:
     """Put the default generator of this context where `get_rng_state` was called."""
-    _generator(None).set_state(new_state)
+    chosen_generator(None).set_state(new_state)
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def fork_rng() -> Iterator[Generator]:
     It begins where the outer one stands; the outer one stays there.
     """
     mode = MODE.get()
-    outer = _generator(None)
+    outer = chosen_generator(None)
     inner = Generator()
     with outer._lock:
         inner._seed, inner._position = outer._seed, outer._position
@@ -160,7 +160,12 @@ def fork_rng() -> Iterator[Generator]:
         MODE.set(MODE.get().replace(generator=mode.generator))
 
 
-def _generator(given: Generator | None) -> Generator:
+def chosen_generator(given: Generator | None) -> Generator:
+    """The generator that is given, else that of the scope or of the process.
+
+    Raises:
+        TypeError: if something else is given.
+    """
     if given is not None and not isinstance(given, Generator):
         raise TypeError(f"expected a vmflow.Generator, got {type(given).__name__}")
     return given or MODE.get().generator or default_generator
@@ -171,7 +176,7 @@ _local = threading.local()
 
 def take(elements: int) -> tuple[int, int]:
     """A stretch of the default generator's sequence, for an op that draws this many numbers."""
-    return _generator(None).take(elements)
+    return chosen_generator(None).take(elements)
 
 
 def generator_at(seed: int, position: int) -> np.random.Generator:
@@ -195,7 +200,7 @@ def generator_at(seed: int, position: int) -> np.random.Generator:
 Draw = Callable[..., Array]
 
 
-def _random_op(name: str, draw: Draw) -> OpExpr:
+def random_op(name: str, draw: Draw) -> OpExpr:
     """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, position)``."""
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -280,23 +285,25 @@ def _draw_categories(
     return np.asarray(chosen, np.int64).reshape(output.shape)
 
 
-_NORMAL = _random_op("randn", _draw_normal)
-_UNIFORM = _random_op("rand", _draw_uniform)
-_RANDINT = _random_op("randint", _draw_integers)
-_RANDPERM = _random_op("randperm", _draw_permutation)
-_BERNOULLI = _random_op("bernoulli", _draw_bernoulli)
-_MULTINOMIAL = _random_op("multinomial", _draw_categories)
+_NORMAL = random_op("randn", _draw_normal)
+_UNIFORM = random_op("rand", _draw_uniform)
+_RANDINT = random_op("randint", _draw_integers)
+_RANDPERM = random_op("randperm", _draw_permutation)
+_BERNOULLI = random_op("bernoulli", _draw_bernoulli)
+_MULTINOMIAL = random_op("multinomial", _draw_categories)
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
     """Issue a random op without inputs."""
-    return _interpreter.dispatch(op, (), (output, *parameters), _generator(generator).take(output.numel))
+    return _interpreter.dispatch(op, (), (output, *parameters), chosen_generator(generator).take(output.numel))
 
 
 def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *parameters: Any) -> Tensor:
     """Issue a random op that writes into `target`."""
     output = target._blob.meta
-    return _interpreter.dispatch_into(op, target, (), (output, *parameters), _generator(generator).take(output.numel))
+    return _interpreter.dispatch_into(
+        op, target, (), (output, *parameters), chosen_generator(generator).take(output.numel)
+    )
 
 
 def _fractional(name: str, output: TensorMeta) -> TensorMeta:
@@ -318,8 +325,8 @@ def randn(
     Raises:
         TypeError: for an integer dtype.
     """
-    output = _fractional("randn", _meta("randn", size, dtype, device, named))
-    return _track(draw(_NORMAL, output, generator), requires_grad)
+    output = _fractional("randn", sized_meta("randn", size, dtype, device, named))
+    return tracked(draw(_NORMAL, output, generator), requires_grad)
 
 
 def rand(
@@ -335,8 +342,8 @@ def rand(
     Raises:
         TypeError: for an integer dtype.
     """
-    output = _fractional("rand", _meta("rand", size, dtype, device, named))
-    return _track(draw(_UNIFORM, output, generator), requires_grad)
+    output = _fractional("rand", sized_meta("rand", size, dtype, device, named))
+    return tracked(draw(_UNIFORM, output, generator), requires_grad)
 
 
 def randn_like(
@@ -348,8 +355,8 @@ def randn_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """As `randn`, of the shape, dtype and device of `input`."""
-    output = _fractional("randn_like", _like(input, dtype, device))
-    return _track(draw(_NORMAL, output, generator), requires_grad)
+    output = _fractional("randn_like", meta_like(input, dtype, device))
+    return tracked(draw(_NORMAL, output, generator), requires_grad)
 
 
 def rand_like(
@@ -361,8 +368,8 @@ def rand_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """As `rand`, of the shape, dtype and device of `input`."""
-    output = _fractional("rand_like", _like(input, dtype, device))
-    return _track(draw(_UNIFORM, output, generator), requires_grad)
+    output = _fractional("rand_like", meta_like(input, dtype, device))
+    return tracked(draw(_UNIFORM, output, generator), requires_grad)
 
 
 def randint(
@@ -391,12 +398,12 @@ def randint(
         raise TypeError("randint: expected integers, as in randint(low, high, size) or randint(high, size)")
     if low >= high:
         raise ValueError(f"randint: there is no integer from {low} up to, without, {high}")
-    output = _meta("randint", (size,), dtype or dtypes.int64, device)
+    output = sized_meta("randint", (size,), dtype or dtypes.int64, device)
     for limit in (low, high - 1):
         if output.dtype is dtypes.bool_ and limit not in (0, 1):
             raise ValueError(f"randint: {limit} does not fit into bool")
         fitting("randint", limit, output.dtype)
-    return _track(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
+    return tracked(draw(_RANDINT, output, generator, int(low), int(high)), requires_grad)
 
 
 def randperm(
@@ -413,11 +420,11 @@ def randperm(
         TypeError: for the dtype bool.
         ValueError: if `n` is negative, or the dtype does not hold the numbers.
     """
-    output = _meta("randperm", (n,), dtype or dtypes.int64, device)
+    output = sized_meta("randperm", (n,), dtype or dtypes.int64, device)
     if output.dtype is dtypes.bool_:
         raise TypeError("randperm is not defined for bool tensors, which cannot tell three numbers apart")
     fitting("randperm", max(n - 1, 0), output.dtype)
-    return _track(draw(_RANDPERM, output, generator), requires_grad)
+    return tracked(draw(_RANDPERM, output, generator), requires_grad)
 
 
 def normal(
@@ -467,7 +474,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return (rand(tuple(input.shape), generator=generator, device=input.device) < p).to(input.dtype)
     if not input.dtype.is_floating_point:
         raise TypeError(f"bernoulli: probabilities must be floating-point, not {input.dtype.name}")
-    return _interpreter.dispatch(_BERNOULLI, (input,), (output,), _generator(generator).take(output.numel))
+    return _interpreter.dispatch(_BERNOULLI, (input,), (output,), chosen_generator(generator).take(output.numel))
 
 
 def multinomial(
@@ -499,7 +506,7 @@ def multinomial(
             f"{'' if replacement else '; pass replacement=True to draw one several times'}"
         )
     output = meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
-    taken = _generator(generator).take(max(input.numel(), output.numel))
+    taken = chosen_generator(generator).take(max(input.numel(), output.numel))
     return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
 
 

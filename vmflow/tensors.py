@@ -16,6 +16,7 @@ import numpy as np
 
 from . import dtypes
 from . import interpreter as _interpreter
+from .autograd.views import renewed
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
@@ -55,11 +56,12 @@ class Tensor(TensorOps):
     ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
     """
 
-    __slots__ = ("__weakref__", "_autograd", "_blob", "_lease")
+    __slots__ = ("__weakref__", "_autograd", "_base", "_blob", "_lease")
 
     _blob: Blob
     _lease: Lease | None
     _autograd: AutogradMeta | None
+    _base: Tensor | None  # what it is a view of, for autograd; see vmflow/autograd/views.py
 
     # numpy must leave ``array + tensor`` to Tensor.__radd__.
     __array_priority__ = 1000
@@ -69,7 +71,7 @@ class Tensor(TensorOps):
 
         sizes_given = all(isinstance(it, int) for it in data) or (len(data) == 1 and isinstance(data[0], Size))
         made = creation.empty(*data) if sizes_given else creation.tensor(*data, dtype=dtypes.get_default_dtype())
-        self._blob, self._lease, self._autograd = made._blob, made._lease, None
+        self._blob, self._lease, self._autograd, self._base = made._blob, made._lease, None, None
 
     # What it is
 
@@ -411,6 +413,8 @@ class Tensor(TensorOps):
     @property
     def requires_grad(self) -> _bool:
         """Whether gradients flow into it."""
+        if self._base is not None:
+            return renewed(self)
         return self._autograd is not None and self._autograd.requires_grad
 
     @requires_grad.setter
@@ -434,6 +438,8 @@ class Tensor(TensorOps):
     def _autograd_meta(self) -> AutogradMeta:
         from .autograd.node import AutogradMeta
 
+        if self._base is not None:
+            renewed(self)
         if self._autograd is None:
             self._autograd = AutogradMeta(False)
         return self._autograd
@@ -458,12 +464,14 @@ class Tensor(TensorOps):
     @property
     def grad_fn(self) -> Node | None:
         """The node that made it, None for a leaf."""
+        if self._base is not None:
+            renewed(self)
         return None if self._autograd is None else self._autograd.node
 
     @property
     def is_leaf(self) -> _bool:
         """Whether no recorded op made it."""
-        return self._autograd is None or self._autograd.node is None
+        return self.grad_fn is None
 
     def backward(
         self, gradient: Tensor | None = None, retain_graph: _bool | None = None, create_graph: _bool = False
@@ -523,7 +531,7 @@ class Tensor(TensorOps):
 
     def detach_(self) -> Tensor:
         """Forget the history."""
-        self._autograd = None
+        self._autograd = self._base = None
         return self
 
     @property
@@ -535,7 +543,7 @@ class Tensor(TensorOps):
     def data(self, other: Tensor) -> None:
         if not isinstance(other, Tensor):
             raise TypeError(f"data must be a tensor, not {type(other).__name__}")
-        self._blob, self._lease = other._blob, other._lease
+        self._blob, self._lease, self._base = other._blob, other._lease, None
 
     # Conversions
 
@@ -668,9 +676,7 @@ class Tensor(TensorOps):
         device: Device | str | None,
         named: dict[str, Any] | None = None,
     ) -> TensorMeta:
-        shape = views.sizes(name, size, named)
-        if any([length < 0 for length in shape]):
-            raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+        shape = views.lengths(name, size, named)
         chosen = self.device
         if device is not None:
             chosen = Device(device)
@@ -698,7 +704,7 @@ class Tensor(TensorOps):
     def __copy__(self) -> Tensor:
         """A leaf that shares the memory, of the same class and with the same attributes; without gradient."""
         made: Tensor = object.__new__(type(self))
-        made._blob, made._lease, made._autograd = self._blob, self._lease, None
+        made._blob, made._lease, made._autograd, made._base = self._blob, self._lease, None, None
         if hasattr(self, "__dict__"):
             made.__dict__.update(self.__dict__)
         return made.requires_grad_(self.requires_grad)

@@ -214,3 +214,7 @@ def test_a_layer_can_be_made_without_initial_values() -> None:
         nn.utils.skip_init(nn.Linear, 3, 2, wrong=1)
     layer.reset_parameters()  # what failed left nothing behind
     assert abs(layer.weight.detach().numpy()).max() > 0
+
+
+def test_fans_by_the_name_that_programs_use() -> None:
+    assert init._calculate_fan_in_and_fan_out(flow.ones(4, 3, 2, 2)) == (12, 16)

@@ -69,16 +69,21 @@ def pair_of_layers(name: str, arguments: tuple[Any, ...], keywords: dict[str, An
     return ours, theirs, torch
 
 
-@pytest.mark.parametrize(("name", "arguments", "keywords", "shape"), LAYERS, ids=IDS)
-def test_results_are_those_of_pytorch(
-    name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], shape: tuple[int, ...]
-) -> None:
-    ours, theirs, torch = pair_of_layers(name, arguments, keywords)
+def check_results(ours: Any, theirs: Any, torch: Any, shape: tuple[int, ...], *, positive: bool = False) -> None:
+    """Compare results, gradients and buffers of two layers, in training and in evaluation.
+
+    Args:
+        ours, theirs, torch: as `pair_of_layers` returns them.
+        shape: of the input.
+        positive: whether the input is, for layers that take roots.
+    """
     generator = np.random.default_rng(6)
     for training in (True, True, False):
         ours.train(training)
         theirs.train(training)
         x = generator.normal(size=shape)
+        if positive:
+            x = abs(x) + 0.1
         mine: Any = flow.tensor(x, requires_grad=True)
         other = torch.tensor(x, requires_grad=True)
         result, expected = ours(mine), theirs(other)
@@ -93,6 +98,13 @@ def test_results_are_those_of_pytorch(
             )
         for key, buffer in theirs.state_dict().items():
             np.testing.assert_allclose(ours.state_dict()[key].numpy(), buffer.numpy(), rtol=1e-7, err_msg=key)
+
+
+@pytest.mark.parametrize(("name", "arguments", "keywords", "shape"), LAYERS, ids=IDS)
+def test_results_are_those_of_pytorch(
+    name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], shape: tuple[int, ...]
+) -> None:
+    check_results(*pair_of_layers(name, arguments, keywords), shape)
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords", "shape"), LAYERS, ids=IDS)

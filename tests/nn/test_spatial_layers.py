@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.nn.test_layers import pair_of_layers
+from tests.nn.test_layers import check_results, pair_of_layers
 from vmflow import nn
 
 LINE, IMAGE, VOLUME = (2, 4, 9), (2, 4, 7, 6), (2, 4, 5, 4, 6)
@@ -92,28 +92,7 @@ IDS = [f"{name}-{number}" for number, (name, *_) in enumerate(LAYERS)]
 def test_results_are_those_of_pytorch(
     name: str, arguments: tuple[Any, ...], keywords: dict[str, Any], shape: tuple[int, ...]
 ) -> None:
-    ours, theirs, torch = pair_of_layers(name, arguments, keywords)
-    generator = np.random.default_rng(6)
-    for training in (True, True, False):
-        ours.train(training)
-        theirs.train(training)
-        x = generator.normal(size=shape)
-        if name.startswith("LPPool"):
-            x = abs(x) + 0.1
-        mine: Any = flow.tensor(x, requires_grad=True)
-        other = torch.tensor(x, requires_grad=True)
-        result, expected = ours(mine), theirs(other)
-        np.testing.assert_allclose(result.detach().numpy(), expected.detach().numpy(), rtol=1e-7, atol=1e-9)
-        weight = generator.normal(size=tuple(expected.shape))
-        (result * flow.tensor(weight)).sum().backward()
-        (expected * torch.tensor(weight)).sum().backward()
-        np.testing.assert_allclose(mine.grad.numpy(), other.grad.numpy(), rtol=1e-6, atol=1e-8)
-        for (key, parameter), (_, reference) in zip(ours.named_parameters(), theirs.named_parameters(), strict=True):
-            np.testing.assert_allclose(
-                parameter.grad.numpy(), reference.grad.numpy(), rtol=1e-6, atol=1e-8, err_msg=key
-            )
-        for key, buffer in theirs.state_dict().items():
-            np.testing.assert_allclose(ours.state_dict()[key].numpy(), buffer.numpy(), rtol=1e-7, err_msg=key)
+    check_results(*pair_of_layers(name, arguments, keywords), shape, positive=name.startswith("LPPool"))
 
 
 @pytest.mark.parametrize(("name", "arguments", "keywords", "shape"), LAYERS, ids=IDS)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
@@ -320,3 +321,32 @@ def _rotated(choices: list[dict[str, flow.Tensor]]) -> Iterator[list[flow.Tensor
     count = max([len(it) for it in choices], default=1)
     for turn in range(count):
         yield [list(it.values())[(turn + place) % len(it)] for place, it in enumerate(choices)]
+
+
+RowTest = Callable[[Row, KernelContract], None]
+
+
+def forward_test(rows: Sequence[Row], composed: Sequence[Row] = ()) -> RowTest:
+    """The test of each row's results.
+
+    Args:
+        rows: whose calls must run their op.
+        composed: whose calls are made of other ops.
+    """
+
+    @pytest.mark.parametrize("row", [*rows, *composed], ids=str)
+    def test(row: Row, contract: KernelContract) -> None:
+        row.check_forward()
+        assert row.op in contract.seen or row in composed
+
+    return test
+
+
+def gradient_test(rows: Sequence[Row]) -> RowTest:
+    """The test of the gradients of each row that can be differentiated."""
+
+    @pytest.mark.parametrize("row", [row for row in rows if row.order], ids=str)
+    def test(row: Row, contract: KernelContract) -> None:
+        row.check_gradient()
+
+    return test

@@ -13,7 +13,21 @@ import vmflow as flow
 from tests.support import check_gradients
 from vmflow.ops import activation
 
-from .oracle import FRACTIONAL, INTEGERS, ORDERED, REAL, Array, KernelContract, Row, Shapes, check, sample, values
+from .oracle import (
+    FRACTIONAL,
+    INTEGERS,
+    ORDERED,
+    REAL,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    forward_test,
+    gradient_test,
+    sample,
+    values,
+)
 
 INF, NAN = math.inf, math.nan
 CUTS: tuple[Shapes, ...] = (((3, 4),), ((5,),), ((2, 3, 4),), ((2, 0, 3),), ((),))
@@ -75,15 +89,8 @@ COMPOSED: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", [*ROWS, *COMPOSED], ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen or row in COMPOSED
-
-
-@pytest.mark.parametrize("row", [*ROWS, *COMPOSED], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS, COMPOSED)
+test_gradient = gradient_test([*ROWS, *COMPOSED])
 
 
 def test_erf_is_accurate_to_the_last_places(contract: KernelContract) -> None:

@@ -616,6 +616,8 @@ ELSEWHERE: Final = {
     "is_anomaly_enabled is_grad_enabled is_inference_mode_enabled load manual_seed save seed set_default_device "
     "set_default_dtype set_rng_state set_printoptions is_autocast_enabled get_autocast_dtype "
     "get_num_threads set_num_threads",
+    "types in PyTorch, whose constructors they stand for; see tests/test_cuda_questions.py": "BoolTensor ByteTensor "
+    "DoubleTensor FloatTensor HalfTensor IntTensor LongTensor",
     "without defined values": "empty empty_strided",
     "about memory or other libraries; see test_creation and the tests of interchange": "as_tensor asarray from_numpy "
     "from_dlpack frombuffer",

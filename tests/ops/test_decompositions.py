@@ -13,7 +13,7 @@ import vmflow as flow
 from tests.support import check_gradients
 from vmflow import linalg
 
-from .oracle import REAL, Array, KernelContract, Row, Shapes, check, sample, values
+from .oracle import REAL, Array, KernelContract, Row, Shapes, check, forward_test, gradient_test, sample, values
 
 SQUARE: tuple[Shapes, ...] = (((3, 3),), ((4, 2, 2),), ((0, 3, 3),), ((1, 1),), ((2, 0, 0),))
 ANY: tuple[Shapes, ...] = (((4, 3),), ((3, 4),), ((2, 3, 3),), ((2, 4, 2),), ((0, 3, 2),))
@@ -108,15 +108,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("shape", [(3, 3), (4, 3), (3, 4), (2, 3, 2)], ids=str)

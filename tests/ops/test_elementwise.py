@@ -25,6 +25,8 @@ from .oracle import (
     KernelContract,
     Row,
     check,
+    forward_test,
+    gradient_test,
     values,
 )
 
@@ -190,15 +192,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 # Corner cases

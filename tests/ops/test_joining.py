@@ -11,7 +11,20 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import ALL, INTEGERS, REAL, Array, KernelContract, Row, Shapes, check, layouts, sample
+from .oracle import (
+    ALL,
+    INTEGERS,
+    REAL,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    forward_test,
+    gradient_test,
+    layouts,
+    sample,
+)
 
 MATRICES: tuple[Shapes, ...] = (((3, 4),), ((2, 3, 4),), ((2, 0, 3),))
 PAIRS: tuple[Shapes, ...] = (((3, 4), (3, 4)), ((3, 4), (1, 4)), ((0, 4), (3, 4)), ((2, 3, 4), (5, 3, 4)), ((5,), (2,)))
@@ -47,15 +60,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 def test_cat_promotes_and_skips_vectors_of_nothing(contract: KernelContract) -> None:

@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import FRACTIONAL, NUMBERS, REAL, KernelContract, Row, Shapes, check, layouts, sample
+from .oracle import FRACTIONAL, NUMBERS, REAL, KernelContract, Row, Shapes, check, forward_test, layouts, sample
 
 PRODUCTS: tuple[Shapes, ...] = (
     ((3, 4), (4, 2)),
@@ -72,10 +72,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
+test_forward = forward_test(ROWS)
 
 
 @pytest.mark.parametrize("shapes", PRODUCTS, ids=str)

@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 import vmflow.nn.functional as F
 
-from .oracle import REAL, Array, KernelContract, Row
+from .oracle import REAL, Array, KernelContract, Row, gradient_test
 
 
 def _sigmoid(x: Array) -> Array:
@@ -55,9 +55,7 @@ def test_forward(row: Row, contract: KernelContract) -> None:
     assert contract.seen
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("function", [F.selu, F.celu, F.mish, F.logsigmoid, F.hardswish, F.softsign])

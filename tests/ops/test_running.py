@@ -12,7 +12,7 @@ import pytest
 import vmflow as flow
 from tests.support import check_gradients
 
-from .oracle import ORDERED, REAL, Array, KernelContract, Row, Shapes, check, sample
+from .oracle import ORDERED, REAL, Array, KernelContract, Row, Shapes, check, forward_test, gradient_test, sample
 
 VECTORS: tuple[Shapes, ...] = (((5,),), ((3, 4),), ((2, 3, 4),), ((3, 0),), ((),))
 
@@ -54,15 +54,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("dim", [0, 1, -2])

@@ -11,7 +11,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 
-from .oracle import REAL, SIGNED, Array, KernelContract, Row, check, layouts, sample
+from .oracle import REAL, SIGNED, Array, KernelContract, Row, check, forward_test, gradient_test, layouts, sample
 
 ALONG = np.array([[2, 0, 1, 2], [0, 0, 2, 1]])
 HOW = ("sum", "prod", "mean", "amax", "amin")
@@ -75,15 +75,8 @@ ROWS += [_row(how, own, ("complex64", "complex128")) for how in HOW[:3] for own 
 ROWS += [_row("amax", own, ("uint8", "bool")) for own in (True, False)]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 @pytest.mark.parametrize("include_self", [True, False])

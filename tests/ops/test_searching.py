@@ -9,7 +9,7 @@ import pytest
 
 import vmflow as flow
 
-from .oracle import ALL, ORDERED, KernelContract, Row, Shapes, check, layouts, sample
+from .oracle import ALL, ORDERED, KernelContract, Row, Shapes, check, forward_test, layouts, sample
 
 SORTED = np.array([-2, 0, 0, 1, 2])
 MATRIX: tuple[Shapes, ...] = (((3, 4),), ((),), ((0,),), ((2, 0, 3),), ((5,),))
@@ -50,10 +50,7 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
+test_forward = forward_test(ROWS)
 
 
 def test_sequences_and_values(contract: KernelContract) -> None:

@@ -14,7 +14,7 @@ import vmflow as flow
 from tests.support import check_gradients
 from vmflow import special
 
-from .oracle import INTEGERS, ORDERED, REAL, TWO, Array, KernelContract, Row, check, values
+from .oracle import INTEGERS, ORDERED, REAL, TWO, Array, KernelContract, Row, check, forward_test, gradient_test, values
 
 INF, NAN = math.inf, math.nan
 
@@ -163,15 +163,8 @@ def test_logit_of_integers_does_not_wrap_around(dtype: str, contract: KernelCont
     check(flow.logit(flow.tensor(values, dtype=getattr(flow, dtype))), [-INF, INF, NAN, NAN][: len(values)], "float32")
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 def _relative(found: flow.Tensor, expected: Array) -> float:

@@ -12,7 +12,19 @@ from tests.support import arrays_for, check_gradients
 from vmflow.ops.strided import respread
 
 from .narrow_rows import gradient_of
-from .oracle import ALL, FRACTIONAL, Array, KernelContract, Row, Shapes, check, layouts, sample
+from .oracle import (
+    ALL,
+    FRACTIONAL,
+    Array,
+    KernelContract,
+    Row,
+    Shapes,
+    check,
+    forward_test,
+    gradient_test,
+    layouts,
+    sample,
+)
 
 MATRIX: tuple[Shapes, ...] = (((3, 4),),)
 # Of a view whose elements overlap, and of what it is a view of.
@@ -79,15 +91,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", [row for row in ROWS if row.order], ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 def test_as_strided_starts_where_the_tensor_does(contract: KernelContract) -> None:

@@ -15,7 +15,7 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.view import reshaped_strides
 
-from .oracle import ALL, Array, KernelContract, Row, check, sample, values
+from .oracle import ALL, Array, KernelContract, Row, check, forward_test, gradient_test, sample, values
 
 SQUARE = (((3, 4),), ((2, 3, 4),), ((2, 0, 3),))
 CUBE = (((2, 3, 4),),)
@@ -43,15 +43,8 @@ ROWS: list[Row] = [
 ]
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_forward(row: Row, contract: KernelContract) -> None:
-    row.check_forward()
-    assert row.op in contract.seen
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_gradient(row: Row, contract: KernelContract) -> None:
-    row.check_gradient()
+test_forward = forward_test(ROWS)
+test_gradient = gradient_test(ROWS)
 
 
 CALLS: list[Callable[[Any], Any]] = [

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.optim.test_optimizers import SHAPES, issued
+from tests.optim.test_optimizers import SHAPES, check_complex_parameters, issued
 from vmflow import optim
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
@@ -96,16 +96,7 @@ def test_trajectories_and_states_are_those_of_pytorch(name: str, arguments: dict
 
 @pytest.mark.parametrize(("name", "arguments"), SMALL)
 def test_complex_parameters_are_two_real_ones(name: str, arguments: dict[str, Any]) -> None:
-    generator = np.random.default_rng(2)
-    start, slopes = generator.normal(size=(4, 2)), generator.normal(size=(7, 4, 2))
-    pair = flow.tensor(start, requires_grad=True)
-    whole = flow.tensor(start.view(np.complex128)[:, 0], requires_grad=True)
-    for parameter, gradients in ((pair, slopes), (whole, slopes.view(np.complex128)[..., 0])):
-        optimizer = getattr(optim, name)([parameter], **arguments)
-        for gradient in gradients:
-            parameter.grad = flow.tensor(gradient)
-            optimizer.step()
-    np.testing.assert_allclose(whole.detach().numpy(), pair.detach().numpy().view(np.complex128)[:, 0], rtol=1e-12)
+    check_complex_parameters(name, arguments)
 
 
 @pytest.mark.parametrize(("name", "arguments"), SMALL)

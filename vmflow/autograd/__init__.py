@@ -45,12 +45,18 @@ def backward(
     )
 
 
+def Variable(data: Tensor, requires_grad: bool = False) -> Tensor:
+    """PyTorch's older way to make a leaf: a tensor of the same memory, without history."""
+    return data.detach().requires_grad_(requires_grad)
+
+
 def grad(
     outputs: Tensor | Sequence[Tensor],
     inputs: Tensor | Sequence[Tensor],
     grad_outputs: Tensor | Sequence[Tensor | None] | None = None,
     retain_graph: bool | None = None,
     create_graph: bool = False,
+    only_inputs: bool = True,
     allow_unused: bool = False,
 ) -> tuple[Tensor | None, ...]:
     """The gradients of `outputs` by each of `inputs`; nothing is accumulated.
@@ -61,11 +67,15 @@ def grad(
         grad_outputs: the gradient of the final value by each output; None is one, for single elements.
         retain_graph: whether to allow another pass; by default as `create_graph`.
         create_graph: whether the result can be differentiated in turn.
+        only_inputs: as PyTorch's, True.
         allow_unused: give None for an input that the outputs do not depend on, instead of raising.
 
     Raises:
+        ValueError: for ``only_inputs=False``.
         RuntimeError: as `backward`; for an input that does not require a gradient or was not used.
     """
+    if not only_inputs:
+        raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
     wanted: list[AutogradMeta | tuple[Node, int]] = []
     for position, tensor in enumerate(_as_tuple(inputs)):
         edge = tensor._autograd.edge() if tensor._autograd is not None else None

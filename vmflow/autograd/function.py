@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.context import MODE
 
+from . import views
 from .grad_mode import no_grad
 from .node import AutogradMeta, Edge, Node, SavedTensor
 
@@ -181,7 +182,7 @@ class Function:
             inputs = {id(it) for it in args}
             dirty = {id(it) for it in context._dirty}
             for tensor in context._dirty:
-                if tensor.is_leaf and tensor.requires_grad:
+                if any([it is not None and it.is_leaf and it.requires_grad for it in (tensor, tensor._base)]):
                     raise RuntimeError(
                         f"{cls.__name__}: a leaf tensor that requires a gradient cannot be changed in place while "
                         "autograd records"
@@ -199,6 +200,8 @@ class Function:
             for index, output in enumerate(tensors):
                 if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
                     output._autograd = AutogradMeta(True, node, index, output._blob.storage.history)
+                    if output._base is not None and id(output) in dirty:
+                        views.rebase(output._base, output)
             context._to_save = ()
         return outputs[0] if single else tuple(outputs)
 

@@ -16,6 +16,8 @@ from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
 
+from . import views
+
 if TYPE_CHECKING:
     from vmflow.ops.table import Attributes, OpExpr
     from vmflow.tensors import Tensor
@@ -233,17 +235,19 @@ class OpNode(Node):
         """Raise if autograd could not record that `target` is changed in place by `op`.
 
         Raises:
-            RuntimeError: for a leaf that requires a gradient, and for a view.
+            RuntimeError: for a leaf that requires a gradient and its views, and for a view made while nothing recorded.
         """
-        if target.is_leaf and target.requires_grad:
+        base = target._base
+        if (target.is_leaf and target.requires_grad) or (base is not None and base.is_leaf and base.requires_grad):
             raise RuntimeError(
                 f"{op.name}: a leaf tensor that requires a gradient cannot be changed in place while autograd records; "
                 "do it under vmflow.no_grad(), or use the form that returns a new tensor"
             )
-        if target._blob.strides is not None:
+        if (target if base is None else base)._blob.strides is not None:
             raise RuntimeError(
-                f"{op.name}: changing a view in place is not recorded by autograd; change the whole tensor, use the "
-                "form that returns a new tensor, or do it under vmflow.no_grad()"
+                f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(), or "
+                "that sees its memory in another dtype; make the view anew, change the whole tensor, or do it under "
+                "vmflow.no_grad()"
             )
 
 
@@ -251,15 +255,18 @@ def check_history(name: str, operands: Iterable[Tensor]) -> None:
     """Raise if autograd's idea of an operand is older than its memory.
 
     Raises:
-        RuntimeError: for a view made before an in-place op on what it is a view of: its gradient would miss that op.
+        RuntimeError: for one whose memory was changed in place through another tensor, if it is no view that can be
+            brought up to date: its gradient would miss that op.
     """
     for tensor in operands:
+        if tensor._base is not None:
+            views.renewed(tensor)
         autograd = tensor._autograd
         if autograd is None or autograd.node is None or autograd.history == tensor._blob.storage.history:
             continue
         raise RuntimeError(
-            f"{name}: an operand is a view of a tensor that was changed in place after the view was made; "
-            "its gradient would miss the change, so make the view anew"
+            f"{name}: an operand shares its memory with a tensor that was changed in place since; its gradient would "
+            "miss the change, so make the view anew"
         )
 
 

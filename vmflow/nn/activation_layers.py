@@ -9,14 +9,13 @@ from typing import ClassVar
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
 from .function_layers import FunctionLayer
+from .initial import new_parameter
 from .module import Module
-from .parameter import Parameter
 
 
 class _InPlace(FunctionLayer):
@@ -207,7 +206,7 @@ class PReLU(Module):
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init
-        self.weight = Parameter(creation.empty((num_parameters,), device=device, dtype=dtype))
+        self.weight = new_parameter((num_parameters,), device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -13,9 +13,9 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
+from .initial import new_parameter
 from .layers import Linear
 from .module import Module
-from .parameter import Parameter
 
 
 class MultiheadAttention(Module):
@@ -92,8 +92,7 @@ class MultiheadAttention(Module):
 
     def _add(self, shapes: dict[str, tuple[int, ...] | None], device: Device | str | None, dtype: DType | None) -> None:
         for name, shape in shapes.items():
-            made = None if shape is None else Parameter(creation.empty(shape, device=device, dtype=dtype))
-            self.register_parameter(name, made)
+            self.register_parameter(name, None if shape is None else new_parameter(shape, device, dtype))
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""

@@ -13,8 +13,8 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .function_layers import FunctionLayer
-from .layers import _initialise, _new
-from .module import Module
+from .initial import draw_by_fan_in, new_parameter
+from .module import Module, unusual_settings
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
@@ -60,21 +60,19 @@ class _Convolution(Module):
     def _make_parameters(
         self, shape: tuple[int, ...], bias: bool, device: Device | str | None, dtype: DType | None
     ) -> None:
-        self.weight = _new((*shape, *self.kernel_size), device, dtype)
-        self.register_parameter("bias", _new((self.out_channels,), device, dtype) if bias else None)
+        self.weight = new_parameter((*shape, *self.kernel_size), device, dtype)
+        self.register_parameter("bias", new_parameter((self.out_channels,), device, dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
-        _initialise(self.weight, self.bias)
+        draw_by_fan_in(self.weight, self.bias)
 
     def extra_repr(self) -> str:
         shown = f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
         none, one = (0,) * self._rank, (1,) * self._rank
         usual = {"padding": none, "dilation": one, "output_padding": none, "groups": 1}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                shown += f", {name}={getattr(self, name)}"
+        shown += unusual_settings(self, usual)
         if self.bias is None:
             shown += ", bias=False"
         return shown if self.padding_mode == "zeros" else f"{shown}, padding_mode={self.padding_mode}"

@@ -258,8 +258,8 @@ def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, fixed: 
     return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)
 
 
-_TRUNCATED = random._random_op("trunc_normal_", _draw_truncated)
-_ORTHOGONAL = random._random_op("orthogonal_", _draw_orthogonal)
+_TRUNCATED = random.random_op("trunc_normal_", _draw_truncated)
+_ORTHOGONAL = random.random_op("orthogonal_", _draw_orthogonal)
 
 
 @_filling
@@ -302,5 +302,9 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters: float) -> Tensor:
     if not tensor.is_floating_point():
         raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
-    source = random._generator(generator)
+    source = random.chosen_generator(generator)
     return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), source.take(tensor.numel()))
+
+
+# PyTorch's name, which is private there and used by many programs all the same.
+_calculate_fan_in_and_fan_out = fan_in_and_out

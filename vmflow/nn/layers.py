@@ -5,34 +5,18 @@ They hold the tensors; what is computed is in `functional`.
 
 from __future__ import annotations
 
-import math
 from typing import Self
 
-from vmflow import dtypes
-from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
 from vmflow.ops.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from . import init
-from .module import Module
+from .channel_norm import ChannelNorm
+from .initial import draw_by_fan_in, draw_table, make_neutral, new_parameter
+from .module import Module, unusual_settings
 from .parameter import Parameter
-
-
-def _new(shape: tuple[int, ...], device: Device | str | None, dtype: DType | None) -> Parameter:
-    return Parameter(creation.empty(shape, device=device, dtype=dtype))
-
-
-def _initialise(weight: Tensor, bias: Tensor | None) -> None:
-    """Both evenly distributed, within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
-    init.kaiming_uniform_(weight, a=math.sqrt(5))
-    if bias is not None and bias.numel():
-        fan_in, _ = init.fan_in_and_out(weight)
-        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
-        init.uniform_(bias, -bound, bound)
 
 
 class Linear(Module):
@@ -59,13 +43,13 @@ class Linear(Module):
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
-        self.weight = _new((out_features, in_features), device, dtype)
-        self.register_parameter("bias", _new((out_features,), device, dtype) if bias else None)
+        self.weight = new_parameter((out_features, in_features), device, dtype)
+        self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
-        _initialise(self.weight, self.bias)
+        draw_by_fan_in(self.weight, self.bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """(..., in_features) to (..., out_features)."""
@@ -117,15 +101,12 @@ class Embedding(Module):
         self.norm_type = norm_type
         self.scale_grad_by_freq = scale_grad_by_freq
         self.sparse = sparse
-        self.weight = _new((num_embeddings, embedding_dim), device, dtype)
+        self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from the standard normal distribution."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].zero_()
+        draw_table(self.weight, self.padding_idx)
 
     @classmethod
     def from_pretrained(
@@ -167,10 +148,7 @@ class Embedding(Module):
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
         usual = {"padding_idx": None, "max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False}
-        for name, value in usual.items():
-            if getattr(self, name) != value:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        return shown + unusual_settings(self, usual)
 
 
 def _row(padding_idx: int | None, rows: int) -> int | None:
@@ -210,13 +188,13 @@ class LayerNorm(Module):
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.register_parameter("weight", _new(shape, device, dtype) if elementwise_affine else None)
-        self.register_parameter("bias", _new(shape, device, dtype) if elementwise_affine and bias else None)
+        self.register_parameter("weight", new_parameter(shape, device, dtype) if elementwise_affine else None)
+        self.register_parameter("bias", new_parameter(shape, device, dtype) if elementwise_affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Scale by one, shift by zero."""
-        _neutral(self)
+        make_neutral(self)
 
     def forward(self, input: Tensor) -> Tensor:
         """(*, *normalized_shape) to the same shape."""
@@ -229,14 +207,7 @@ class LayerNorm(Module):
         )
 
 
-def _neutral(module: Module) -> None:
-    if module.weight is not None:
-        init.ones_(module.weight)
-    if module.bias is not None:
-        init.zeros_(module.bias)
-
-
-class _BatchNorm(Module):
+class _BatchNorm(ChannelNorm):
     """Normalise each channel over the batch (Ioffe and Szegedy, 2015).
 
     In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
@@ -260,50 +231,6 @@ class _BatchNorm(Module):
     # The numbers of dimensions an input may have.
     _ranks: tuple[int, ...]
 
-    def __init__(
-        self,
-        num_features: int,
-        eps: float = 1e-5,
-        momentum: float | None = 0.1,
-        affine: bool = True,
-        track_running_stats: bool = True,
-        device: Device | str | None = None,
-        dtype: DType | None = None,
-        *,
-        bias: bool = True,
-    ) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        shape = (num_features,)
-        self.register_parameter("weight", _new(shape, device, dtype) if affine else None)
-        self.register_parameter("bias", _new(shape, device, dtype) if affine and bias else None)
-        tracked: list[Tensor | None] = [None] * 3
-        if track_running_stats:
-            tracked = [
-                creation.zeros(shape, device=device, dtype=dtype),
-                creation.ones(shape, device=device, dtype=dtype),
-                creation.zeros((), device=device, dtype=dtypes.int64),
-            ]
-        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
-            self.register_buffer(name, buffer)
-        self.reset_parameters()
-
-    def reset_running_stats(self) -> None:
-        """Forget what was tracked: mean zero, variance one."""
-        if self.track_running_stats:
-            init.zeros_(self.running_mean)
-            init.ones_(self.running_var)
-            init.zeros_(self.num_batches_tracked)
-
-    def reset_parameters(self) -> None:
-        """Scale by one, shift by zero, and forget what was tracked."""
-        self.reset_running_stats()
-        _neutral(self)
-
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_features, ...) to the same shape."""
         if input.ndim not in self._ranks:
@@ -322,12 +249,6 @@ class _BatchNorm(Module):
             self.training or not self.track_running_stats,
             self.momentum,
             self.eps,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 

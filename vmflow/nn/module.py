@@ -666,3 +666,9 @@ def tree(name: str, lines: list[str], children: list[str]) -> str:
         return f"{name}({''.join(lines)})"
     inside = "\n".join(lines + children).replace("\n", "\n  ")
     return f"{name}(\n  {inside}\n)"
+
+
+def unusual_settings(module: Module, usual: Mapping[str, Any]) -> str:
+    """``, name=value`` for each attribute that is not as usual, to end a line of `extra_repr` with."""
+    values = {name: getattr(module, name) for name in usual}
+    return "".join([f", {name}={value}" for name, value in values.items() if value != usual[name]])

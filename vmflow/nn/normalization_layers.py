@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
+from .channel_norm import ChannelNorm
 from .function_layers import FunctionLayer
-from .layers import _neutral, _new
+from .initial import make_neutral, new_parameter
 from .module import Module
 
 
-class _InstanceNorm(Module):
+class _InstanceNorm(ChannelNorm):
     """Normalise each channel of each sample over its image (Ulyanov, Vedaldi and Lempitsky, 2016).
 
     By the image's own mean and variance, or, in evaluation and with `track_running_stats`, by running ones.
@@ -50,37 +49,7 @@ class _InstanceNorm(Module):
         *,
         bias: bool = True,
     ) -> None:
-        super().__init__()
-        self.num_features = num_features
-        self.eps = eps
-        self.momentum = momentum
-        self.affine = affine
-        self.track_running_stats = track_running_stats
-        shape = (num_features,)
-        self.register_parameter("weight", _new(shape, device, dtype) if affine else None)
-        self.register_parameter("bias", _new(shape, device, dtype) if affine and bias else None)
-        tracked: list[Tensor | None] = [None] * 3
-        if track_running_stats:
-            tracked = [
-                creation.zeros(shape, device=device, dtype=dtype),
-                creation.ones(shape, device=device, dtype=dtype),
-                creation.zeros((), device=device, dtype=dtypes.int64),
-            ]
-        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
-            self.register_buffer(name, buffer)
-        self.reset_parameters()
-
-    def reset_running_stats(self) -> None:
-        """Forget what was tracked: mean zero, variance one."""
-        if self.track_running_stats:
-            init.zeros_(self.running_mean)
-            init.ones_(self.running_var)
-            init.zeros_(self.num_batches_tracked)
-
-    def reset_parameters(self) -> None:
-        """Scale by one, shift by zero, and forget what was tracked."""
-        self.reset_running_stats()
-        _neutral(self)
+        super().__init__(num_features, eps, momentum, affine, track_running_stats, device, dtype, bias=bias)
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_features, ...), or without N, to the same shape."""
@@ -104,12 +73,6 @@ class _InstanceNorm(Module):
             self.training or not self.track_running_stats,
             0.0 if self.momentum is None else self.momentum,
             self.eps,
-        )
-
-    def extra_repr(self) -> str:
-        return (
-            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
-            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
         )
 
 
@@ -164,13 +127,13 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        self.register_parameter("weight", _new((num_channels,), device, dtype) if affine else None)
-        self.register_parameter("bias", _new((num_channels,), device, dtype) if affine and bias else None)
+        self.register_parameter("weight", new_parameter((num_channels,), device, dtype) if affine else None)
+        self.register_parameter("bias", new_parameter((num_channels,), device, dtype) if affine and bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Scale by one, shift by zero."""
-        _neutral(self)
+        make_neutral(self)
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_channels, ...) to the same shape."""
@@ -207,7 +170,7 @@ class RMSNorm(Module):
         self.normalized_shape = shape
         self.eps = eps
         self.elementwise_affine = elementwise_affine
-        self.register_parameter("weight", _new(shape, device, dtype) if elementwise_affine else None)
+        self.register_parameter("weight", new_parameter(shape, device, dtype) if elementwise_affine else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

@@ -71,7 +71,7 @@ def _share(name: str, made: Tensor, data: Tensor | None) -> None:
         data = creation.empty(0)
     elif not isinstance(data, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {type(data).__name__}; make one with vmflow.tensor(...)")
-    made._blob, made._lease, made._autograd = data._blob, data._lease, None
+    made._blob, made._lease, made._autograd, made._base = data._blob, data._lease, None, None
 
 
 def _copy_rest(source: Tensor, made: Tensor, memo: dict[Any, Any]) -> None:

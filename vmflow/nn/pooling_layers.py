@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from vmflow.ops.layer_operands import sizes
 from vmflow.tensors import Tensor
@@ -18,7 +18,17 @@ Size = int | tuple[int, ...]
 OutputSize = int | tuple[int | None, ...] | None
 
 
-class _MaxPool(FunctionLayer):
+class _Windowed(FunctionLayer):
+    """A pooling over windows that lie side by side unless a stride is given."""
+
+    shown: ClassVar[tuple[str, ...]] = ("kernel_size", "stride", "padding")
+
+    def __init__(self, kernel_size: Size, stride: Size | None, padding: Size, **settings: Any) -> None:
+        stride = kernel_size if stride is None else stride
+        super().__init__(kernel_size=kernel_size, stride=stride, padding=padding, **settings)
+
+
+class _MaxPool(_Windowed):
     """The largest element of each window: (N, C, ...), or without N, to the same with fewer elements.
 
     Args:
@@ -42,14 +52,8 @@ class _MaxPool(FunctionLayer):
         return_indices: bool = False,
         ceil_mode: bool = False,
     ) -> None:
-        super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
-            dilation=dilation,
-            return_indices=return_indices,
-            ceil_mode=ceil_mode,
-        )
+        settings = {"dilation": dilation, "return_indices": return_indices, "ceil_mode": ceil_mode}
+        super().__init__(kernel_size, stride, padding, **settings)
 
 
 class MaxPool1d(_MaxPool):
@@ -67,7 +71,7 @@ class MaxPool3d(_MaxPool):
     function = staticmethod(F.max_pool3d)
 
 
-class AvgPool1d(FunctionLayer):
+class AvgPool1d(_Windowed):
     """The mean of each window: (N, C, length), or without N, to the same with fewer elements.
 
     Args:
@@ -80,7 +84,6 @@ class AvgPool1d(FunctionLayer):
 
     function = staticmethod(F.avg_pool1d)
     settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
-    shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -91,15 +94,15 @@ class AvgPool1d(FunctionLayer):
         count_include_pad: bool = True,
     ) -> None:
         super().__init__(
-            kernel_size=sizes("AvgPool1d", "kernel_size", kernel_size, 1, 1),
-            stride=sizes("AvgPool1d", "stride", kernel_size if stride is None else stride, 1, 1),
-            padding=sizes("AvgPool1d", "padding", padding, 0, 1),
+            sizes("AvgPool1d", "kernel_size", kernel_size, 1, 1),
+            None if stride is None else sizes("AvgPool1d", "stride", stride, 1, 1),
+            sizes("AvgPool1d", "padding", padding, 0, 1),
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
         )
 
 
-class _AvgPool(FunctionLayer):
+class _AvgPool(_Windowed):
     """The mean of each window: (N, C, ...), or without N, to the same with fewer elements.
 
     Args:
@@ -112,7 +115,6 @@ class _AvgPool(FunctionLayer):
     """
 
     settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-    shown = ("kernel_size", "stride", "padding")
 
     def __init__(
         self,
@@ -124,9 +126,9 @@ class _AvgPool(FunctionLayer):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
+            kernel_size,
+            stride,
+            padding,
             ceil_mode=ceil_mode,
             count_include_pad=count_include_pad,
             divisor_override=divisor_override,

@@ -18,7 +18,8 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .module import Module
+from .initial import new_parameter
+from .module import Module, unusual_settings
 from .parameter import Parameter
 from .utils.rnn import PackedSequence, batch_sizes_of
 
@@ -83,8 +84,7 @@ class _Recurrent(Module):
                 if self.proj_size:
                     shapes["weight_hr"] = (self.proj_size, self.hidden_size)
                 for word, shape in shapes.items():
-                    parameter = Parameter(creation.empty(shape, device=device, dtype=dtype))
-                    self.register_parameter(f"{word}_l{number}{direction}", parameter)
+                    self.register_parameter(f"{word}_l{number}{direction}", new_parameter(shape, device, dtype))
 
     def _shown(self) -> int:
         return self.proj_size or self.hidden_size
@@ -200,12 +200,9 @@ class _Recurrent(Module):
         return rows, [stack([last[place] for last in ended]) for place in range(len(state))]
 
     def extra_repr(self) -> str:
-        shown = f"{self.input_size}, {self.hidden_size}"
-        defaults = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
-        for name, usual in {**defaults, "bidirectional": False}.items():
-            if getattr(self, name) != usual:
-                shown += f", {name}={getattr(self, name)}"
-        return shown
+        usual = {"proj_size": 0, "num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0}
+        shown = unusual_settings(self, {**usual, "bidirectional": False})
+        return f"{self.input_size}, {self.hidden_size}{shown}"
 
 
 class RNN(_Recurrent):
@@ -324,11 +321,10 @@ class _Cell(Module):
         self.hidden_size = hidden_size
         self.bias = bias
         gates = GATES[kind] * hidden_size
-        self.weight_ih = Parameter(creation.empty(gates, input_size, device=device, dtype=dtype))
-        self.weight_hh = Parameter(creation.empty(gates, hidden_size, device=device, dtype=dtype))
+        self.weight_ih = new_parameter((gates, input_size), device, dtype)
+        self.weight_hh = new_parameter((gates, hidden_size), device, dtype)
         for name in ("bias_ih", "bias_hh"):
-            parameter = Parameter(creation.empty(gates, device=device, dtype=dtype)) if bias else None
-            self.register_parameter(name, parameter)
+            self.register_parameter(name, new_parameter((gates,), device, dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -359,7 +355,7 @@ class _Cell(Module):
         return [it.squeeze(0) for it in after] if input.ndim == 1 else after
 
     def extra_repr(self) -> str:
-        return f"{self.input_size}, {self.hidden_size}" + ("" if self.bias else ", bias=False")
+        return f"{self.input_size}, {self.hidden_size}{unusual_settings(self, {'bias': True})}"
 
 
 class RNNCell(_Cell):

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
-from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops import creation
 from vmflow.ops.embedding_bag import MODES
 from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .module import Module
+from .initial import draw_table, new_parameter
+from .module import Module, unusual_settings
 from .parameter import Parameter
 
 
@@ -50,9 +49,8 @@ class Bilinear(Module):
         self.in2_features = in2_features
         self.out_features = out_features
         shape = (out_features, in1_features, in2_features)
-        self.weight = Parameter(creation.empty(shape, device=device, dtype=dtype))
-        added = Parameter(creation.empty((out_features,), device=device, dtype=dtype)) if bias else None
-        self.register_parameter("bias", added)
+        self.weight = new_parameter(shape, device, dtype)
+        self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -126,7 +124,7 @@ class EmbeddingBag(Module):
         self.include_last_offset = include_last_offset
         self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
         if _weight is None:
-            self.weight = Parameter(creation.empty((num_embeddings, embedding_dim), device=device, dtype=dtype))
+            self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
             self.reset_parameters()
         elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
             raise ValueError(
@@ -138,10 +136,7 @@ class EmbeddingBag(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from the standard normal distribution."""
-        init.normal_(self.weight)
-        if self.padding_idx is not None:
-            with no_grad():
-                self.weight[self.padding_idx].zero_()
+        draw_table(self.weight, self.padding_idx)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
@@ -180,8 +175,6 @@ class EmbeddingBag(Module):
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"
-        for name, usual in (("max_norm", None), ("norm_type", 2.0), ("scale_grad_by_freq", False)):
-            if getattr(self, name) != usual:
-                shown += f", {name}={getattr(self, name)}"
+        shown += unusual_settings(self, {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False})
         shown += f", mode={self.mode!r}"
         return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from typing import ClassVar
 
 from vmflow import dtypes
 from vmflow.devices import device as Device
@@ -35,37 +36,37 @@ def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
 class _Layer(Module):
     """What a layer of the encoder and one of the decoder share: attention to itself, and two linear layers."""
 
+    # Whether it also attends to what the encoder made.
+    _crosswise: ClassVar[bool]
+
     def __init__(
         self,
         d_model: int,
         nhead: int,
-        dim_feedforward: int,
-        dropout: float,
-        activation: Activation,
-        layer_norm_eps: float,
-        batch_first: bool,
-        norm_first: bool,
-        bias: bool,
-        device: Device | str | None,
-        dtype: DType | None,
-        crosswise: bool,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: Activation = F.relu,
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        self.self_attn = MultiheadAttention(
-            d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
-        )
-        if crosswise:
-            self.multihead_attn = MultiheadAttention(
+        for name in ("self_attn", "multihead_attn")[: 1 + self._crosswise]:
+            attention = MultiheadAttention(
                 d_model, nhead, dropout, bias, batch_first=batch_first, device=device, dtype=dtype
             )
+            self.add_module(name, attention)
         self.linear1 = Linear(d_model, dim_feedforward, bias, device, dtype)
         self.dropout = Dropout(dropout)
         self.linear2 = Linear(dim_feedforward, d_model, bias, device, dtype)
         self.norm_first = norm_first
-        for number in range(2 + crosswise):
+        for number in range(2 + self._crosswise):
             norm = LayerNorm(d_model, layer_norm_eps, bias=bias, device=device, dtype=dtype)
             self.add_module(f"norm{number + 1}", norm)
-        for number in range(2 + crosswise):
+        for number in range(2 + self._crosswise):
             self.add_module(f"dropout{number + 1}", Dropout(dropout))
         self.activation = _activation(type(self).__name__, activation)
 
@@ -106,22 +107,7 @@ class TransformerEncoderLayer(_Layer):
         ValueError: for sizes, a probability or an activation that does not fit.
     """
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Device | str | None = None,
-        dtype: DType | None = None,
-    ) -> None:
-        args = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        super().__init__(*args, device, dtype, crosswise=False)
+    _crosswise = False
 
     def forward(
         self,
@@ -140,22 +126,7 @@ class TransformerEncoderLayer(_Layer):
 class TransformerDecoderLayer(_Layer):
     """Attention to itself, attention to what the encoder made, and a small network; arguments as for the encoder's."""
 
-    def __init__(
-        self,
-        d_model: int,
-        nhead: int,
-        dim_feedforward: int = 2048,
-        dropout: float = 0.1,
-        activation: Activation = F.relu,
-        layer_norm_eps: float = 1e-5,
-        batch_first: bool = False,
-        norm_first: bool = False,
-        bias: bool = True,
-        device: Device | str | None = None,
-        dtype: DType | None = None,
-    ) -> None:
-        args = (d_model, nhead, dim_feedforward, dropout, activation, layer_norm_eps, batch_first, norm_first, bias)
-        super().__init__(*args, device, dtype, crosswise=True)
+    _crosswise = True
 
     def forward(
         self,

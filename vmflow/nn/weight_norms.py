@@ -14,6 +14,7 @@ from .module import Module
 from .parameter import Parameter
 
 Changed = TypeVar("Changed", bound=Module)
+Hook = TypeVar("Hook")
 
 
 class WeightNorm:
@@ -61,6 +62,24 @@ def _hook(module: Module, kind: type, name: str) -> int | None:
     return None
 
 
+def _popped(kind: type[Hook], module: Module, name: str, what: str) -> Hook:
+    """The hook, which the module has no longer."""
+    number = _hook(module, kind, name)
+    if number is None:
+        raise ValueError(f"remove_{what.replace(' ', '_')}: {name!r} of {type(module).__name__} has no {what}")
+    hook = module._forward_pre_hooks.pop(number)
+    assert isinstance(hook, kind)
+    return hook
+
+
+def _restored(module: Changed, name: str, weight: Tensor, suffixes: str) -> Changed:
+    """The module with the weight as a parameter, and without what it was computed from."""
+    for attribute in (name, *[f"{name}_{suffix}" for suffix in suffixes.split()]):
+        delattr(module, attribute)
+    module.register_parameter(name, Parameter(weight))
+    return module
+
+
 def _check_single(function: str, module: Module, kind: type, name: str) -> None:
     if _hook(module, kind, name) is not None:
         raise RuntimeError(f"{function}: {name!r} of {type(module).__name__} is normalised already; remove that first")
@@ -103,17 +122,10 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
     Raises:
         ValueError: if it is not normalised so.
     """
-    number = _hook(module, WeightNorm, name)
-    if number is None:
-        raise ValueError(f"remove_weight_norm: {name!r} of {type(module).__name__} has no weight norm")
-    hook = module._forward_pre_hooks.pop(number)
+    hook = _popped(WeightNorm, module, name, "weight norm")
     with no_grad():
-        weight = hook.compute_weight(module)  # type: ignore[attr-defined]
-    delattr(module, name)
-    delattr(module, f"{name}_g")
-    delattr(module, f"{name}_v")
-    module.register_parameter(name, Parameter(weight))
-    return module
+        weight = hook.compute_weight(module)
+    return _restored(module, name, weight, "g v")
 
 
 class SpectralNorm:
@@ -198,13 +210,7 @@ def remove_spectral_norm(module: Changed, name: str = "weight") -> Changed:
     Raises:
         ValueError: if it is not normalised so.
     """
-    number = _hook(module, SpectralNorm, name)
-    if number is None:
-        raise ValueError(f"remove_spectral_norm: {name!r} of {type(module).__name__} has no spectral norm")
-    hook = module._forward_pre_hooks.pop(number)
+    hook = _popped(SpectralNorm, module, name, "spectral norm")
     with no_grad():
-        weight = hook.compute_weight(module, False)  # type: ignore[attr-defined]
-    for attribute in (name, f"{name}_u", f"{name}_v", f"{name}_orig"):
-        delattr(module, attribute)
-    module.register_parameter(name, Parameter(weight))
-    return module
+        weight = hook.compute_weight(module, False)
+    return _restored(module, name, weight, "u v orig")

@@ -17,6 +17,7 @@ from vmflow.instructions.op_call import Kernel
 from .destination import written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
+from .layer_operands import check_floating
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .transcendental import exp
@@ -182,8 +183,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         (dim,) = cast("tuple[int]", attributes)
         (source,) = metas
-        if source.dtype.category != FLOATING:
-            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
+        check_floating(name, source)
         xp = array_module(source.device)
         to = source.dtype.numpy
         half = source.dtype in (dtypes.float16, dtypes.bfloat16)

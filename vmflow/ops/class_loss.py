@@ -15,7 +15,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from .activation import log_softmax, softmax
 from .elementwise import CHEAP, DEAR
 from .gathering import one_hot
-from .layer_operands import computes_in
+from .layer_operands import check_floating, computes_in
 from .loss import check_reduction, check_same, reduced
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
@@ -52,8 +52,7 @@ class _Cases:
         source, target, *weight = metas
         common_device(name, metas)
         shape = tuple(source.shape)
-        if source.dtype.category != FLOATING:
-            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
+        check_floating(name, source)
         if target.dtype.category != INTEGER:
             raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}")
         self.axis = 1 if len(shape) > 1 else 0

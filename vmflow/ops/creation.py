@@ -20,7 +20,7 @@ from vmflow.instructions.release_tensor import Lease
 from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
-from .view import sizes
+from .view import lengths
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -42,18 +42,27 @@ def set_default_device(device: Device | str | None) -> None:
     MODE.set(MODE.get().replace(device=None if device is None else chosen_device(device)))
 
 
-def _meta(
+def sized_meta(
     name: str,
     size: tuple[Any, ...],
     dtype: DType | None,
     device: Device | str | None,
     named: dict[str, Any] | None = None,
 ) -> TensorMeta:
+    """The sizes a function was called with, of the default dtype and on the default device unless others are given.
+
+    Args:
+        name: of the function.
+        size, named: its positional and its keyword arguments.
+        dtype, device: None for the defaults.
+
+    Raises:
+        TypeError: without sizes, or for what are none.
+        ValueError: if one is negative.
+    """
     if not size and not named:
         raise TypeError(f"{name}: expected sizes; () makes a 0-d tensor")
-    shape = sizes(name, size, named)
-    if any(length < 0 for length in shape):
-        raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+    shape = lengths(name, size, named)
     return meta(shape, _dtype(name, dtype) or dtypes.get_default_dtype(), chosen_device(device))
 
 
@@ -63,7 +72,8 @@ def _dtype(name: str, dtype: DType | None) -> DType | None:
     return dtype
 
 
-def _track(tensor: Tensor, requires_grad: bool) -> Tensor:
+def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
+    """The same tensor, which requires a gradient if that is asked for."""
     return tensor.requires_grad_() if requires_grad else tensor
 
 
@@ -98,7 +108,7 @@ def tensor(
     if isinstance(data, _tensors.Tensor):
         copy = data.detach().to(device=device, dtype=dtype)
         copy = copy.clone() if copy._blob.storage is data._blob.storage else copy
-        return _track(copy, requires_grad)
+        return tracked(copy, requires_grad)
     target = chosen_device(device)
     found: set[DType] = set()
     plain = _plain(data, found)
@@ -115,7 +125,7 @@ def tensor(
             raise ValueError(f"tensor: {error}") from None
         except OverflowError as error:
             raise OverflowError(f"tensor: {error}") from None
-    return _track(from_array(array, target), requires_grad)
+    return tracked(from_array(array, target), requires_grad)
 
 
 _NUMBERS = frozenset((bool, int, float, complex))
@@ -219,7 +229,7 @@ def zeros(
     **named: Any,
 ) -> Tensor:
     """A tensor of zeros."""
-    return _track(zeros_of(_meta("zeros", size, dtype, device, named)), requires_grad)
+    return tracked(zeros_of(sized_meta("zeros", size, dtype, device, named)), requires_grad)
 
 
 def ones(
@@ -230,7 +240,7 @@ def ones(
     **named: Any,
 ) -> Tensor:
     """A tensor of ones."""
-    return _track(ones_of(_meta("ones", size, dtype, device, named)), requires_grad)
+    return tracked(ones_of(sized_meta("ones", size, dtype, device, named)), requires_grad)
 
 
 def full(
@@ -248,7 +258,7 @@ def full(
     """
     value = number("full", fill_value.item() if isinstance(fill_value, _tensors.Tensor) else fill_value)
     kind = dtype if dtype is not None else dtypes.of_scalar(type(value))
-    return _track(full_of(_meta("full", (size,), kind, device), value), requires_grad)
+    return tracked(full_of(sized_meta("full", (size,), kind, device), value), requires_grad)
 
 
 def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -273,10 +283,11 @@ def empty(
     **named: Any,
 ) -> Tensor:
     """A tensor whose elements are whatever was in memory."""
-    return _track(_interpreter.dispatch(_EMPTY, (), (_meta("empty", size, dtype, device, named),)), requires_grad)
+    return tracked(_interpreter.dispatch(_EMPTY, (), (sized_meta("empty", size, dtype, device, named),)), requires_grad)
 
 
-def _like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
+def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -> TensorMeta:
+    """The shape of `input`, and its dtype and device unless others are given."""
     return meta(
         tuple(input.shape),
         _dtype("like", dtype) or input.dtype,
@@ -288,14 +299,14 @@ def zeros_like(
     input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Zeros of the shape, dtype and device of `input`."""
-    return _track(zeros_of(_like(input, dtype, device)), requires_grad)
+    return tracked(zeros_of(meta_like(input, dtype, device)), requires_grad)
 
 
 def ones_like(
     input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """Ones of the shape, dtype and device of `input`."""
-    return _track(ones_of(_like(input, dtype, device)), requires_grad)
+    return tracked(ones_of(meta_like(input, dtype, device)), requires_grad)
 
 
 def full_like(
@@ -307,14 +318,14 @@ def full_like(
     requires_grad: bool = False,
 ) -> Tensor:
     """`fill_value` in the shape, dtype and on the device of `input`."""
-    return _track(full_of(_like(input, dtype, device), fill_value), requires_grad)
+    return tracked(full_of(meta_like(input, dtype, device), fill_value), requires_grad)
 
 
 def empty_like(
     input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
 ) -> Tensor:
     """As `empty`, of the shape, dtype and device of `input`."""
-    return _track(_interpreter.dispatch(_EMPTY, (), (_like(input, dtype, device),)), requires_grad)
+    return tracked(_interpreter.dispatch(_EMPTY, (), (meta_like(input, dtype, device),)), requires_grad)
 
 
 # Ranges
@@ -372,8 +383,8 @@ def arange(
     if (end - start) * step < 0:
         raise ValueError(f"arange: a step of {step} does not lead from {start} to {end}")
     length = -(-(end - start) // step) if integers else math.ceil((end - start) / step)
-    output = _meta("arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device)
-    return _track(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
+    output = sized_meta("arange", (int(length),), dtypes.int64 if dtype is None and integers else dtype, device)
+    return tracked(_interpreter.dispatch(_RANGE, (), (output,), (start, step)), requires_grad)
 
 
 def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -412,11 +423,11 @@ def linspace(
     """
     if steps < 0:
         raise ValueError(f"linspace: steps cannot be negative, got {steps}")
-    output = _meta("linspace", (steps,), dtype, device)
+    output = sized_meta("linspace", (steps,), dtype, device)
     if output.dtype is dtypes.bool_:
         raise TypeError("linspace is not defined for bool tensors; give a dtype of numbers")
     limits = number("linspace", start), number("linspace", end)
-    return _track(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
+    return tracked(_interpreter.dispatch(_LINSPACE, (), (output,), limits), requires_grad)
 
 
 def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -443,5 +454,5 @@ def eye(
     requires_grad: bool = False,
 ) -> Tensor:
     """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
-    output = _meta("eye", (n, n if m is None else m), dtype, device)
-    return _track(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)
+    output = sized_meta("eye", (n, n if m is None else m), dtype, device)
+    return tracked(_interpreter.dispatch(_EYE, (), (output,)), requires_grad)

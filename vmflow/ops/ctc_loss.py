@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.dtypes import INTEGER
 from vmflow.instructions.blob import Array, meta
 
 from .creation import tensor
 from .elementwise import DEAR
+from .layer_operands import check_floating
 from .loss import check_reduction
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
@@ -254,8 +255,7 @@ def ctc_loss(
             f"shapes {list(log_probs.shape)} and {list(targets.shape)}"
         )
     _, batch, classes = log_probs.shape
-    if log_probs.dtype.category != FLOATING:
-        raise TypeError(f"{_NAME} is not defined for {log_probs.dtype.name} tensors; convert with .float() first")
+    check_floating(_NAME, log_probs._blob.meta)
     if targets.dtype.category != INTEGER:
         raise TypeError(f"{_NAME}: class indices must be integers, not {targets.dtype.name}")
     if targets.ndim == 2 and targets.shape[0] != batch:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .creation import eye
 from .joining import cat, tril, triu
+from .layer_operands import check_floating
 from .linear_algebra import explained, inv, lapack_dtype, matmul, square_matrices
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
@@ -58,8 +58,7 @@ class Eigen(NamedTuple):
 def real_matrices(name: str, matrix: TensorMeta) -> None:
     if len(matrix.shape) < 2:
         raise ValueError(f"{name}: expected matrices, got shape {list(matrix.shape)}")
-    if matrix.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {matrix.dtype.name} tensors; convert with .float() first")
+    check_floating(name, matrix)
 
 
 def _cost(matrix: TensorMeta) -> float:

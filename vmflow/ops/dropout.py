@@ -89,6 +89,12 @@ def dropped_alike(input: Tensor, p: float, stretch: tuple[Any, ...]) -> Tensor:
     return _interpreter.dispatch_several(_DROPOUT, (input,), (p,), stretch)[0] if p else input
 
 
+def check_probability(name: str, p: float) -> None:
+    """Raise ValueError, in the name of an op, unless `p` is within [0, 1]."""
+    if not 0 <= p <= 1:
+        raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")
+
+
 def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     """Each element zero with probability `p`, else divided by ``1 - p``; unchanged unless `training`.
 
@@ -101,8 +107,7 @@ def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool 
     Raises:
         ValueError: if `p` is no probability.
     """
-    if not 0 <= p <= 1:
-        raise ValueError(f"dropout: the probability must be within [0, 1], got {p}")
+    check_probability("dropout", p)
     if not training or p == 0:
         return input
     if p == 1:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import random
-from vmflow.dtypes import FLOATING
 
 from . import creation
-from .dropout import dropout
+from .dropout import check_probability, dropout
+from .layer_operands import check_floating
 from .piecewise import SELU_ALPHA, SELU_SCALE
 from .selection import where
 
@@ -46,7 +46,7 @@ def dropout3d(input: Tensor, p: float = 0.5, training: bool = True, inplace: boo
 
 def _by_channel(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: dict[int, int]) -> Tensor:
     """`leading`: how many dimensions count the channels, by the number of all."""
-    _check_probability(name, p)
+    check_probability(name, p)
     if input.ndim not in leading:
         allowed = " or ".join(map(str, leading))
         raise ValueError(f"{name}: expected {allowed} dimensions, got shape {list(input.shape)}")
@@ -93,9 +93,8 @@ def feature_alpha_dropout(input: Tensor, p: float = 0.5, training: bool = False,
 
 
 def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, leading: int) -> Tensor:
-    _check_probability(name, p)
-    if input.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+    check_probability(name, p)
+    check_floating(name, input._blob.meta)
     if not training or p == 0:
         return input
     if p == 1:
@@ -107,8 +106,3 @@ def _alpha(name: str, input: Tensor, p: float, training: bool, inplace: bool, le
         kept = random.bernoulli(_one_per_channel(input, leading), 1 - p) != 0
         result = where(kept, input * scale + shift, lowest * scale + shift)
     return input.copy_(result) if inplace else result
-
-
-def _check_probability(name: str, p: float) -> None:
-    if not 0 <= p <= 1:
-        raise ValueError(f"{name}: the probability must be within [0, 1], got {p}")

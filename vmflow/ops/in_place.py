@@ -112,8 +112,11 @@ def _reseen(function: Form) -> Form:
                 f"{name}_: a leaf tensor that requires a gradient cannot be changed in place while autograd records; "
                 "do it under vmflow.no_grad(), or use the form that returns a new tensor"
             )
+        whole = _interpreter.new_alias(input)
         seen = function(input, *args, **kwargs)
         input._blob, input._lease = seen._blob, seen._lease
+        if input._base is None and seen._base is not None:
+            input._base = whole  # which the input itself is no longer
         if seen.requires_grad:
             input._autograd = seen._autograd
         return input

@@ -270,22 +270,23 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
 
     Raises:
         IndexError, ValueError: as `getitem`; ValueError if the value does not fit.
-        RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient, and a view.
+        RuntimeError: if autograd would have to record it and cannot: for a leaf that requires a gradient.
     """
     is_number = isinstance(value, Number)
     if not is_number and not isinstance(value, _tensors.Tensor):
         value = _like(value, input)
-    part, tensors = parted(input.detach(), normal_index(index))
+    is_view = input._blob.strides is not None
+    part, tensors = parted(input if is_view else input.detach(), normal_index(index))
     whole = part._blob is input._blob
     target = input if whole else part
-    # A part is written through a view, except that autograd must see it as a change of the whole.
+    # A part is written through a view; of a whole tensor autograd sees it as a change of the whole, which is cheaper.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
-    through_whole = not whole and tracked and MODE.get().grad
+    through_whole = not whole and tracked and not is_view and MODE.get().grad
     if not tensors and not through_whole:
         copy_(target, value if is_number else _fitting(value, part))
     elif not tensors:
         value = _like(value, input) if is_number else _fitting(value, part)
-        _interpreter.dispatch_into(_STRIDED_PUT, input, (input, value), (_part_of(part),))
+        _interpreter.dispatch_into(STRIDED_PUT, input, (input, value), (_part_of(part),))
     elif not through_whole and _is_one_mask(tensors) and (is_number or value.ndim == 0):
         # The common x[mask] = number need not wait for the mask.
         ((dim, mask),) = tensors
@@ -330,20 +331,20 @@ def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     return Inferred(target, kernel, target.numel * CHEAP)
 
 
-_STRIDED_PUT = OpExpr("strided_put", _infer_strided_put)
+STRIDED_PUT = OpExpr("strided_put", _infer_strided_put)
 
 
-@_STRIDED_PUT.gradient()
+@STRIDED_PUT.gradient()
 def _strided_put_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     zero = gradient.new_zeros(())
-    old = _interpreter.dispatch(_STRIDED_PUT, (gradient, zero), node.attributes) if node.needs[0] else None
+    old = _interpreter.dispatch(STRIDED_PUT, (gradient, zero), node.attributes) if node.needs[0] else None
     new = _interpreter.dispatch(_STRIDED_GET, (gradient,), node.attributes) if node.needs[1] else None
     return old, new
 
 
 def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
     """A copy of `input` with `value` in the part that has this geometry in a contiguous tensor."""
-    return _interpreter.dispatch(_STRIDED_PUT, (input, value), (part,))
+    return _interpreter.dispatch(STRIDED_PUT, (input, value), (part,))
 
 
 def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -365,7 +366,7 @@ _STRIDED_GET = OpExpr("strided_get", _infer_strided_get)
 def _strided_get_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     source = node.meta(0)
     zeros = gradient.new_zeros(tuple(source.shape))
-    return (_interpreter.dispatch(_STRIDED_PUT, (zeros, gradient), node.attributes),)
+    return (_interpreter.dispatch(STRIDED_PUT, (zeros, gradient), node.attributes),)
 
 
 def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.dtypes import INTEGER
 
 from .activation import softplus
 from .arithmetic import minimum
 from .creation import arange
 from .distance import pairwise_distance
 from .gating import logsigmoid
+from .layer_operands import check_floating
 from .loss import check_reduction, check_same, reduced
 from .selection import where
 
@@ -273,8 +274,7 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
 
 
 def _check_indices(name: str, input: Tensor, target: Tensor) -> None:
-    if input.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+    check_floating(name, input._blob.meta)
     if target.dtype.category != INTEGER:
         raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}")
     if input.ndim not in (1, 2) or not input.shape[-1]:

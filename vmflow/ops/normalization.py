@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
-from .layer_operands import computes_in
+from .layer_operands import check_floating, computes_in
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 from .transcendental import rsqrt
 
@@ -43,8 +42,7 @@ def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[
         TypeError, ValueError: accordingly.
     """
     for operand in metas:
-        if operand.dtype.category != FLOATING:
-            raise TypeError(f"{name} is not defined for {operand.dtype.name} tensors; convert with .float() first")
+        check_floating(name, operand)
     for operand, word, shape in zip(metas[1:], what, shapes, strict=True):
         if operand.shape != shape:
             raise ValueError(

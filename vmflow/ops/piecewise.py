@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow import dtypes, random
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING
 
 from .activation import hardtanh
 from .copying import copy_
-from .layer_operands import is_half
+from .layer_operands import check_floating, is_half
 from .selection import where
 
 if TYPE_CHECKING:
@@ -38,8 +37,7 @@ def applied(name: str, formula: Callable[..., Tensor], input: Tensor, inplace: b
     Raises:
         TypeError: for another dtype.
     """
-    if input.dtype.category != FLOATING:
-        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+    check_floating(name, input._blob.meta)
     # What the gradient needs of the tensor must stay as it was.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
     if is_half(input._blob.meta):

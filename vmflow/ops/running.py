@@ -13,6 +13,7 @@ from vmflow.instructions.blob import Array, meta
 from .elementwise import CHEAP, DEAR
 from .gathering import gather
 from .joining import flip
+from .layer_operands import check_floating
 from .reduction import ValuesIndices
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
@@ -80,8 +81,7 @@ def cummin(input: Tensor, dim: int) -> ValuesIndices:
 def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (dim,) = cast("tuple[int]", attributes)
     (source,) = metas
-    if source.dtype.category != FLOATING:
-        raise TypeError(f"logcumsumexp is not defined for {source.dtype.name} tensors; convert with .float() first")
+    check_floating("logcumsumexp", source)
     xp = array_module(source.device)
     to = source.dtype.numpy
     wide: Any = xp.float32 if source.dtype.itemsize == 2 else to

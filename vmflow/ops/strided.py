@@ -91,10 +91,10 @@ def _view_as_strided(attributes: Attributes, shape: Shape, strides: Shape, offse
     return seen
 
 
-_AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
+AS_STRIDED = ViewExpr("as_strided", _view_as_strided)
 
 
-@_AS_STRIDED.gradient()
+@AS_STRIDED.gradient()
 def _as_strided_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     seen, own = cast("tuple[Geometry, Geometry]", node.attributes)
     result = respread(gradient, seen, own)
@@ -135,7 +135,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
             f"as_strided: sizes {list(shape)} and strides {list(strides)} from {offset} reach up to element "
             f"{_end(seen)}, beyond the tensor's memory, which is from {own[2]} to {_end(own)}"
         )
-    return _interpreter.dispatch_view(_AS_STRIDED, input, (seen, own))
+    return _interpreter.dispatch_view(AS_STRIDED, input, (seen, own))
 
 
 # Windows

@@ -47,6 +47,19 @@ def sizes(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None
     return tuple([int(size.__index__()) for size in given])
 
 
+def lengths(name: str, given: tuple[Any, ...], named: dict[str, Any] | None = None) -> Shape:
+    """`sizes` of a new tensor.
+
+    Raises:
+        TypeError: as `sizes`.
+        ValueError: if one is negative.
+    """
+    shape = sizes(name, given, named)
+    if any([length < 0 for length in shape]):
+        raise ValueError(f"{name}: sizes cannot be negative, got {list(shape)}")
+    return shape
+
+
 # Reshaping
 
 

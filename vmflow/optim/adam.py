@@ -12,11 +12,8 @@ from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .elementwise import average, average_square, decayed, elementwise_update, root, step_along
-from .optimizer import Execution, Optimizer, Parameters, check_betas, check_not_negative
-
-_COUNTS = {"step": 0.0}
-_AVERAGES = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+from .elementwise import AVERAGES, COUNTS, average, average_square, decayed, elementwise_update, root, step_along
+from .optimizer import Execution, Optimizer, Parameters, check_averaging
 
 
 class Adam(Optimizer):
@@ -37,7 +34,7 @@ class Adam(Optimizer):
         ValueError: for settings that make no sense.
     """
 
-    shaped = (*_AVERAGES, "max_exp_avg_sq")
+    shaped = (*AVERAGES, "max_exp_avg_sq")
     decoupled: ClassVar[bool] = False
     usual_decay: ClassVar[float] = 0
 
@@ -66,8 +63,7 @@ class Adam(Optimizer):
         super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative(type(self).__name__, group, "lr", "eps", "weight_decay")
-        check_betas(type(self).__name__, group)
+        check_averaging(type(self).__name__, group)
 
     def update(self, group: dict[str, Any]) -> Update | None:
         (beta1, beta2), eps, amsgrad = group["betas"], group["eps"], group["amsgrad"]
@@ -88,8 +84,8 @@ class Adam(Optimizer):
                 square = np.maximum(largest[0], square, out=largest[0])
             step_along(parameter, running, root(square, eps, work, correction), size)
 
-        shaped = {**_AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else _AVERAGES
-        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
+        shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
+        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
 
 
 class AdamW(Adam):
@@ -121,7 +117,7 @@ class NAdam(Optimizer):
         ValueError: for settings that make no sense.
     """
 
-    shaped = tuple(_AVERAGES)
+    shaped = tuple(AVERAGES)
 
     def __init__(
         self,
@@ -148,8 +144,7 @@ class NAdam(Optimizer):
         super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative("NAdam", group, "lr", "eps", "weight_decay", "momentum_decay")
-        check_betas("NAdam", group)
+        check_averaging("NAdam", group, "momentum_decay")
 
     def update(self, group: dict[str, Any]) -> Update | None:
         (beta1, beta2), eps, slowness = group["betas"], group["eps"], group["momentum_decay"]
@@ -184,7 +179,7 @@ class NAdam(Optimizer):
             step_along(parameter, running, below, by_average)
 
         counts = {"step": 0.0, "mu_product": 1.0}
-        return elementwise_update(self, group, plan, move, counts=counts, shaped=_AVERAGES, scratch=3, cost=6)
+        return elementwise_update(self, group, plan, move, counts=counts, shaped=AVERAGES, scratch=3, cost=6)
 
 
 class RAdam(Optimizer):
@@ -204,7 +199,7 @@ class RAdam(Optimizer):
         ValueError: for settings that make no sense.
     """
 
-    shaped = tuple(_AVERAGES)
+    shaped = tuple(AVERAGES)
 
     def __init__(
         self,
@@ -229,8 +224,7 @@ class RAdam(Optimizer):
         super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative("RAdam", group, "lr", "eps", "weight_decay")
-        check_betas("RAdam", group)
+        check_averaging("RAdam", group)
 
     def update(self, group: dict[str, Any]) -> Update | None:
         (beta1, beta2), eps = group["betas"], group["eps"]
@@ -260,7 +254,7 @@ class RAdam(Optimizer):
                 np.multiply(running, size, out=work)
                 np.subtract(parameter, work, out=parameter)
 
-        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=_AVERAGES, scratch=2, cost=4)
+        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4)
 
 
 class Adamax(Optimizer):
@@ -296,8 +290,7 @@ class Adamax(Optimizer):
         super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative("Adamax", group, "lr", "eps", "weight_decay")
-        check_betas("Adamax", group)
+        check_averaging("Adamax", group)
 
     def update(self, group: dict[str, Any]) -> Update | None:
         (beta1, beta2), eps = group["betas"], group["eps"]
@@ -319,7 +312,7 @@ class Adamax(Optimizer):
             step_along(parameter, running, work, size)
 
         shaped = dict.fromkeys(self.shaped, 0.0)
-        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
+        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
 
 
 def _decay_of(group: dict[str, Any], decoupled: bool) -> Callable[[float, Array, Array, Array], Array]:

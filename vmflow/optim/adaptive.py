@@ -11,10 +11,8 @@ from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .elementwise import average, average_square, decayed, elementwise_update, remember, root, step_along
+from .elementwise import COUNTS, average, average_square, decayed, elementwise_update, remember, root, step_along
 from .optimizer import Execution, Optimizer, Parameters, check_not_negative
-
-_COUNTS = {"step": 0.0}
 
 
 class Adagrad(Optimizer):
@@ -63,7 +61,7 @@ class Adagrad(Optimizer):
         group = self.param_groups[-1]
         with scope(shield=True):
             for parameter in group["params"]:
-                remember(self, parameter, _COUNTS, _first_sum(parameter, group))
+                remember(self, parameter, COUNTS, _first_sum(parameter, group))
 
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
@@ -84,7 +82,7 @@ class Adagrad(Optimizer):
             step_along(parameter, gradient, root(total, eps, work), size)
 
         first = group["initial_accumulator_value"]
-        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped={"sum": first}, scratch=2, cost=3)
+        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped={"sum": first}, scratch=2, cost=3)
 
 
 def _first_sum(parameter: Tensor, group: dict[str, Any]) -> dict[str, complex]:
@@ -146,7 +144,7 @@ class Adadelta(Optimizer):
             np.subtract(parameter, change, out=parameter)
 
         shaped = dict.fromkeys(self.shaped, 0.0)
-        return elementwise_update(self, group, _counted, move, counts=_COUNTS, shaped=shaped, scratch=3, cost=6)
+        return elementwise_update(self, group, _counted, move, counts=COUNTS, shaped=shaped, scratch=3, cost=6)
 
 
 class RMSprop(Optimizer):
@@ -219,7 +217,7 @@ class RMSprop(Optimizer):
 
         wanted = {"square_avg": True, "momentum_buffer": momentum, "grad_avg": centered}
         shaped = {name: 0.0 for name, used in wanted.items() if used}
-        return elementwise_update(self, group, _counted, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=4)
+        return elementwise_update(self, group, _counted, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
 
 
 class Rprop(Optimizer):
@@ -281,7 +279,7 @@ class Rprop(Optimizer):
             np.subtract(parameter, work, out=parameter)
 
         shaped = dict.fromkeys(self.shaped, 0.0)
-        return elementwise_update(self, group, plan, move, counts=_COUNTS, shaped=shaped, scratch=2, cost=8)
+        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=8)
 
 
 def _counted(lr: float, counts: list[Array]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from vmflow.tensors import Tensor
 if TYPE_CHECKING:
     from .optimizer import Optimizer
 
+# First values of what most of them keep: how many steps a parameter took, and Adam's two running averages.
+COUNTS: Final = {"step": 0.0}
+AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+
 Planned = TypeVar("Planned")
 
 # plan(learning rate, the parameter's counts): advances the counts, and returns what `Move` needs of them.
@@ -22,6 +26,9 @@ Plan: TypeAlias = Callable[[float, list[Array]], Planned]
 
 # move(what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
 Move: TypeAlias = Callable[[Planned, list[Array]], None]
+
+# change(learning rate, gradient, [parameter, *shaped, *counts]) for one parameter.
+Change: TypeAlias = Callable[[float, Array, list[Array]], None]
 
 
 def with_gradients(group: dict[str, Any]) -> list[Tensor]:
@@ -50,6 +57,45 @@ def remember(
     return state
 
 
+def group_update(
+    optimizer: Optimizer,
+    group: dict[str, Any],
+    change: Change,
+    *,
+    counts: Mapping[str, float],
+    shaped: Mapping[str, complex],
+    cost: int,
+) -> Update | None:
+    """A step of a group, parameter by parameter; None if no parameter of it has a gradient.
+
+    Args:
+        optimizer: whose state to use and to begin.
+        group: one of its groups.
+        change: see `Change`.
+        counts, shaped: see `remember`.
+        cost: nanoseconds per element, estimated.
+    """
+    parameters = with_gradients(group)
+    if not parameters:
+        return None
+    states = [remember(optimizer, it, counts, shaped) for it in parameters]
+    rate = group["lr"]
+    by_tensor = isinstance(rate, Tensor)
+
+    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
+        taken = float(inputs[-1].item()) if by_tensor else rate
+        count = len(inputs) - by_tensor
+        for position, gradient in enumerate(inputs[:count]):
+            change(taken, gradient, outputs[position::count])
+
+    inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
+    outputs = [*parameters]
+    for name in (*shaped, *counts):
+        outputs += [state[name] for state in states]
+    elements = sum([it.numel() for it in parameters])
+    return Update(f"{type(optimizer).__name__}.step", kernel, inputs, outputs, cost * elements)
+
+
 def elementwise_update(
     optimizer: Optimizer,
     group: dict[str, Any],
@@ -61,7 +107,7 @@ def elementwise_update(
     scratch: int,
     cost: int,
 ) -> Update | None:
-    """A step of a group; None if no parameter of it has a gradient.
+    """A step of a group, piece by piece; None if no parameter of it has a gradient.
 
     Args:
         optimizer: whose state to use and to begin.
@@ -71,29 +117,14 @@ def elementwise_update(
         scratch: how many arrays `move` wants to work in.
         cost: nanoseconds per element, estimated.
     """
-    parameters = with_gradients(group)
-    if not parameters:
-        return None
-    states = [remember(optimizer, it, counts, shaped) for it in parameters]
-    rate = group["lr"]
-    by_tensor = isinstance(rate, Tensor)
     kinds = 1 + len(shaped)
 
-    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-        taken = float(inputs[-1].item()) if by_tensor else rate
-        count = len(inputs) - by_tensor
-        for position, gradient in enumerate(inputs[:count]):
-            written = outputs[position::count]
-            planned = plan(taken, written[kinds:])
-            for arrays in updated(written[:kinds], [gradient], scratch):
-                move(planned, arrays)
+    def change(rate: float, gradient: Array, written: list[Array]) -> None:
+        planned = plan(rate, written[kinds:])
+        for arrays in updated(written[:kinds], [gradient], scratch):
+            move(planned, arrays)
 
-    inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
-    outputs = [*parameters]
-    for name in (*shaped, *counts):
-        outputs += [state[name] for state in states]
-    elements = sum([it.numel() for it in parameters])
-    return Update(f"{type(optimizer).__name__}.step", kernel, inputs, outputs, cost * elements)
+    return group_update(optimizer, group, change, counts=counts, shaped=shaped, cost=cost)
 
 
 def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:

@@ -11,11 +11,8 @@ from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, updated
 from vmflow.tensors import Tensor
 
-from .elementwise import average, average_square, decayed, remember, root, with_gradients
-from .optimizer import Execution, Optimizer, Parameters, check_betas, check_not_negative
-
-_COUNTS = {"step": 0.0}
-_AVERAGES = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
+from .elementwise import AVERAGES, COUNTS, average, average_square, decayed, group_update, root
+from .optimizer import Execution, Optimizer, Parameters, check_averaging
 
 
 class LAMB(Optimizer):
@@ -40,7 +37,7 @@ class LAMB(Optimizer):
         ValueError: for settings that make no sense, and for `amsgrad`.
     """
 
-    shaped = tuple(_AVERAGES)
+    shaped = tuple(AVERAGES)
 
     def __init__(
         self,
@@ -69,31 +66,17 @@ class LAMB(Optimizer):
         super().__init__(params, settings, execution)
 
     def check_group(self, group: dict[str, Any]) -> None:
-        check_not_negative("LAMB", group, "lr", "eps", "weight_decay")
-        check_betas("LAMB", group)
+        check_averaging("LAMB", group)
         if group["amsgrad"]:
             raise ValueError("LAMB: amsgrad is not supported; Adam has it")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        parameters = with_gradients(group)
-        if not parameters:
-            return None
-        states = [remember(self, it, _COUNTS, _AVERAGES) for it in parameters]
-        rate = group["lr"]
-        by_tensor = isinstance(rate, Tensor)
         settings = dict(group)
 
-        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-            lr = float(inputs[-1].item()) if by_tensor else rate
-            count = len(inputs) - by_tensor
-            for position, gradient in enumerate(inputs[:count]):
-                _step(settings, lr, gradient, *outputs[position::count])
+        def change(lr: float, gradient: Array, written: list[Array]) -> None:
+            _step(settings, lr, gradient, *written)
 
-        inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
-        outputs = [*parameters]
-        for name in (*_AVERAGES, *_COUNTS):
-            outputs += [state[name] for state in states]
-        return Update("LAMB.step", kernel, inputs, outputs, 8 * sum([it.numel() for it in parameters]))
+        return group_update(self, group, change, counts=COUNTS, shaped=AVERAGES, cost=8)
 
 
 def _step(

@@ -308,8 +308,13 @@ def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def check_betas(name: str, group: dict[str, Any]) -> None:
-    """Raise ValueError unless "betas" are two numbers within [0, 1)."""
+def check_averaging(name: str, group: dict[str, Any], *keys: str) -> None:
+    """Raise ValueError for settings of Adam's kin that make no sense.
+
+    That is unless "betas" are two numbers within [0, 1), and "lr", "eps", "weight_decay" and `keys` as
+    `check_not_negative` wants them.
+    """
+    check_not_negative(name, group, "lr", "eps", "weight_decay", *keys)
     betas = group["betas"]
     if len(betas) != 2 or not all([0 <= beta < 1 for beta in betas]):
         raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")

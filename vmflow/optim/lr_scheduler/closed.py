@@ -264,7 +264,15 @@ class CosineDecayLR(LRScheduler):
         return base * ((1 - self.alpha) * cosine + self.alpha)
 
 
-class LambdaLR(LRScheduler):
+class _ByFunction(LRScheduler):
+    """Keeps one function for each group."""
+
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
+        self.lr_lambdas: list[Factor] = per_group(type(self).__name__, optimizer, "functions", lr_lambda)
+        super().__init__(optimizer, last_epoch)
+
+
+class LambdaLR(_ByFunction):
     """Multiply the initial rates by a function of the epoch's number.
 
     Args:
@@ -276,15 +284,11 @@ class LambdaLR(LRScheduler):
         ValueError: if there are not as many functions as groups.
     """
 
-    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
-        self.lr_lambdas: list[Factor] = per_group("LambdaLR", optimizer, "functions", lr_lambda)
-        super().__init__(optimizer, last_epoch)
-
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
         return base * self.lr_lambdas[group](epoch)
 
 
-class MultiplicativeLR(LRScheduler):
+class MultiplicativeLR(_ByFunction):
     """Multiply the rates by a function of the epoch's number, in each epoch but the first.
 
     Args:
@@ -295,10 +299,6 @@ class MultiplicativeLR(LRScheduler):
     Raises:
         ValueError: if there are not as many functions as groups.
     """
-
-    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | Sequence[Factor], last_epoch: int = -1) -> None:
-        self.lr_lambdas: list[Factor] = per_group("MultiplicativeLR", optimizer, "functions", lr_lambda)
-        super().__init__(optimizer, last_epoch)
 
     def rate_at(self, epoch: int, base: float, group: int = 0) -> float:
         return math.prod([self.lr_lambdas[group](it) for it in range(1, epoch + 1)], start=base)

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.random import Generator, _generator
+from vmflow.random import Generator, chosen_generator
 from vmflow.tensors import Tensor
 
 Index = TypeVar("Index", covariant=True)
@@ -26,7 +26,7 @@ _CHUNK: Final = 1024
 
 def generator_of(generator: Generator | None, elements: int) -> np.random.Generator:
     """numpy's generator for the next stretch, of this many elements, of `generator` or of the context's default."""
-    seed, position = _generator(generator).take(elements)
+    seed, position = chosen_generator(generator).take(elements)
     # Without the stubs' view of key and counter, which is narrower than what Philox accepts.
     philox: Any = np.random.Philox
     return np.random.Generator(philox(key=seed, counter=position))

@@ -1,0 +1,171 @@
+"""Views that are changed in place, and views of what was changed, have the gradients that PyTorch gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+
+
+def _row(lib: Any, y: Any, w: Any) -> Any:
+    y[0].mul_(2)
+    return y
+
+
+def _flat(lib: Any, y: Any, w: Any) -> Any:
+    y.view(-1).add_(1).tanh_()
+    return y
+
+
+def _row_by_another_leaf(lib: Any, y: Any, w: Any) -> Any:
+    y[0] *= w
+    y[1:] += y[:2].clone() * w
+    return y
+
+
+def _view_of_a_view(lib: Any, y: Any, w: Any) -> Any:
+    y[0][1:3] = 5
+    y[1][lib.tensor([0, 2])] = w[:2]
+    y.T[2][y.T[2] > 0.5] = 0.0
+    return y
+
+
+def _transposed(lib: Any, y: Any, w: Any) -> Any:
+    y.t().mul_(2)
+    y.transpose(0, 1)[0].copy_(w[:3])
+    y.diagonal().zero_()
+    return y
+
+
+def _view_from_before(lib: Any, y: Any, w: Any) -> Any:
+    view = y[1]
+    y.mul_(3)
+    return view
+
+
+def _two_views_from_before(lib: Any, y: Any, w: Any) -> Any:
+    outer = y.view(2, 6)
+    inner = outer[1]
+    column = y[:, 3]
+    inner.mul_(2)
+    outer.add_(1)
+    return inner.sum() + (column * column).sum()
+
+
+def _view_used_after_its_change(lib: Any, y: Any, w: Any) -> Any:
+    view = y[1]
+    view.exp_()
+    return view * 2 + y.sum(0)
+
+
+def _overlapping_windows_from_before(lib: Any, y: Any, w: Any) -> Any:
+    windows = y.unfold(1, 3, 1)
+    y[:, 1] *= 2
+    return windows * windows
+
+
+def _base_without_gradient(lib: Any, y: Any, w: Any) -> Any:
+    out = lib.zeros(3, 4)
+    early = out[2]
+    for place in range(3):
+        out[place] += w * y[place]
+    return out.sum(0) + early
+
+
+def _seen_differently(lib: Any, y: Any, w: Any) -> Any:
+    y.t_()
+    y.mul_(3)
+    return y.unsqueeze_(0)
+
+
+CASES: list[Callable[[Any, Any, Any], Any]] = [
+    _row,
+    _flat,
+    _row_by_another_leaf,
+    _view_of_a_view,
+    _transposed,
+    _view_from_before,
+    _two_views_from_before,
+    _view_used_after_its_change,
+    _overlapping_windows_from_before,
+    _base_without_gradient,
+    _seen_differently,
+]
+
+
+def _run(lib: Any, case: Callable[[Any, Any, Any], Any]) -> list[list[Any]]:
+    x = lib.tensor(np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4), requires_grad=True)
+    w = lib.tensor(np.linspace(0.5, 2, 4, dtype=np.float32), requires_grad=True)
+    result = case(lib, x * 1, w)
+    (result * lib.arange(1.0, 1 + result.numel()).reshape(result.shape)).sum().backward()
+    return [result.tolist(), *[[] if it.grad is None else it.grad.tolist() for it in (x, w)]]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_as_in_pytorch(case: Callable[[Any, Any, Any], Any]) -> None:
+    torch = pytest.importorskip("torch")
+    for found, expected in zip(_run(flow, case), _run(torch, case), strict=True):
+        np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=1e-5, atol=1e-5)
+
+
+def test_a_view_comes_to_require_a_gradient_with_its_base() -> None:
+    w = flow.ones(2, requires_grad=True)
+    base = flow.zeros(3, 2)
+    row, apart = base[1], base.detach()[1]
+    assert row.is_leaf
+    base.add_(w)
+    assert row.requires_grad
+    assert not row.is_leaf
+    assert not apart.requires_grad
+    (row * 3).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_base_comes_to_require_a_gradient_with_its_view() -> None:
+    w = flow.ones(2, requires_grad=True)
+    base = flow.zeros(3, 2)
+    base[1].add_(w)
+    assert base.requires_grad
+    (base * 2).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [2.0, 2.0]
+
+
+def test_second_derivatives_through_a_view() -> None:
+    x = flow.tensor([2.0, 3.0], requires_grad=True)
+    y = x * 1
+    y[:1].mul_(x[:1] * x[:1])
+    (first,) = flow.autograd.grad(y.sum(), x, create_graph=True)
+    assert first is not None
+    (second,) = flow.autograd.grad(first.sum(), x)
+    assert first.tolist() == [12.0, 1.0]
+    assert second is not None
+    assert second.tolist() == [12.0, 0.0]
+
+
+def test_views_of_leaves_and_views_made_without_recording_are_refused_before_anything_changes() -> None:
+    x = flow.ones(2, requires_grad=True)
+    with pytest.raises(RuntimeError, match="leaf"):
+        x[:1].mul_(2)
+    with pytest.raises(RuntimeError, match="leaf"):
+        x.view(2, 1)[0] = 3.0
+    y = x * 1
+    with flow.no_grad():
+        view = y[:1]
+    with pytest.raises(RuntimeError, match="no_grad"):
+        view.mul_(x[:1])
+    assert y.tolist() == [1.0, 1.0]
+
+
+def test_what_a_view_kept_and_another_view_changed_is_noticed() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 1
+    z = y[:1] * y[:1]
+    y[1:].add_(1)
+    with pytest.raises(RuntimeError, match="changed in place after it was used"):
+        z.sum().backward()

@@ -1,0 +1,26 @@
+"""``vmflow.cuda.amp``: the older names of `vmflow.amp`, which mean CUDA devices alone; on others they do nothing."""
+
+from __future__ import annotations
+
+from vmflow.amp import GradScaler as _GradScaler
+from vmflow.amp import autocast as _autocast
+from vmflow.amp import custom_bwd as custom_bwd
+from vmflow.amp import custom_fwd as custom_fwd
+from vmflow.dtypes import dtype as DType
+from vmflow.dtypes import float16
+
+
+def autocast(enabled: bool = True, dtype: DType = float16, cache_enabled: bool = True) -> _autocast:
+    """``vmflow.autocast("cuda", ...)``; tensors on the CPU are left alone."""
+    return _autocast("cuda", dtype, enabled, cache_enabled)
+
+
+def GradScaler(
+    init_scale: float = 65536.0,
+    growth_factor: float = 2.0,
+    backoff_factor: float = 0.5,
+    growth_interval: int = 2000,
+    enabled: bool = True,
+) -> _GradScaler:
+    """A scaler for CUDA devices: without one it scales nothing, and takes the steps."""
+    return _GradScaler("cpu", init_scale, growth_factor, backoff_factor, growth_interval, enabled=False)
