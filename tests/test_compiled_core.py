@@ -16,6 +16,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 HOT = [
     "vmflow/instructions/blob.py",
+    "vmflow/instructions/fuse.py",
     "vmflow/instructions/instruction.py",
     "vmflow/instructions/op_call.py",
     "vmflow/instructions/policy.py",
@@ -32,6 +33,7 @@ HOT = [
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # mypyc looks at all that these import, without a cache
 def test_the_hot_modules_compile(tmp_path: Path) -> None:
     pytest.importorskip("mypyc", reason="mypyc comes with the dev extra")
     pytest.importorskip("setuptools", reason="mypyc needs setuptools")
