@@ -1,0 +1,268 @@
+"""How long the buffers of a graph are needed, and how many bytes live when."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Final
+
+import attrs
+
+# A cache line, and as wide as any vector unit.
+ALIGNMENT: Final = 64
+
+
+@attrs.frozen
+class Buffer:
+    """Memory that is needed for a while.
+
+    Attributes:
+        id: what it is called in the layout.
+        nbytes: its size; may be zero.
+        first: the step of the execution order that produces it.
+        last: the last step that needs it; the same as `first` if none does.
+        shares: the id of the buffer whose memory it takes over in place, in the last step of that one.
+    """
+
+    id: int
+    nbytes: int
+    first: int
+    last: int
+    shares: int | None = None
+
+
+@attrs.frozen
+class Moment:
+    """What changes at one step.
+
+    Attributes:
+        step: of the execution order.
+        nbytes: live at this step, those that end here included; memory that is taken over counts once.
+        begin: the ids of the buffers that are needed from here on.
+        end: the ids of the buffers that are needed for the last time.
+    """
+
+    step: int
+    nbytes: int
+    begin: tuple[int, ...]
+    end: tuple[int, ...]
+
+
+@attrs.frozen
+class Op:
+    """A step of the execution order, as far as memory is concerned.
+
+    Attributes:
+        inputs: the ids of the buffers it reads, by position.
+        outputs: the ids of the buffers it writes, by position.
+        may_share: (position of an input, position of an output): the kernel works also if the two are the same memory.
+    """
+
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    may_share: tuple[tuple[int, int], ...] = ()
+
+
+# Buffers that share become one block.
+
+
+@attrs.frozen
+class Block:
+    """A buffer with all that take over its memory, one after the other."""
+
+    size: int
+    first: int
+    last: int
+    ids: tuple[int, ...]
+
+
+def aligned(nbytes: int, alignment: int) -> int:
+    return -(-nbytes // alignment) * alignment
+
+
+def checked_alignment(alignment: int) -> int:
+    if alignment < 1:
+        raise ValueError(f"the alignment must be at least 1 byte, but is {alignment}")
+    return alignment
+
+
+def blocks_of(buffers: Iterable[Buffer], alignment: int) -> list[Block]:
+    """The blocks in an order that does not depend on the sequence of the buffers."""
+    checked_alignment(alignment)
+    by_id = _by_id(buffers)
+    heirs = _heirs(by_id)
+    blocks: list[Block] = []
+    for buffer in by_id.values():
+        if buffer.shares is None:
+            chain = list(_chain(buffer, heirs))
+            size = max(aligned(it.nbytes, alignment) for it in chain)
+            blocks.append(Block(size, buffer.first, chain[-1].last, tuple(it.id for it in chain)))
+    if sum(len(block.ids) for block in blocks) < len(by_id):
+        reached = {name for block in blocks for name in block.ids}
+        circle = sorted(name for name in by_id if name not in reached)
+        raise ValueError(f"the buffers {circle} share each other's memory in a circle: one must have its own")
+    return sorted(blocks, key=lambda block: (block.first, -block.size, block.last, block.ids))
+
+
+def _by_id(buffers: Iterable[Buffer]) -> dict[int, Buffer]:
+    found: dict[int, Buffer] = {}
+    for buffer in buffers:
+        if buffer.nbytes < 0:
+            raise ValueError(f"the size of a buffer must not be negative: {buffer}")
+        if buffer.last < buffer.first:
+            raise ValueError(f"a buffer must be needed until its first step at least: {buffer}")
+        if buffer.id in found:
+            raise ValueError(f"two buffers are called {buffer.id}: {found[buffer.id]} and {buffer}")
+        found[buffer.id] = buffer
+    return found
+
+
+def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
+    """Who takes over the memory of which buffer."""
+    heirs: dict[int, Buffer] = {}
+    for buffer in by_id.values():
+        if buffer.shares is None:
+            continue
+        giver = by_id.get(buffer.shares)
+        if giver is None:
+            raise ValueError(f"{buffer} shares the memory of a buffer that is not among those given")
+        if giver.last != buffer.first:
+            raise ValueError(f"{buffer} must begin at step {giver.last}, the last that needs what it shares: {giver}")
+        if giver.id in heirs:
+            raise ValueError(f"{heirs[giver.id]} and {buffer} cannot both take over the memory of {giver}")
+        heirs[giver.id] = buffer
+    return heirs
+
+
+def _chain(buffer: Buffer, heirs: Mapping[int, Buffer]) -> Iterator[Buffer]:
+    """The buffer, its heir, the heir of that one ..."""
+    heir: Buffer | None = buffer
+    while heir is not None:
+        yield heir
+        heir = heirs.get(heir.id)
+
+
+# What lives when
+
+
+def lower_bound(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> int:
+    """The most bytes that live at one step: no layout can do with less.
+
+    Args:
+        buffers: those that a layout is wanted for.  Those that share memory count once, with the largest size.
+        alignment: of each buffer, in bytes.
+
+    Raises:
+        ValueError: for buffers that cannot be; see `plan`.
+    """
+    return peak_of(blocks_of(buffers, alignment))
+
+
+def timeline(buffers: Iterable[Buffer], alignment: int = ALIGNMENT) -> list[Moment]:
+    """The steps at which buffers begin or end, with the bytes that live there; to be looked at.
+
+    Args:
+        buffers: as for `plan`.
+        alignment: of each buffer, in bytes.
+
+    Raises:
+        ValueError: for buffers that cannot be; see `plan`.
+    """
+    known = sorted(buffers, key=lambda buffer: buffer.id)
+    begin: dict[int, list[int]] = {}
+    end: dict[int, list[int]] = {}
+    for buffer in known:
+        begin.setdefault(buffer.first, []).append(buffer.id)
+        end.setdefault(buffer.last, []).append(buffer.id)
+    steps, live = pressure_of(blocks_of(known, alignment))
+    return [
+        Moment(step, live[bisect_right(steps, step) - 1], tuple(begin.get(step, ())), tuple(end.get(step, ())))
+        for step in sorted(begin.keys() | end.keys())
+    ]
+
+
+def pressure_of(blocks: Iterable[Block]) -> tuple[list[int], list[int]]:
+    """Steps, ascending, and the bytes that live from each of them until the next."""
+    changes: dict[int, int] = {}
+    for block in blocks:
+        changes[block.first] = changes.get(block.first, 0) + block.size
+        changes[block.last + 1] = changes.get(block.last + 1, 0) - block.size
+    steps = sorted(changes)
+    return steps, list(accumulate(changes[step] for step in steps))
+
+
+def peak_of(blocks: Iterable[Block]) -> int:
+    return max(pressure_of(blocks)[1], default=0)
+
+
+# From ops to buffers
+
+
+def lifetimes(
+    ops: Sequence[Op],
+    nbytes: Mapping[int, int],
+    pinned: Collection[int] = (),
+    last_uses: Mapping[int, int] | None = None,
+    shares: Mapping[int, int] | None = None,
+) -> list[Buffer]:
+    """The buffers of ops that run in this order, for `plan`.
+
+    Args:
+        ops: in the order in which they run; step 0 is the first.
+        nbytes: the size of each buffer, by id.
+        pinned: buffers that have memory of their own: variables, and inputs and outputs of the graph.
+        last_uses: the last step that needs a buffer, where that is later than its last reader among the ops.
+        shares: whose memory a buffer takes over, from `choose_in_place`.
+
+    Returns:
+        One for each output of an op that is not pinned.  What no op produces has memory of its own as well.
+
+    Raises:
+        ValueError: for a buffer of unknown size, one that two ops produce or that is read before it is produced.
+    """
+    producers = producers_of(ops)
+    last = _last_uses(ops, producers, last_uses)
+    own = frozenset(pinned)
+    taken = {} if shares is None else shares
+    return [
+        Buffer(name, size_of(nbytes, name), step, last[name], taken.get(name))
+        for name, step in producers.items()
+        if name not in own
+    ]
+
+
+def producers_of(ops: Sequence[Op]) -> dict[int, int]:
+    """The step that produces each buffer, for those that an op does."""
+    producers: dict[int, int] = {}
+    for step, op in enumerate(ops):
+        for name in op.outputs:
+            if name in producers:
+                raise ValueError(f"buffer {name} is produced twice, by op {producers[name]} and by op {step}")
+            producers[name] = step
+    for step, op in enumerate(ops):
+        for name in op.inputs:
+            if producers.get(name, -1) >= step:
+                raise ValueError(
+                    f"op {step} reads buffer {name}, which op {producers[name]} produces only then or later"
+                )
+    return producers
+
+
+def _last_uses(ops: Sequence[Op], producers: Mapping[int, int], others: Mapping[int, int] | None) -> dict[int, int]:
+    last = dict(producers)
+    for step, op in enumerate(ops):
+        for name in op.inputs:
+            if name in last:
+                last[name] = step
+    for name, step in ({} if others is None else others).items():
+        if name in last:
+            last[name] = max(last[name], step)
+    return last
+
+
+def size_of(nbytes: Mapping[int, int], name: int) -> int:
+    try:
+        return nbytes[name]
+    except KeyError:
+        raise ValueError(f"the size of buffer {name} is not given") from None
