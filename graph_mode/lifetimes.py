@@ -98,10 +98,6 @@ def blocks_of(buffers: Iterable[Buffer], alignment: int) -> list[Block]:
             chain = list(_chain(buffer, heirs))
             size = max(aligned(it.nbytes, alignment) for it in chain)
             blocks.append(Block(size, buffer.first, chain[-1].last, tuple(it.id for it in chain)))
-    if sum(len(block.ids) for block in blocks) < len(by_id):
-        reached = {name for block in blocks for name in block.ids}
-        circle = sorted(name for name in by_id if name not in reached)
-        raise ValueError(f"the buffers {circle} share each other's memory in a circle: one must have its own")
     return sorted(blocks, key=lambda block: (block.first, -block.size, block.last, block.ids))
 
 
@@ -129,6 +125,9 @@ def _heirs(by_id: Mapping[int, Buffer]) -> dict[int, Buffer]:
             raise ValueError(f"{buffer} shares the memory of a buffer that is not among those given")
         if giver.last != buffer.first:
             raise ValueError(f"{buffer} must begin at step {giver.last}, the last that needs what it shares: {giver}")
+        if giver.first == giver.last:
+            # What one step produces is not read by it: both would be results of the same op.
+            raise ValueError(f"{buffer} must begin after what it shares: {giver}")
         if giver.id in heirs:
             raise ValueError(f"{heirs[giver.id]} and {buffer} cannot both take over the memory of {giver}")
         heirs[giver.id] = buffer

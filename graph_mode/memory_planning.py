@@ -99,7 +99,7 @@ def plan(
     Raises:
         ValueError: for a strategy that does not exist, or none; for a negative size or number of steps; for an
             alignment below 1; for buffers that end before they begin, have the same id, or share memory with one that
-            is unknown, that does not end where they begin, that is shared already, or in a circle.
+            is unknown, does not begin before them and end where they begin, or is shared already.
     """
     chosen = _checked_strategies(strategies)
     if search_steps < 0:

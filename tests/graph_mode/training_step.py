@@ -12,7 +12,7 @@ SHARE = ((0, 0),)
 
 @attrs.frozen
 class _Node:
-    """What the backward pass has to know of an op: the values it reads again, and whether its gradient may be in place."""
+    """What the backward pass has to know of an op: what it reads again, and whether its gradient may be in place."""
 
     inputs: tuple[int, ...]
     parameters: tuple[int, ...]
@@ -99,7 +99,9 @@ class TrainingStep:
         return len(self.nbytes) - 1
 
 
-def gpt(layers: int, batch: int = 4, time: int = 128, width: int = 256, heads: int = 8, words: int = 5000) -> TrainingStep:
+def gpt(
+    layers: int, batch: int = 4, time: int = 128, width: int = 256, heads: int = 8, words: int = 5000
+) -> TrainingStep:
     """One step of a GPT of so many layers, in float32 and without dropout."""
     step = TrainingStep()
     tokens, of_width = step.variable(batch, time), (batch, time, width)
