@@ -48,9 +48,9 @@ def execution_order(
     work = _work(ops, edges, nbytes, frozenset(pinned), frozenset(kept), alignment)
     given = list(range(len(ops)))
     if prefer == "memory":
-        candidates = [given, _depth_first(work, False), _depth_first(work, True), _greedy(work)]
+        candidates = [given, _depth_first(work, work.before), _depth_first(work, _wasteful_first(work)), _greedy(work)]
     else:
-        candidates = [_depth_first(work, False), given]
+        candidates = [_depth_first(work, work.before), given]
     # The first of equals: so the given order stays where nothing is won.
     return min(candidates, key=lambda order: _most_live(work, order))
 
@@ -131,8 +131,8 @@ def _most_live(work: _Work, order: Iterable[int]) -> int:
     return peak
 
 
-def _depth_first(work: _Work, largest_first: bool) -> list[int]:
-    """From what nothing waits for back to what it needs; of several, the first or the one that makes most."""
+def _depth_first(work: _Work, needs: Sequence[Sequence[int]]) -> list[int]:
+    """From what nothing waits for back to what it needs, in the sequence in which each op's `needs` are given."""
     order: list[int] = []
     seen: set[int] = set()
     for end, followers in enumerate(work.after):
@@ -147,9 +147,26 @@ def _depth_first(work: _Work, largest_first: bool) -> list[int]:
             elif position not in seen:
                 seen.add(position)
                 todo.append((position, True))
-                needs = sorted(work.before[position], key=lambda it: work.makes[it]) if largest_first else []
-                todo.extend((it, False) for it in needs or reversed(work.before[position]))
+                todo.extend((it, False) for it in reversed(needs[position]))
     return order
+
+
+def _wasteful_first(work: _Work) -> list[list[int]]:
+    """What each op needs, first what takes most memory beyond its result on the way.
+
+    As if no result were read twice: of a tree, that is the best sequence (Sethi and Ullman).
+    """
+    takes: list[int] = []
+    sorted_needs: list[list[int]] = []
+    for position, needs in enumerate(work.before):
+        sequence = sorted(needs, key=lambda it: work.makes[it] - takes[it])
+        results = most = 0
+        for it in sequence:
+            most = max(most, results + takes[it])
+            results += work.makes[it]
+        takes.append(max(most, results + work.makes[position]))
+        sorted_needs.append(sequence)
+    return sorted_needs
 
 
 def _greedy(work: _Work) -> list[int]:
