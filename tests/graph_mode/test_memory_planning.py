@@ -248,6 +248,15 @@ def test_a_training_step_is_close_to_the_bound(layers: int, in_place: bool) -> N
     assert sum(it.nbytes for it in buffers) > 2 * layout.nbytes
 
 
+@pytest.mark.parametrize("strategy", ["first fit by size", "best fit by lifetime", "best fit by peak"])
+def test_too_many_to_be_placed_in_order_are_placed_all_the_same(strategy: str) -> None:
+    buffers = _random_buffers(5000, 300, seed=2)
+    layout = plan(buffers, [strategy], search_steps=1)
+    check(layout, buffers)
+    assert layout.strategy == strategy
+    assert layout.nbytes <= 1.3 * lower_bound(buffers)
+
+
 @pytest.mark.parametrize("lifetime", [100, 5000])
 def test_ten_thousand_buffers_take_a_second_or_two(lifetime: int) -> None:
     buffers = _random_buffers(10_000, lifetime, seed=1)
