@@ -285,6 +285,15 @@ def test_a_buffer_that_takes_over_has_the_same_place() -> None:
     assert layout.nbytes == 256 + 64 == lower_bound(buffers)
 
 
+@pytest.mark.parametrize("order", ["start", "size"])
+def test_the_first_gap_is_the_lowest_and_the_best_is_the_smallest(order: str) -> None:
+    sizes = [(640, 1), (576, 3), (512, 1), (448, 3)]
+    buffers = [Buffer(name, nbytes, 0, last) for name, (nbytes, last) in enumerate(sizes)]
+    buffers.append(Buffer(4, 256, 2, 3))
+    assert plan(buffers, [f"first fit by {order}"], 0).offsets == {0: 0, 1: 640, 2: 1216, 3: 1728, 4: 0}
+    assert plan(buffers, [f"best fit by {order}"], 0).offsets == {0: 0, 1: 640, 2: 1216, 3: 1728, 4: 1216}
+
+
 def test_what_ends_at_a_step_is_in_the_way_of_what_begins_there() -> None:
     assert plan([Buffer(0, 64, 0, 1), Buffer(1, 64, 1, 2)]).nbytes == 128
     assert plan([Buffer(0, 64, 0, 1), Buffer(1, 64, 2, 2)]).nbytes == 64
