@@ -1,0 +1,324 @@
+"""`Actor` acts when it has something of all that it reads and room in all that it writes: the rules in full.
+
+Every output begins with all its slots as credits.  An act takes one from each, sends it to every consumer, and counts
+how many have it; when all have given it back it is a credit again.  What was read goes back to its producer behind the
+act, unless an output lies in the same memory: then when that output's slot has come back.  When an input has ended and
+is drained, the actor tells its consumers once that no more will come, and stays, as a zombie that gives back whatever
+still arrives, until everything of its own is back and all its inputs have ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import final
+
+from vmflow.errors import InternalError
+
+from .buffers import CloseableBuffer
+from .bus import Act, Action, ActorThread, RegisterSlot, Source
+from .messages import FREE, FULL, Message, Wait
+
+
+@final
+class InputPort:
+    """What an actor knows of one register that it consumes.
+
+    Attributes:
+        register: its id.
+        slots: for the acts.
+        acks: by slot, the message that gives it back.
+        fifo: the slots that are here and have not been read, in order.
+        ended: whether no more will come.
+        kept: whether what was read goes back only when the output that holds it has come back.
+    """
+
+    __slots__ = ("acks", "ended", "fifo", "kept", "register", "slots")
+
+    def __init__(self, register: int, slots: tuple[RegisterSlot, ...], kept: bool) -> None:
+        self.register = register
+        self.slots = slots
+        self.acks: list[Message] = []
+        self.fifo: deque[int] = deque()
+        self.ended = False
+        self.kept = kept
+
+
+@final
+class OutputPort:
+    """What an actor knows of one register that it produces.
+
+    Attributes:
+        register: its id.
+        slots: for the acts.
+        free: the slots that may be written: the credits.
+        claimed: the slot being written by the group of acts at hand, or written last.
+        sends: how many messages hand out one slot: one for each consumer, or several for each if it repeats.
+        readers: by slot, how many of these have not been given back.
+        near, far: by slot, the messages that hand it out, to the same thread and to others.
+        ends: the messages that tell consumers that no more will come.
+        keeps: the input whose slot goes back when this one's has come back; None if none.
+        in_place: whether it lies in the memory of that input.
+        lent: by slot, the slot of that input.
+        ordered: whether a consumer is on the same thread, so that what it gives back may still be being read.
+    """
+
+    __slots__ = (
+        "claimed",
+        "ends",
+        "far",
+        "free",
+        "in_place",
+        "keeps",
+        "lent",
+        "near",
+        "ordered",
+        "readers",
+        "register",
+        "sends",
+        "slots",
+    )
+
+    def __init__(self, register: int, slots: tuple[RegisterSlot, ...], keeps: InputPort | None, in_place: bool) -> None:
+        self.register = register
+        self.slots = slots
+        self.free: deque[int] = deque()
+        self.claimed = -1
+        self.sends = 0
+        self.readers = [0] * len(slots)
+        self.near: list[list[Message]] = [[] for _ in slots]
+        self.far: list[list[Message]] = [[] for _ in slots]
+        self.ends: list[Message] = []
+        self.keeps = keeps
+        self.in_place = in_place
+        self.lent = [-1] * len(slots)
+        self.ordered = False
+
+
+@final
+class Actor(Source):
+    """An actor of any kind.
+
+    Args:
+        task: the id of its task.
+        thread: its thread.
+        run: what acts are to run; None for nothing.
+        buffer: what each act takes an item from; None for no buffer.
+        period: of Acc, Pack and Unpack, how many acts are a group; 1 otherwise.
+        gathers: whether outputs are handed out once in a group.
+        spreads: whether inputs are read once in a group.
+    """
+
+    __slots__ = (
+        "buffer",
+        "data_inputs",
+        "data_outputs",
+        "ending",
+        "gathers",
+        "index",
+        "inputs",
+        "open_inputs",
+        "outputs",
+        "period",
+        "reading",
+        "ready_inputs",
+        "ready_outputs",
+        "run",
+        "spreads",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        task: int,
+        thread: ActorThread,
+        run: Act | None,
+        buffer: CloseableBuffer | None,
+        period: int,
+        gathers: bool,
+        spreads: bool,
+    ) -> None:
+        super().__init__(task)
+        self.thread = thread
+        self.run = run
+        self.buffer = buffer
+        self.period = period
+        self.gathers = gathers
+        self.spreads = spreads
+        self.inputs: list[InputPort] = []
+        self.outputs: list[OutputPort] = []
+        # Without the control registers: what acts get.
+        self.data_inputs: list[InputPort] = []
+        self.data_outputs: list[OutputPort] = []
+        self.index = 0
+        # How many inputs have something, and how many outputs have room.
+        self.ready_inputs = 0
+        self.ready_outputs = 0
+        # Slots handed out and not given back, counted once for each message.
+        self.reading = 0
+        # Inputs that have not ended.
+        self.open_inputs = 0
+        self.ending = False
+
+    def construct(self) -> None:
+        for port in self.outputs:
+            port.free.extend(range(len(port.slots)))
+        self.ready_outputs = len(self.outputs)
+        self.open_inputs = len(self.inputs)
+
+    def receive(self, message: Message) -> None:
+        if self.destroyed:
+            raise InternalError(f"{message!r} came to an actor that has been destroyed")
+        kind = message.kind
+        if kind == FULL:
+            source = self.inputs[message.port]
+            if self.zombie:
+                self.thread.send(source.acks[message.slot], True)
+                return
+            source.fifo.append(message.slot)
+            if len(source.fifo) == 1:
+                self.ready_inputs += 1
+        elif kind == FREE:
+            self._take_back(self.outputs[message.port], message.slot)
+        else:
+            self.inputs[message.port].ended = True
+            self.open_inputs -= 1
+            self.ending = True
+        self.poke()
+
+    def poke(self) -> None:
+        if not self.zombie:
+            while self._ready():
+                self._act()
+            if self._exhausted():
+                self._end()
+        if self.zombie and self.reading == 0 and self.open_inputs == 0 and not self.destroyed:
+            self.destroyed = True
+            self.thread.alive -= 1
+
+    def waits(self) -> list[Wait]:
+        if self.zombie:
+            found = [Wait("eord", port.register) for port in self.inputs if not port.ended]
+            return found + [Wait("returns", port.register) for port in self.outputs if any(port.readers)]
+        found = [Wait("full", port.register) for port in self.inputs if not port.fifo]
+        if not self._has_claimed():
+            found += [Wait("free", port.register) for port in self.outputs if not port.free]
+        if self.buffer is not None and not self.buffer.items:
+            found.append(Wait("item", -1))
+        return found
+
+    def holds(self, register: int) -> bool:
+        if any([port.register == register and bool(port.fifo) for port in self.inputs]):
+            return True
+        return any(
+            [port.keeps is not None and port.keeps.register == register and any(port.readers) for port in self.outputs]
+        )
+
+    def _ready(self) -> bool:
+        if self.ready_inputs != len(self.inputs):
+            return False
+        if self.ready_outputs != len(self.outputs) and not self._has_claimed():
+            return False
+        return self.buffer is None or bool(self.buffer.items)
+
+    def _has_claimed(self) -> bool:
+        """Whether the outputs are already being written."""
+        return self.gathers and self.index > 0
+
+    def _act(self) -> None:
+        item: object = None
+        if self.buffer is not None:
+            item = self.buffer.take()
+        if not self._has_claimed():
+            self._claim()
+        index = self.index
+        last = index == self.period - 1
+        self.index = 0 if last else index + 1
+        inputs = tuple([port.slots[port.fifo[0]] for port in self.data_inputs])
+        outputs = tuple([port.slots[port.claimed] for port in self.data_outputs])
+        far: list[Message] = []
+        if last or not self.gathers:
+            self._hand_out(far)
+        if last or not self.spreads:
+            self._give_back(far)
+        self.thread.launches.append(Action(self, self.run, inputs, outputs, index, item, far))
+        self.acted += 1
+
+    def _claim(self) -> None:
+        for port in self.outputs:
+            if port.in_place:
+                self._claim_in_place(port)
+            else:
+                port.claimed = port.free.popleft()
+            if not port.free:
+                self.ready_outputs -= 1
+
+    def _claim_in_place(self, port: OutputPort) -> None:
+        """Take the slot that lies in the one to be read.  That came only because this one is back."""
+        keeps = port.keeps
+        if keeps is None or keeps.fifo[0] not in port.free:
+            raise InternalError(f"register {port.register} lies in memory that came before its own readers had done")
+        port.claimed = keeps.fifo[0]
+        port.free.remove(port.claimed)
+
+    def _hand_out(self, far: list[Message]) -> None:
+        for port in self.outputs:
+            slot = port.claimed
+            keeps = port.keeps
+            if keeps is not None:
+                port.lent[slot] = keeps.fifo[0]
+            if port.sends:
+                port.readers[slot] = port.sends
+                self.reading += port.sends
+                self.thread.local.extend(port.near[slot])
+                far.extend(port.far[slot])
+                continue
+            # Nobody reads it: it is free again behind the act, and so is what it lies in.
+            self._make_free(port, slot)
+            if keeps is not None:
+                self._acknowledge(keeps.acks[port.lent[slot]], far)
+
+    def _give_back(self, far: list[Message]) -> None:
+        for source in self.inputs:
+            slot = source.fifo.popleft()
+            if not source.fifo:
+                self.ready_inputs -= 1
+            if not source.kept:
+                self._acknowledge(source.acks[slot], far)
+
+    def _acknowledge(self, ack: Message, far: list[Message]) -> None:
+        if ack.near:
+            self.thread.local.append(ack)
+        else:
+            far.append(ack)
+
+    def _take_back(self, port: OutputPort, slot: int) -> None:
+        left = port.readers[slot] - 1
+        if left < 0:
+            raise InternalError(f"slot {slot} of register {port.register} was given back more often than handed out")
+        port.readers[slot] = left
+        self.reading -= 1
+        if left == 0:
+            self._make_free(port, slot)
+            keeps = port.keeps
+            if keeps is not None:
+                self.thread.send(keeps.acks[port.lent[slot]], port.ordered)
+
+    def _make_free(self, port: OutputPort, slot: int) -> None:
+        port.free.append(slot)
+        if len(port.free) == 1:
+            self.ready_outputs += 1
+
+    def _exhausted(self) -> bool:
+        """Whether it can never act again."""
+        if self.buffer is not None and self.buffer.ended():
+            return True
+        return self.ending and any([port.ended and not port.fifo for port in self.inputs])
+
+    def _end(self) -> None:
+        self.zombie = True
+        for source in self.inputs:
+            while source.fifo:
+                self.thread.send(source.acks[source.fifo.popleft()], True)
+        for port in self.outputs:
+            for message in port.ends:
+                self.thread.send(message, True)

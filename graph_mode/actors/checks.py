@@ -1,0 +1,274 @@
+"""`check` refuses plans that cannot run: at construction, with the names of the tasks at fault.
+
+What is wrong with one task or register is found by looking.  Whether counts suffice is found by running: actors are
+determinate, so that if one order of events gets through one full period of a plan, every order does, for ever; and if
+one gets stuck, all do.  The run is of the actors themselves, with nothing behind the acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import lcm
+
+from .construction import Construction
+from .descriptors import IDENTITY, IN_CONTROL, KINDS, RegisterDescriptor, TaskDescriptor
+from .identifiers import decode_task
+from .messages import CONSTRUCT, START
+from .stalls import describe, find_cycle
+
+
+def check(tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
+    """See that a plan can run.
+
+    Raises:
+        ValueError: if it cannot, saying why.
+    """
+    plan = Plan(tasks, registers)
+    plan.check_numbers()
+    plan.check_connections()
+    for task in tasks:
+        plan.check_kind(task)
+    for register in registers:
+        if register.in_place is not None:
+            plan.check_in_place(register, register.in_place)
+    plan.check_liveness()
+
+
+class Plan:
+    """The tasks and registers by id, and what can be wrong with them."""
+
+    def __init__(self, tasks: Sequence[TaskDescriptor], registers: Sequence[RegisterDescriptor]) -> None:
+        self.sequence = (tasks, registers)
+        self.tasks = {it.id: it for it in tasks}
+        self.registers = {it.id: it for it in registers}
+
+    def check_numbers(self) -> None:
+        """Ids are used once and are ids; counts are at least 1; kinds exist."""
+        tasks, registers = self.sequence
+        for task in tasks:
+            decode_task(task.id)
+            if task.kind not in KINDS:
+                raise ValueError(f"task {task.id} is of the kind {task.kind!r}, but there are only {sorted(KINDS)}")
+            if task.count < 1:
+                raise ValueError(f"{task} has the count {task.count}; it must be at least 1")
+        for register in registers:
+            if register.id < 0:
+                raise ValueError(f"a register has the id {register.id}; it must be at least 0")
+            if register.count < 1:
+                raise ValueError(f"register {register.id} has {register.count} slots; it must have at least 1")
+        if len(self.tasks) != len(tasks):
+            raise ValueError(f"tasks share the id {_twice([it.id for it in tasks])}; give each its own")
+        if len(self.registers) != len(registers):
+            raise ValueError(f"registers share the id {_twice([it.id for it in registers])}; give each its own")
+
+    def check_connections(self) -> None:
+        """Tasks and registers say the same of who produces and who consumes what."""
+        produced = {(it.id, register) for it in self.tasks.values() for register in it.all_produced()}
+        consumed = {(it.id, register) for it in self.tasks.values() for register in it.all_consumed()}
+        for task in self.tasks.values():
+            ids = task.all_produced() + task.all_consumed()
+            if len(set(ids)) != len(ids):
+                raise ValueError(f"{task} names register {_twice(ids)} twice; it may produce or consume it once")
+            for register in ids:
+                if register not in self.registers:
+                    raise ValueError(f"{task} names register {register}, which does not exist")
+            for name, ids_of_name in task.consumed.items():
+                for register in ids_of_name:
+                    self._check_name(task, name, self.registers[register])
+        for descriptor in self.registers.values():
+            for one in (descriptor.producer, *descriptor.consumers):
+                if one not in self.tasks:
+                    raise ValueError(f"register {descriptor.id} names task {one}, which does not exist")
+            if len(set(descriptor.consumers)) != len(descriptor.consumers):
+                twice = self.tasks[_twice(list(descriptor.consumers))]
+                raise ValueError(f"register {descriptor.id} names the consumer {twice} twice")
+            if (descriptor.producer, descriptor.id) not in produced:
+                producer = self.tasks[descriptor.producer]
+                raise ValueError(f"register {descriptor.id} is to be produced by {producer}, which does not list it")
+            for one in descriptor.consumers:
+                if (one, descriptor.id) not in consumed:
+                    raise ValueError(
+                        f"register {descriptor.id} is to be consumed by {self.tasks[one]}, which does not list it"
+                    )
+        for one, register in sorted(produced):
+            if self.registers[register].producer != one:
+                other = self.tasks[self.registers[register].producer]
+                raise ValueError(f"{self.tasks[one]} lists register {register}, which is produced by {other}")
+        for one, register in sorted(consumed):
+            if one not in self.registers[register].consumers:
+                raise ValueError(f"{self.tasks[one]} consumes register {register}, which does not list it")
+
+    def _check_name(self, task: TaskDescriptor, name: str, register: RegisterDescriptor) -> None:
+        if (name == IN_CONTROL) != register.control:
+            sort = "control" if register.control else "data"
+            raise ValueError(
+                f"{task} consumes register {register.id}, which is {sort}, under {name!r}; control registers, and no "
+                f"others, belong under {IN_CONTROL!r}"
+            )
+
+    def check_kind(self, task: TaskDescriptor) -> None:
+        """A task has what its kind needs."""
+        kind = KINDS[task.kind]
+        if kind.source and task.all_consumed():
+            raise ValueError(f"{task} is a source and cannot consume anything, but consumes {task.all_consumed()}")
+        if not kind.source and not task.all_consumed():
+            raise ValueError(f"{task} consumes nothing, so that it would never stop; only a source may do so")
+        if kind.sink and task.all_produced():
+            raise ValueError(f"{task} is a sink and cannot produce anything, but produces {task.all_produced()}")
+        if kind.buffered != bool(task.buffer):
+            needed = "needs the name of a buffer" if kind.buffered else f"has no use for the buffer {task.buffer!r}"
+            raise ValueError(f"{task} {needed}")
+        if kind.buffered:
+            for other in self.tasks.values():
+                if other is not task and other.buffer == task.buffer:
+                    raise ValueError(f"{task} and {other} take from the same buffer {task.buffer!r}; give each its own")
+        if kind.counts or task.kind == IDENTITY:
+            inputs, outputs = self._data(task.all_consumed()), self._data(task.all_produced())
+            if len(inputs) != 1 or len(outputs) != 1:
+                raise ValueError(
+                    f"{task} must have one data input and one data output, but has {len(inputs)} and {len(outputs)}"
+                )
+            if task.kind == IDENTITY and outputs[0].count != task.count:
+                raise ValueError(
+                    f"{task} is to hold {task.count}, but its register {outputs[0].id} has {outputs[0].count} slots"
+                )
+        elif task.count != 1:
+            raise ValueError(f"{task} has the count {task.count}, which its kind has no use for")
+
+    def _data(self, registers: list[int]) -> list[RegisterDescriptor]:
+        return [self.registers[it] for it in registers if not self.registers[it].control]
+
+    def check_in_place(self, register: RegisterDescriptor, peer: int) -> None:
+        """What lies in another's memory can be written there without anybody noticing."""
+        task = self.tasks[register.producer]
+        what = f"register {register.id} of {task} cannot lie in register {peer}"
+        if peer not in task.all_consumed():
+            raise ValueError(f"{what}, which the task does not consume")
+        other = self.registers[peer]
+        kind = KINDS[task.kind]
+        if register.control or other.control:
+            raise ValueError(f"{what}: control registers have no memory")
+        if not kind.in_place:
+            raise ValueError(f"{what}: tasks of this kind need memory of their own")
+        if other.count != register.count:
+            raise ValueError(f"{what}: they have {register.count} and {other.count} slots, and must have equally many")
+        if KINDS[self.tasks[other.producer].kind].repeats:
+            raise ValueError(f"{what}, which is handed out several times over and must stay as it is")
+        if [self.registers[it].in_place for it in task.all_produced()].count(peer) > 1:
+            raise ValueError(f"{what}: another output of the task lies there")
+        # A repeat does not write to it.
+        if len(other.consumers) > 1 and not kind.repeats:
+            readers = ", ".join([str(self.tasks[it]) for it in other.consumers if it != task.id])
+            raise ValueError(f"{what}, which has other readers: {readers}")
+
+    def check_liveness(self) -> None:
+        """Run one period, with nothing behind the acts.
+
+        Raises:
+            ValueError: naming tasks that wait for each other in a circle, and all that is known of the rest.
+        """
+        acts = self._acts_of_a_period()
+        if not acts:
+            return
+        tasks, registers = self.sequence
+        made = Construction(tasks, registers, {})
+        launches = max([acts[it.id] for it in tasks if KINDS[it.kind].buffered], default=0)
+        for command in (CONSTRUCT, START):
+            made.bus.command(command)
+        for buffer in made.buffers.values():
+            for _ in range(launches):
+                buffer.put(None)
+        busy = True
+        while busy:
+            busy = False
+            for thread in made.bus.threads.values():
+                while thread.has_work():
+                    thread.completed(len(thread.turn(1024)))
+                    busy = True
+        stuck = [it for it, actor in made.actors.items() if actor.acted < acts[it]]
+        if stuck:
+            cycle = find_cycle(made, stuck)
+            circle = " -> ".join([str(self.tasks[it]) for it in [*cycle, *cycle[:1]]])
+            raise ValueError(
+                f"these tasks wait for each other in a circle, for want of slots or of a beginning: {circle}\n"
+                f"after {launches} launches:\n{describe(made)}"
+            )
+
+    def _acts_of_a_period(self) -> dict[int, int]:
+        """How often each task acts until everything is as at the beginning.
+
+        Raises:
+            ValueError: if some would fall behind others for ever.
+        """
+        rates: dict[int, Fraction] = {}
+        buffered = [it.id for it in self.tasks.values() if KINDS[it.kind].buffered]
+        for begin in buffered + list(self.tasks):
+            if begin not in rates:
+                self._spread_rates(begin, rates)
+        for one in buffered:
+            if rates[one] != 1:
+                raise ValueError(
+                    f"{self.tasks[one]} acts {rates[one]} times for each item of {self.tasks[buffered[0]]}, but a "
+                    f"launch puts one item into each buffer"
+                )
+        groups = [rates[it.id] / _group(it) for it in self.tasks.values()]
+        launches = lcm(*[it.denominator for it in groups])
+        return {it: int(rate * launches) for it, rate in rates.items()}
+
+    def _spread_rates(self, begin: int, rates: dict[int, Fraction]) -> None:
+        """Find the rates of all that is connected with one, whose rate is 1."""
+        rates[begin] = Fraction(1)
+        reached = [begin]
+        while reached:
+            task = self.tasks[reached.pop()]
+            for register in map(self.registers.__getitem__, task.all_produced() + task.all_consumed()):
+                producer = self.tasks[register.producer]
+                for consumer in map(self.tasks.__getitem__, register.consumers):
+                    self._balance(register, producer, consumer, rates, reached)
+
+    def _balance(
+        self,
+        register: RegisterDescriptor,
+        producer: TaskDescriptor,
+        consumer: TaskDescriptor,
+        rates: dict[int, Fraction],
+        reached: list[int],
+    ) -> None:
+        per_act = _produced_per_act(producer) / _consumed_per_act(consumer)
+        if producer.id in rates:
+            expected = rates[producer.id] * per_act
+            if consumer.id not in rates:
+                rates[consumer.id] = expected
+                reached.append(consumer.id)
+            elif rates[consumer.id] != expected:
+                raise ValueError(
+                    f"{producer} and {consumer}, which reads its register {register.id}, have rates that do not match: "
+                    f"the reader is ready for {rates[consumer.id]} acts when it has to act {expected} times; look at "
+                    f"the counts of what accumulates, repeats, packs and unpacks between them"
+                )
+        elif consumer.id in rates:
+            rates[producer.id] = rates[consumer.id] / per_act
+            reached.append(producer.id)
+
+
+def _group(task: TaskDescriptor) -> int:
+    """How many acts belong together."""
+    kind = KINDS[task.kind]
+    return task.count if kind.gathers or kind.spreads else 1
+
+
+def _produced_per_act(task: TaskDescriptor) -> Fraction:
+    kind = KINDS[task.kind]
+    if kind.repeats:
+        return Fraction(task.count)
+    return Fraction(1, task.count) if kind.gathers else Fraction(1)
+
+
+def _consumed_per_act(task: TaskDescriptor) -> Fraction:
+    return Fraction(1, task.count) if KINDS[task.kind].spreads else Fraction(1)
+
+
+def _twice(ids: list[int]) -> int:
+    """One that is there more than once."""
+    return next(it for number, it in enumerate(ids) if it in ids[:number])

@@ -1,0 +1,202 @@
+"""`Construction` makes the actors of a plan, and every message that they will ever send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from .actor import Actor, InputPort, OutputPort
+from .buffers import CloseableBuffer
+from .bus import Act, ActorThread, Bus, Post, RegisterSlot
+from .descriptors import KINDS, Kind, RegisterDescriptor, TaskDescriptor
+from .identifiers import rank_of, thread_of
+from .light import LightActor
+from .messages import EORD, FREE, FULL, NOBODY, Message, Receiver
+
+
+class Construction:
+    """The actors of one rank, connected, and the buffers that they take from.
+
+    Args:
+        tasks, registers: of a plan that `checks` has found nothing to say against.
+        acts: by the id of the task, what its acts are to run.
+        post: hands messages over between threads; None for straight into the inbox.
+        rank: whose actors to make; None for all.
+        light: whether to make light actors where they will do.
+
+    Attributes:
+        actors: by the id of the task.
+        buffers: by name, in the order in which a launch fills them: wait ticks, callbacks, sources.
+        slots: by the id of the register, as acts get them.
+    """
+
+    def __init__(
+        self,
+        tasks: Sequence[TaskDescriptor],
+        registers: Sequence[RegisterDescriptor],
+        acts: Mapping[int, Act],
+        post: Post | None = None,
+        rank: int | None = None,
+        light: bool = True,
+    ) -> None:
+        self.tasks = {it.id: it for it in tasks}
+        self.registers = {it.id: it for it in registers}
+        self.bus = Bus(post)
+        self.actors: dict[int, Receiver] = {}
+        self.buffers: dict[str, CloseableBuffer] = {}
+        self.slots = {it.id: tuple([RegisterSlot(it.id, slot) for slot in range(it.count)]) for it in registers}
+        self._inputs = {it.id: {register: port for port, register in enumerate(it.all_consumed())} for it in tasks}
+        self._outputs = {it.id: {register: port for port, register in enumerate(it.all_produced())} for it in tasks}
+        # Wait ticks first and sources last, so that nothing is under way before everything is there for it.
+        kinds = [KINDS[it.kind] for it in tasks]
+        for rule in (_is_wait_tick, _is_callback, _is_source):
+            for task, kind in zip(tasks, kinds, strict=True):
+                if rule(kind) and (rank is None or rank_of(task.id) == rank):
+                    self.buffers[task.buffer] = CloseableBuffer(task.buffer)
+        for task in tasks:
+            if rank is None or rank_of(task.id) == rank:
+                self._make(task, acts.get(task.id), light)
+        for task in tasks:
+            actor = self.actors.get(task.id)
+            if isinstance(actor, LightActor):
+                self._connect_light(actor, task)
+            elif isinstance(actor, Actor):
+                self._connect(actor, task)
+
+    def message(self, kind: int, target: int, register: int, slot: int, near: bool = False) -> Message:
+        """A message to an actor, which need not be one of these.
+
+        Raises:
+            KeyError: if the plan has no such task, or that has no such register.
+        """
+        port = (self._outputs if kind == FREE else self._inputs)[target][register]
+        return Message(kind, thread_of(target), target, register, slot, self.actors.get(target, NOBODY), port, near)
+
+    def _make(self, task: TaskDescriptor, run: Act | None, light: bool) -> None:
+        thread = self.bus.thread(thread_of(task.id))
+        kind = KINDS[task.kind]
+        actor: Receiver
+        if light and self._is_light(task, kind):
+            actor = LightActor(
+                task.id,
+                thread,
+                run,
+                tuple(task.all_consumed()),
+                tuple(task.all_produced()),
+                tuple([self.slots[it][0] for it in task.all_consumed() if not self.registers[it].control]),
+                tuple([self.slots[it][0] for it in task.all_produced() if not self.registers[it].control]),
+            )
+        else:
+            actor = self._make_general(task, kind, thread, run)
+        self.actors[task.id] = actor
+        thread.actors.append(actor)
+        thread.alive += 1
+
+    def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
+        """Whether each register comes and goes once between two acts."""
+        if kind.buffered or kind.counts or not task.all_consumed():
+            return False
+        for register in task.all_consumed():
+            descriptor = self.registers[register]
+            if descriptor.count != 1 or KINDS[self.tasks[descriptor.producer].kind].repeats:
+                return False
+        produced = [self.registers[it] for it in task.all_produced()]
+        return all([it.count == 1 for it in produced]) and sum([it.in_place is not None for it in produced]) <= 1
+
+    def _make_general(self, task: TaskDescriptor, kind: Kind, thread: ActorThread, run: Act | None) -> Actor:
+        buffer = self.buffers[task.buffer] if kind.buffered else None
+        period = task.count if kind.gathers or kind.spreads else 1
+        actor = Actor(task.id, thread, run, buffer, period, kind.gathers, kind.spreads)
+        if buffer is not None:
+            thread.sources.append(actor)
+        kept = [self._kept_for(it, task, kind) for it in task.all_produced()]
+        ports: dict[int, InputPort] = {}
+        for register in task.all_consumed():
+            source = InputPort(register, self.slots[register], register in kept)
+            actor.inputs.append(source)
+            ports[register] = source
+            if not self.registers[register].control:
+                actor.data_inputs.append(source)
+        for register in task.all_produced():
+            descriptor = self.registers[register]
+            keeps = self._kept_for(register, task, kind)
+            port = OutputPort(
+                register,
+                self.slots[register],
+                None if keeps is None else ports[keeps],
+                descriptor.in_place is not None,
+            )
+            actor.outputs.append(port)
+            if not descriptor.control:
+                actor.data_outputs.append(port)
+        return actor
+
+    def _kept_for(self, register: int, task: TaskDescriptor, kind: Kind) -> int | None:
+        """The input that is given back only when this output has come back."""
+        descriptor = self.registers[register]
+        if kind.repeats and not descriptor.control:
+            return next(it for it in task.all_consumed() if not self.registers[it].control)
+        return descriptor.in_place
+
+    def _connect(self, actor: Actor, task: TaskDescriptor) -> None:
+        times = task.count if KINDS[task.kind].repeats else 1
+        for source in actor.inputs:
+            source.acks = self._acks(task, source.register)
+        for port in actor.outputs:
+            consumers = self.registers[port.register].consumers
+            port.sends = times * len(consumers)
+            port.ordered = any([_near(task.id, it) for it in consumers])
+            for slot in range(len(port.slots)):
+                for message in self._fulls(task, port.register, slot):
+                    (port.near if message.near else port.far)[slot].extend([message] * times)
+            port.ends = self._ends(task, port.register)
+
+    def _connect_light(self, actor: LightActor, task: TaskDescriptor) -> None:
+        sent: list[Message] = []
+        for number, register in enumerate(task.all_produced()):
+            consumers = self.registers[register].consumers
+            in_place = self.registers[register].in_place
+            actor.sends += len(consumers)
+            if in_place is not None and consumers:
+                actor.in_place_output = number
+                actor.in_place_input = self._inputs[task.id][in_place]
+                actor.in_place_sends = len(consumers)
+                actor.in_place_ordered = any([_near(task.id, it) for it in consumers])
+            sent += self._fulls(task, register, 0)
+            actor.ends += self._ends(task, register)
+        for number, register in enumerate(task.all_consumed()):
+            ack = self._acks(task, register)[0]
+            actor.acks.append(ack)
+            if number != actor.in_place_input:
+                sent.append(ack)
+        for message in sent:
+            (actor.near if message.near else actor.far).append(message)
+
+    def _fulls(self, task: TaskDescriptor, register: int, slot: int) -> list[Message]:
+        consumers = self.registers[register].consumers
+        return [self.message(FULL, it, register, slot, _near(task.id, it)) for it in consumers]
+
+    def _ends(self, task: TaskDescriptor, register: int) -> list[Message]:
+        consumers = self.registers[register].consumers
+        return [self.message(EORD, it, register, 0, _near(task.id, it)) for it in consumers]
+
+    def _acks(self, task: TaskDescriptor, register: int) -> list[Message]:
+        """By slot, the message that gives it back."""
+        descriptor = self.registers[register]
+        near = _near(task.id, descriptor.producer)
+        return [self.message(FREE, descriptor.producer, register, it, near) for it in range(descriptor.count)]
+
+
+def _near(one: int, other: int) -> bool:
+    return thread_of(one) == thread_of(other)
+
+
+def _is_wait_tick(kind: Kind) -> bool:
+    return kind.buffered and not kind.source and not kind.sink
+
+
+def _is_callback(kind: Kind) -> bool:
+    return kind.buffered and kind.sink
+
+
+def _is_source(kind: Kind) -> bool:
+    return kind.buffered and kind.source

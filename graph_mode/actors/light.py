@@ -1,0 +1,149 @@
+"""`LightActor` is an actor of the common sort, in less time: one slot of everything, one act of each.
+
+All that an act says and sends is made once.  What has to be known is which inputs are here, one bit each, and how many
+messages its outputs are away; it acts when all bits are set and nothing is away.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from vmflow.errors import InternalError
+
+from .bus import Act, Action, ActorThread, RegisterSlot
+from .messages import FREE, FULL, Message, Receiver, Wait
+
+
+@final
+class LightActor(Receiver):
+    """An actor whose registers, consumed and produced, have one slot each, which is handed out once.
+
+    Args:
+        task: the id of its task.
+        thread: its thread.
+        run: what acts are to run; None for nothing.
+        consumed: the ids of the registers that it reads.
+        produced: the ids of those that it writes.
+    """
+
+    __slots__ = (
+        "acks",
+        "action",
+        "all_here",
+        "away",
+        "away_in_place",
+        "consumed",
+        "ended",
+        "ends",
+        "far",
+        "here",
+        "in_place_input",
+        "in_place_ordered",
+        "in_place_output",
+        "in_place_sends",
+        "near",
+        "produced",
+        "sends",
+        "thread",
+    )
+
+    def __init__(
+        self,
+        task: int,
+        thread: ActorThread,
+        run: Act | None,
+        consumed: tuple[int, ...],
+        produced: tuple[int, ...],
+        inputs: tuple[RegisterSlot, ...],
+        outputs: tuple[RegisterSlot, ...],
+    ) -> None:
+        super().__init__(task)
+        self.thread = thread
+        self.consumed = consumed
+        self.produced = produced
+        # The messages that an act sends, to the same thread and to others.
+        self.near: list[Message] = []
+        self.far: list[Message] = []
+        self.action = Action(self, run, inputs, outputs, 0, None, self.far)
+        # By input, the message that gives it back.
+        self.acks: list[Message] = []
+        self.ends: list[Message] = []
+        self.all_here = (1 << len(consumed)) - 1
+        self.here = 0
+        # The inputs that have ended, as bits.
+        self.ended = 0
+        self.sends = 0
+        self.away = 0
+        # Of the output that lies in an input's memory: which, how many messages hand it out, how many are away.
+        self.in_place_output = -1
+        self.in_place_input = -1
+        self.in_place_sends = 0
+        self.in_place_ordered = False
+        self.away_in_place = 0
+
+    def construct(self) -> None:
+        """Nothing: credits are what is not away."""
+
+    def receive(self, message: Message) -> None:
+        kind = message.kind
+        if kind == FULL:
+            if self.zombie:
+                self._return(message)
+                return
+            if self.here & message.bit:
+                raise InternalError(f"{message!r} came before the one before it was given back")
+            self.here |= message.bit
+        elif kind == FREE:
+            self.away -= 1
+            if self.away < 0:
+                raise InternalError(f"register {message.register} was given back more often than handed out")
+            if message.port == self.in_place_output:
+                self.away_in_place -= 1
+                if self.away_in_place == 0:
+                    self.thread.send(self.acks[self.in_place_input], self.in_place_ordered)
+        else:
+            self.ended |= message.bit
+        if self.here == self.all_here and self.away == 0 and not self.zombie:
+            # One act: nothing is here any more.
+            self.here = 0
+            self.away = self.sends
+            self.away_in_place = self.in_place_sends
+            thread = self.thread
+            thread.launches.append(self.action)
+            thread.local.extend(self.near)
+            self.acted += 1
+        if self.ended:
+            self._end()
+
+    def waits(self) -> list[Wait]:
+        if self.zombie:
+            found = [Wait("eord", it) for port, it in enumerate(self.consumed) if not self.ended >> port & 1]
+            return found + [Wait("returns", it) for it in self.produced if self.away]
+        found = [Wait("full", it) for port, it in enumerate(self.consumed) if not self.here >> port & 1]
+        return found + [Wait("free", it) for it in self.produced if self.away]
+
+    def holds(self, register: int) -> bool:
+        for port, consumed in enumerate(self.consumed):
+            if consumed == register:
+                return bool(self.here >> port & 1) or (port == self.in_place_input and self.away_in_place > 0)
+        return False
+
+    def _return(self, message: Message) -> None:
+        """Give back unread what came to a zombie."""
+        if self.destroyed:
+            raise InternalError(f"{message!r} came to an actor that has been destroyed")
+        self.thread.send(self.acks[message.port], True)
+
+    def _end(self) -> None:
+        """Something has ended: end as far as that allows."""
+        if self.ended & ~self.here and not self.zombie:
+            self.zombie = True
+            for port, ack in enumerate(self.acks):
+                if self.here >> port & 1:
+                    self.thread.send(ack, True)
+            self.here = 0
+            for message in self.ends:
+                self.thread.send(message, True)
+        if self.zombie and self.away == 0 and self.ended == self.all_here and not self.destroyed:
+            self.destroyed = True
+            self.thread.alive -= 1

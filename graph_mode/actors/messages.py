@@ -1,0 +1,123 @@
+"""`Message` is all that passes between actors, and from the system to a thread.
+
+A message between actors is made once, when the actors are constructed, and sent again and again: one for each slot of a
+register and each of its consumers, there ("full") and back ("free").  It knows its receiver and what it is about by
+number, so that nothing is looked up when it arrives.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, final
+
+from vmflow.errors import InternalError
+
+# A register's slot has been written, and may be read by the receiver.
+FULL: Final = 0
+# A reader has done with a slot, and gives it back to its producer.
+FREE: Final = 1
+# No more of this register will come.
+EORD: Final = 2
+# Commands, to a thread: let the actors be; let the sources begin; there is nothing more to serve.
+CONSTRUCT: Final = 3
+START: Final = 4
+STOP: Final = 5
+
+KIND_NAMES: Final = ("full", "free", "eord", "construct", "start", "stop")
+
+
+class Wait(NamedTuple):
+    """One thing that an actor cannot go on without.
+
+    Attributes:
+        what: "full" or "free" (of a register), "item" (of its buffer); to be destroyed, "eord" or "returns" (of a
+            register).
+        register: its id, -1 for the buffer.
+    """
+
+    what: str
+    register: int
+
+
+class Receiver:
+    """What messages are for: an actor of either sort.
+
+    Attributes:
+        id: of the task.
+        acted: how often it has acted.
+        zombie: whether it will not act again, and only waits for what is still out.
+        destroyed: whether it is gone for good; it must not get anything any more.
+    """
+
+    __slots__ = ("acted", "destroyed", "id", "zombie")
+
+    def __init__(self, task: int) -> None:
+        self.id = task
+        self.acted = 0
+        self.zombie = False
+        self.destroyed = False
+
+    def receive(self, message: Message) -> None:
+        """Take in one message, and act as far as that allows."""
+        raise InternalError(f"{message!r} was given to nobody; resolve it with `ActorSystem.deliver`")
+
+    def construct(self) -> None:
+        """Get the credits: all slots of all registers produced."""
+        raise NotImplementedError
+
+    def waits(self) -> list[Wait]:
+        """What keeps it from acting, or from being destroyed."""
+        raise NotImplementedError
+
+    def holds(self, register: int) -> bool:
+        """Whether it has a slot of this register, which it consumes, and has not given it back."""
+        raise NotImplementedError
+
+
+# The receiver of what goes to another system.
+NOBODY: Final = Receiver(-1)
+
+
+@final
+class Message:
+    """See above.
+
+    Attributes:
+        kind: FULL, FREE or EORD, or a command.
+        thread: the id of the thread that it goes to.
+        target: the id of the task that it goes to; -1 for a command.
+        register: the id of the register that it is about; -1 for a command.
+        slot: which of the register's.
+        receiver: the target's actor; `NOBODY` until it is known, which for an actor of another system is never.
+        port: which of the receiver's inputs (FULL, EORD) or outputs (FREE) it is about.
+        bit: two to the power of `port`.
+        near: whether sender and receiver are on one thread.
+    """
+
+    __slots__ = ("bit", "kind", "near", "port", "receiver", "register", "slot", "target", "thread")
+
+    def __init__(
+        self,
+        kind: int,
+        thread: int,
+        target: int = -1,
+        register: int = -1,
+        slot: int = 0,
+        receiver: Receiver = NOBODY,
+        port: int = 0,
+        near: bool = False,
+    ) -> None:
+        self.kind = kind
+        self.thread = thread
+        self.target = target
+        self.register = register
+        self.slot = slot
+        self.receiver = receiver
+        self.port = port
+        self.bit = 1 << port
+        self.near = near
+
+    def __repr__(self) -> str:
+        if self.kind >= CONSTRUCT:
+            return f"<Message {KIND_NAMES[self.kind]} to thread {self.thread}>"
+        slot = "" if self.kind == EORD else f" slot {self.slot}"
+        return f"<Message {KIND_NAMES[self.kind]}: register {self.register}{slot} to task {self.target}>"

@@ -1,0 +1,142 @@
+"""What a hop from one actor to the next costs, next to a hand-over by `asyncio.Queue`.
+
+``python -m tests.benchmarks.actors [--actors 10000] [--rounds 7]``
+
+A chain of light actors on one thread, each with an act that is an empty Python call; a hop is the message there, the
+decision to act, the act, its completion and the message back.  The queues hand one item down a chain of as many
+coroutines, each of which waits for its queue, makes the same call and puts the item into the next queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable
+
+from tests.benchmarks.measure import Case, measure
+from tests.benchmarks.tables import Table, conditions
+from vmflow.graph_mode.actors import ActorSystem, RegisterDescriptor, TaskDescriptor, TaskId, ThreadId
+
+# How many messages go down the chain in one measurement.
+PIECES = 3
+
+
+def _nothing(action: object) -> None:
+    """What each hop runs."""
+
+
+def chain(length: int) -> tuple[list[TaskDescriptor], list[RegisterDescriptor]]:
+    """A source and so many tasks behind it, all on one thread, the last of which calls back."""
+    thread = ThreadId()
+    ids = [TaskId(thread, number).encode() for number in range(length + 2)]
+    registers = [RegisterDescriptor(number, ids[number], (ids[number + 1],)) for number in range(length + 1)]
+    tasks = [TaskDescriptor(ids[0], "wait_and_send_ids", {"out": (0,)}, buffer="pieces")]
+    for number in range(1, length + 1):
+        tasks.append(TaskDescriptor(ids[number], "compute", {"out": (number,)}, {"in": (number - 1,)}))
+    tasks.append(TaskDescriptor(ids[-1], "callback_notify", {}, {"in": (length,)}, buffer="callbacks"))
+    return tasks, registers
+
+
+def started(length: int) -> ActorSystem:
+    """A system that runs such a chain, ready for launches."""
+    tasks, registers = chain(length)
+    system = ActorSystem(tasks, registers, {it.id: _nothing for it in tasks})
+    system.construct()
+    drive(system)
+    system.start()
+    drive(system)
+    return system
+
+
+def drive(system: ActorSystem) -> int:
+    """Run all that can be run; how many actions that was."""
+    (thread,) = system.threads
+    ran = 0
+    while system.has_work(thread):
+        actions = system.turn(thread)
+        for action in actions:
+            if action.run is not None:
+                action.run(action)
+        system.completed(thread, len(actions))
+        ran += len(actions)
+    return ran
+
+
+def actors(system: ActorSystem) -> Callable[[], None]:
+    """Messages down the chain of a system, one after the other."""
+
+    def work() -> None:
+        for _ in range(PIECES):
+            system.launch()
+            drive(system)
+
+    return work
+
+
+class Queues:
+    """A chain of coroutines with a queue before each.
+
+    Attributes:
+        seconds: what the hops of the last run took, without the making and ending of the coroutines.
+    """
+
+    def __init__(self, length: int) -> None:
+        self.length = length
+        self.seconds = 0.0
+
+    async def run(self) -> None:
+        """Make the chain, hand the items down, and end it."""
+        line: list[asyncio.Queue[object]] = [asyncio.Queue() for _ in range(self.length + 1)]
+        hops = [asyncio.create_task(self.hop(line[it], line[it + 1])) for it in range(self.length)]
+        await asyncio.sleep(0)  # all get to their queues
+        begin = time.perf_counter()
+        for piece in range(PIECES):
+            line[0].put_nowait(piece)
+            await line[-1].get()
+        self.seconds = time.perf_counter() - begin
+        await asyncio.gather(*hops)
+
+    async def hop(self, source: asyncio.Queue[object], target: asyncio.Queue[object]) -> None:
+        """One coroutine of the chain."""
+        for _ in range(PIECES):
+            item = await source.get()
+            _nothing(item)
+            target.put_nowait(item)
+
+
+def run(length: int, rounds: int) -> Table:
+    """Measure both, taking turns."""
+    table = Table("hop", ["actors us", "queue us", "ratio"])
+    table.print_head()
+    system = started(length)
+    hops = Queues(length)
+    inner: list[float] = []
+
+    def hand_over() -> None:
+        asyncio.run(hops.run())
+        inner.append(hops.seconds / (length * PIECES) * 1e6)
+
+    result = measure(
+        Case(f"{length:,}", {"vmflow": actors(system), "asyncio.Queue": hand_over}, length * PIECES),
+        rounds,
+    )
+    # Without the making of the coroutines, which the actors' time has not either.
+    queue = sorted(inner)[len(inner) // 2]
+    mine = result.microseconds["vmflow"]
+    table.add(f"chain of {length:,}", actors_us=mine, queue_us=queue, ratio=mine / queue)
+    return table
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.actors", description=__doc__)
+    parser.add_argument("--actors", type=int, default=10_000, help="how long the chain is")
+    parser.add_argument("--rounds", type=int, default=7, help="times each contender runs; the median counts")
+    options = parser.parse_args()
+    print(f"{conditions()}; microseconds per hop, medians of {options.rounds} rounds")
+    run(options.actors, options.rounds)
+
+
+if __name__ == "__main__":
+    main()
