@@ -15,6 +15,22 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 HOT = [
+    *[
+        f"vmflow/graph_mode/actors/{name}.py"
+        for name in (
+            "actor",
+            "buffers",
+            "bus",
+            "checks",
+            "construction",
+            "descriptors",
+            "identifiers",
+            "light",
+            "messages",
+            "stalls",
+            "system",
+        )
+    ],
     "vmflow/instructions/blob.py",
     "vmflow/instructions/fuse.py",
     "vmflow/instructions/instruction.py",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import layers, layers_sequence, loop_lag, ops, throughput
+from tests.benchmarks import actors, layers, layers_sequence, loop_lag, ops, throughput
 from tests.benchmarks.measure import measure
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -80,6 +80,13 @@ def test_loop_lag_observes_every_load_and_contender() -> None:
                 assert _number(table, row, column) > 0
         if row.endswith(", vmflow"):
             assert _number(table, row, "loss %") < 100
+
+
+def test_actors_are_timed_next_to_queues() -> None:
+    table = actors.run(20, 1)
+    assert set(table.rows) == {"chain of 20"}
+    for column in ("actors us", "queue us", "ratio"):
+        assert _number(table, "chain of 20", column) > 0
 
 
 def test_layers_measures_forward_and_backward() -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import deque
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypedDict
 
 from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, TaskDescriptor, check
 from vmflow.graph_mode.actors.actor import Actor
@@ -34,6 +34,13 @@ def mix(*parts: Value) -> int:
 # Plans
 
 
+class Place(TypedDict):
+    """Where a task is."""
+
+    on: int
+    rank: int
+
+
 def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
     """A plan whose rates match; its counts, `most` at most, need not suffice."""
     sketch = Sketch()
@@ -45,7 +52,7 @@ def random_sketch(chosen: random.Random, most: int = 3) -> Sketch:
     # What must not be written over, since it is handed out several times.
     repeated: set[str] = set()
 
-    def place() -> dict[str, int]:
+    def place() -> Place:
         on = chosen.randrange(threads)
         return {"on": on, "rank": on % ranks}
 
