@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from fractions import Fraction
 from math import lcm
 
+from vmflow.errors import InternalError
+
 from .construction import Construction
 from .descriptors import IDENTITY, IN_CONTROL, KINDS, RegisterDescriptor, TaskDescriptor
 from .identifiers import decode_task
@@ -167,6 +169,7 @@ class Plan:
 
         Raises:
             ValueError: naming tasks that wait for each other in a circle, and all that is known of the rest.
+            InternalError: if something stops without that.
         """
         acts = self._acts_of_a_period()
         if not acts:
@@ -189,6 +192,8 @@ class Plan:
         stuck = [it for it, actor in made.actors.items() if actor.acted < acts[it]]
         if stuck:
             cycle = find_cycle(made, stuck)
+            if not cycle:
+                raise InternalError(f"these actors have stopped for no reason:\n{describe(made)}")
             circle = " -> ".join([str(self.tasks[it]) for it in [*cycle, *cycle[:1]]])
             raise ValueError(
                 f"these tasks wait for each other in a circle, for want of slots or of a beginning: {circle}\n"

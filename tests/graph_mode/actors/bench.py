@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest.mock import patch
 
 import vmflow.graph_mode.actors
-from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, TaskDescriptor, TaskId, ThreadId
+from vmflow.graph_mode.actors import ActorSystem, Message, RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
 from vmflow.graph_mode.actors.bus import Action
 
-# In the order in which they import each other.
-COPIED = ("bus", "actor", "light", "construction", "system")
+# What a copy has in common with the original, and what it has of its own, in the order of importing.
+SHARED = ("identifiers", "descriptors")
+COPIED = ("messages", "buffers", "bus", "actor", "light", "construction", "stalls", "checks", "system")
 
 
 class Sketch:
@@ -108,12 +111,13 @@ class Bench:
     Args:
         sketch: of the plan.
         system_class: another class than `ActorSystem`, a broken one perhaps.
-        checked: whether the plan need not be checked.
     """
 
-    def __init__(self, sketch: Sketch, system_class: Any = ActorSystem, checked: bool = False) -> None:
+    def __init__(self, sketch: Sketch, system_class: Any = ActorSystem) -> None:
         self.sketch = sketch
         tasks, registers = sketch.plan()
+        # Here, since a broken class might refuse it for want of what is to be tested.
+        check(tasks, registers)
         self.names = {it.id: it.name for it in tasks}
         self.posted: list[Message] = []
         self.acted: list[str] = []
@@ -122,7 +126,7 @@ class Bench:
             registers,
             {it.id: self._act for it in tasks},
             lambda thread, message: self.posted.append(message),
-            checked=checked,
+            checked=True,
         )
         self.threads = {it & 0x7FFF: it for it in self.system.threads}
         self.flights: dict[int, list[Action]] = {it: [] for it in self.threads}
@@ -201,26 +205,22 @@ def copied_system(*, module: str = "", old: str = "", new: str = "") -> Any:
     """`ActorSystem` made from a copy of the sources, in one of which `old` reads `new`.
 
     A copy, because the rules are to be broken in one place without breaking them for anybody else, and because a
-    compiled class cannot be changed.
+    compiled class can be neither changed nor inherited from.
     """
-    folder = Path(vmflow.graph_mode.actors.__file__).parent
-    copies: list[ModuleType] = []
-    for name in COPIED:
-        source = (folder / f"{name}.py").read_text()
-        if name == module:
-            assert source.count(old) == 1, f"{name}.py has {source.count(old)} times, not once:\n{old}"
-            source = source.replace(old, new)
-        copy = ModuleType(f"vmflow.graph_mode.actors.copied_{name}")
-        copy.__package__ = "vmflow.graph_mode.actors"
-        exec(compile(source, f"{name}.py with one change", "exec"), copy.__dict__)
-        _use(copy, copies)
-        copies.append(copy)
-    return copies[-1].__dict__["ActorSystem"]
-
-
-def _use(module: ModuleType, copies: Sequence[ModuleType]) -> None:
-    """Have a module use what is in copies where it imported the originals."""
-    for copy in copies:
-        for name, value in vars(copy).items():
-            if isinstance(value, type) and value.__module__ == copy.__name__ and name in vars(module):
-                setattr(module, name, value)
+    actors = vmflow.graph_mode.actors
+    folder = Path(actors.__file__).parent
+    package = ModuleType("copied_actors")
+    package.__path__ = []
+    modules: dict[str, ModuleType] = {"copied_actors": package}
+    modules |= {f"copied_actors.{name}": import_module(f"{actors.__name__}.{name}") for name in SHARED}
+    # For as long as the copies import each other.
+    with patch.dict(sys.modules, modules):
+        for name in COPIED:
+            source = (folder / f"{name}.py").read_text()
+            if name == module:
+                assert source.count(old) == 1, f"{name}.py has {source.count(old)} times, not once:\n{old}"
+                source = source.replace(old, new)
+            copy = sys.modules[f"copied_actors.{name}"] = ModuleType(f"copied_actors.{name}")
+            copy.__package__ = "copied_actors"
+            exec(compile(source, f"{name}.py, copied", "exec"), copy.__dict__)
+    return copy.__dict__["ActorSystem"]

@@ -209,6 +209,13 @@ def test_what_is_delivered_to_the_wrong_system_is_told() -> None:
         system.deliver(12, Message(1, 12, tasks[0].id, 0))
 
 
+def test_a_plan_that_cannot_run_is_refused() -> None:
+    plan = Sketch().task("one", reads="b", writes="a").task("two", reads="a", writes="b").plan()
+    with pytest.raises(ValueError, match="in a circle"):
+        ActorSystem(*plan, {})
+    assert not ActorSystem(*plan, {}, checked=True).ended()
+
+
 def test_acts_of_nobody_are_refused() -> None:
     with pytest.raises(ValueError, match=r"tasks that do not exist: \[7\]"):
         ActorSystem(*line().plan(), {7: print})
