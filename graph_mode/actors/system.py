@@ -3,7 +3,8 @@
 It is pure: no thread, no loop, no clock, no array.  The events are `deliver`, `completed`, `launch` and `close`; the
 decisions are what `turn` returns, the actions to run now, in order.  Whoever drives it has one real thread, or one
 stream, for each of `threads`; for each it calls `turn` while `has_work`, runs the actions in the order in which all
-turns returned them, and reports them by `completed`.
+turns returned them, and reports them by `completed`.  An act that fails has completed like any other: what is to be
+made of its outputs is for those to say who run it.
 """
 
 from __future__ import annotations
