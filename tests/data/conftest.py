@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import threading
+import time
 from collections.abc import Iterator
 from multiprocessing import resource_tracker
 
@@ -23,7 +24,11 @@ def join_workers() -> None:
     """Wait for the workers that were told to end; fail if one was not."""
     for thread in threading.enumerate():
         if thread.name.startswith("vmflow-data"):
-            thread.join(PATIENCE)
+            deadline = time.monotonic() + PATIENCE
+            while thread.is_alive() and time.monotonic() < deadline:
+                # The thread itself may have held what the last collection was to free, on its way back to its inbox.
+                gc.collect()
+                thread.join(0.1)
             assert not thread.is_alive(), f"{thread.name} was left behind"
 
 
