@@ -222,8 +222,8 @@ class RemoteFetcher:
         if process.is_alive():
             process.kill()
             process.join()
+        # Not closed: multiprocessing's exit handler may be joining it at this moment.  Its descriptors go with the object.
         code: int = process.exitcode
-        process.close()
         return code
 
     def _start(self) -> None:
