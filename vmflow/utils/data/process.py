@@ -71,6 +71,15 @@ def _packed(message: object) -> list[Any]:
     return [stream.getvalue(), *parts]
 
 
+# Set as the interpreter exits: multiprocessing's own handler joins the processes, and must not find one closed.
+_exiting = threading.Event()
+
+
+def leave_open() -> None:
+    """The interpreter is exiting: processes that end from now on are not closed."""
+    _exiting.set()
+
+
 def _send(link: socket.socket, parts: list[Any]) -> None:
     sizes = [len(it) for it in parts]
     link.sendall(b"".join([struct.pack(f"!I{len(sizes)}Q", len(sizes), *sizes), parts[0]]))
@@ -222,8 +231,9 @@ class RemoteFetcher:
         if process.is_alive():
             process.kill()
             process.join()
-        # Not closed: multiprocessing's exit handler may be joining it at this moment.  Its descriptors go with the object.
         code: int = process.exitcode
+        if not _exiting.is_set():
+            process.close()
         return code
 
     def _start(self) -> None:

@@ -22,7 +22,7 @@ import attrs
 from vmflow.vm.wakers import FutureWaker, ThreadWaker
 
 from .fetch import Fetcher, RanOut, Recipe
-from .process import RemoteFetcher
+from .process import RemoteFetcher, leave_open
 
 
 class _Sleeper:
@@ -258,6 +258,7 @@ _GRACE_SECONDS: Final = 2.0
 
 
 def _at_exit() -> None:
+    leave_open()
     crews = list(_crews)
     for crew in crews:
         crew.stop()
