@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextvars
+import multiprocessing.util  # noqa: F401 (so that its exit handler is registered before the one below, and runs later)
 import os
 import threading
 import time
