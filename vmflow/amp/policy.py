@@ -11,10 +11,15 @@ from typing import Final
 # Few bits of each factor are enough, and most of the time goes here.
 LOWER: Final = frozenset(
     {
+        "conv1d",
+        "conv1d_with_columns",
         "conv2d",
         "conv2d_with_columns",
+        "conv3d",
+        "conv3d_with_columns",
         "linear",
         "matmul",
+        "scaled_dot_product_attention",
     }
 )
 
@@ -27,6 +32,7 @@ FLOAT32: Final = frozenset(
         "binary_cross_entropy_with_logits",
         "cosh",
         "cross_entropy",
+        "ctc_loss",
         "cumprod",
         "cumsum",
         "det",
