@@ -35,10 +35,6 @@ class FuseInstructionPolicy(InstructionPolicy):
         self.doomed: dict[Instruction, Failure] = {}
         self.failed: list[tuple[Instruction, Failure]] = []
 
-    def compute(self) -> None:
-        for policy in self._policies():
-            policy.compute()
-
     def fail(self, failure: Failure) -> None:
         for policy in self._policies():
             policy.fail(failure)

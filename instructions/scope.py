@@ -120,3 +120,9 @@ def scope_of(instruction: Instruction) -> Scope | None:
     """The scope that it was issued in."""
     mode = instruction.mode
     return mode.scope if mode is not None else None
+
+
+def priority_of(instruction: Instruction) -> int:
+    """That of the scope that it was issued in; 0 without one."""
+    scope = scope_of(instruction)
+    return 0 if scope is None else scope.priority

@@ -349,7 +349,7 @@ MUTATIONS = [
     ),
     Mutation(
         "only what is of one priority is fused",
-        "                or (instruction.mode is not mode and _priority(instruction) != _priority(first))\n",
+        "                or (instruction.mode is not mode and priority_of(instruction) != priority_of(first))\n",
         "",
         test_fuse.test_priorities_are_not_mixed,
         in_programs=False,

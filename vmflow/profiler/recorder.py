@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
-from vmflow.instructions.scope import Scope
+from vmflow.instructions.scope import scope_of
 from vmflow.vm.outcome import Later, Outcome
 from vmflow.vm.wakers import running_loop
 
@@ -215,7 +215,7 @@ class MachineRecorder:
         if number is None:
             number = next(self._recording.numbers)
         stream, code, last = instruction.stream.name, instruction.code, instruction.last
-        scope = _scope_of(instruction)
+        scope = scope_of(instruction)
         self._recording.add((Abandoned, self._index, number, _now(), stream, instruction.name, code, last, scope))
 
     def awaited(self, instruction: Instruction) -> object:
@@ -225,7 +225,7 @@ class MachineRecorder:
             # Issued before the recording began.  What runs has a serial, and is found by that.
             number = self._issued[instruction] = next(recording.numbers)
         wait = next(recording.numbers)
-        track, scope = recording.tracks.current(), _scope_of(instruction)
+        track, scope = recording.tracks.current(), scope_of(instruction)
         name, serial = instruction.name, instruction.serial
         self._waiting[wait] = (self._index, number, serial, track, _thread(), name, scope, _now())
         return wait
@@ -292,8 +292,3 @@ def _bytes_of(instruction: Instruction) -> int:
         nbytes: int = outputs[0].meta.nbytes
         return nbytes
     return sum([output.meta.nbytes for output in outputs])
-
-
-def _scope_of(instruction: Instruction) -> Scope | None:
-    mode = instruction.mode
-    return None if mode is None else mode.scope

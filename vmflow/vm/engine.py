@@ -36,6 +36,7 @@ from vmflow.instructions.instruction import (
     members_of,
 )
 from vmflow.instructions.policy import InstructionPolicy
+from vmflow.instructions.scope import priority_of
 from vmflow.streams import Stream
 
 from .story import Fence, Story
@@ -352,7 +353,7 @@ class VirtualMachineEngine:
                 or instruction.stream is not stream
                 or policy is None
                 or not policy.fusable
-                or (instruction.mode is not mode and _priority(instruction) != _priority(first))
+                or (instruction.mode is not mode and priority_of(instruction) != priority_of(first))
                 or _waits_elsewhere(instruction, stream)
             ):
                 return behind
@@ -573,11 +574,6 @@ class VirtualMachineEngine:
                 if access is not None and access.state == ERASED:
                     problems.append(f"{access!r} is remembered by a dependence of {instruction!r} after its end")
         return problems
-
-
-def _priority(instruction: Instruction) -> int:
-    mode = instruction.mode
-    return 0 if mode is None or mode.scope is None else mode.scope.priority
 
 
 def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:

@@ -8,6 +8,7 @@ import attrs
 
 from vmflow.instructions import origin
 from vmflow.instructions.instruction import STATE_NAMES, Instruction, members_of
+from vmflow.instructions.scope import scope_of
 
 from .memory import format_bytes
 
@@ -149,7 +150,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
 
 
 def _instruction(instruction: Instruction) -> InstructionInfo:
-    scope = instruction.mode.scope if instruction.mode is not None else None
+    scope = scope_of(instruction)
     return InstructionInfo(
         instruction.serial,
         instruction.name,

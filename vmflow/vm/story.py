@@ -10,7 +10,7 @@ from vmflow.context import Mode
 from vmflow.errors import InternalError
 from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
-from vmflow.instructions.scope import Scope
+from vmflow.instructions.scope import Scope, priority_of
 from vmflow.streams import Stream, StreamPolicy
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Story:
                             "writes": numbers(it.writes),
                             "cost": it.cost,
                             "depth": it.stream.policy.depth,
-                            "priority": _priority(it),
+                            "priority": priority_of(it),
                             "fusable": it.serial in fused,
                             **_order(fences.get(it.serial), name),
                         }
@@ -148,11 +148,6 @@ class Story:
 
     def __str__(self) -> str:
         return "\n".join(f"{event:9} #{serial} {detail}".rstrip() for event, serial, detail in self.events())
-
-
-def _priority(instruction: Instruction) -> int:
-    mode = instruction.mode
-    return mode.scope.priority if mode is not None and mode.scope is not None else 0
 
 
 def _order(fence: tuple[bool, Stream | None] | None, name: Callable[[Stream], str]) -> dict[str, Any]:
