@@ -28,7 +28,7 @@ class InOrder(StreamPolicy):
 class Step(InstructionPolicy):
     """Orders as told and runs nothing."""
 
-    __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
+    __slots__ = ("barrier", "follows", "fusable", "name", "prepares", "preschedulable")
 
     def __init__(
         self,
@@ -37,8 +37,10 @@ class Step(InstructionPolicy):
         preschedulable: bool = True,
         follows: Stream | None = None,
         fusable: bool = False,
+        prepares: bool = False,
     ) -> None:
         self.name = name
+        self.prepares = prepares
         self.fusable = fusable
         self.barrier = barrier
         self.preschedulable = preschedulable
@@ -81,11 +83,12 @@ class Bench:
         priority: int = 0,
         cost: int = 0,
         fusable: bool = False,
+        prepares: bool = False,
     ) -> Instruction:
         assert name not in self.instructions
         instruction = self.instructions[name] = Instruction(
             self.stream(on),
-            Step(name, barrier, preschedulable, None if follows is None else self.stream(follows), fusable),
+            Step(name, barrier, preschedulable, None if follows is None else self.stream(follows), fusable, prepares),
             tuple([self.storage(it) for it in reads]),
             tuple([self.storage(it) for it in writes]),
             cost,

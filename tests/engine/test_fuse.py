@@ -71,6 +71,13 @@ def test_no_more_work_is_fused_than_allowed(bench: Bench) -> None:
     assert bench.turn() == ["one+two+three+four", "five+six", "large", "small"]
 
 
+def test_what_needs_memory_of_the_allocator_is_launched_alone(bench: Bench) -> None:
+    """Or memory that is given back in between would be needed twice."""
+    for name, prepares in (("one", True), ("two", False), ("three", False), ("four", True), ("five", True)):
+        bench.issue(name, fusable=True, prepares=prepares)
+    assert bench.turn() == ["one", "two+three", "four", "five"]
+
+
 def test_work_counts_as_if_it_were_not_fused(bench: Bench) -> None:
     bench.issue("one", cost=2_000, fusable=True)
     bench.issue("two", cost=3_000, fusable=True)

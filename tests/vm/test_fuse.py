@@ -162,7 +162,7 @@ def test_without_memory_for_one_member_the_others_go_on() -> None:
         assert second.cpu().tolist() == [2.0] * 4
         with pytest.raises(OutOfMemory, match=r"8\.00 MiB were requested"):
             huge.cpu().numpy()
-        assert ["fill", "planted", "add_scalar"] in launches(machine)
+        assert all(len(it) == 1 for it in launches(machine)), "memory comes and goes between launches"
     finally:
         flow.set_memory_limit(SIMULATED_BYTES, device)
         MODE.set(before)

@@ -313,7 +313,8 @@ class VirtualMachineEngine:
             if policy is None or instruction.state != NEW:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
             position += 1
-            if policy.fusable and position < end:
+            # Memory for results of the allocator's is found, and comes back, between launches.
+            if policy.fusable and position < end and not policy.prepares:
                 behind = self._fusable_behind(taken, position)
                 if behind > position:
                     instruction = self._fuse(tuple(taken[position - 1 : behind]))
@@ -353,6 +354,7 @@ class VirtualMachineEngine:
                 or instruction.stream is not stream
                 or policy is None
                 or not policy.fusable
+                or policy.prepares
                 or (instruction.mode is not mode and priority_of(instruction) != priority_of(first))
                 or _waits_elsewhere(instruction, stream)
             ):
@@ -365,12 +367,10 @@ class VirtualMachineEngine:
         reads: list[Dependence] = []
         writes: list[Dependence] = []
         cost = -LAUNCH_COST
-        nbytes = 0
         for member in members:
             reads += member.reads
             writes += member.writes
             cost += member.cost + LAUNCH_COST
-            nbytes += member.nbytes
         fused = Instruction(
             first.stream,
             FuseInstructionPolicy(members),
@@ -380,7 +380,6 @@ class VirtualMachineEngine:
             first.code,
             first.last,
             first.mode,
-            nbytes,
         )
         fused.members = members
         self._fused.append(fused)
