@@ -15,24 +15,22 @@ class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other.
 
     Made by the engine, which then draws edges, launches and erases once for all of them.  Each keeps its own origin,
-    scope and outputs: a machine prepares and runs the members one by one, so that what goes wrong with one, or keeps it
-    from running, is no concern of the others.
+    scope and outputs: a machine runs the members one by one, so that what goes wrong with one, or keeps it from
+    running, is no concern of the others.
 
     Args:
         members: in program order; see `Instruction.members`.
 
     Attributes:
-        doomed: what went wrong while preparing a member.
         failed: the members that have failed, and how.
     """
 
-    __slots__ = ("doomed", "failed", "members")
+    __slots__ = ("failed", "members")
 
     name = "fuse"
 
     def __init__(self, members: tuple[Instruction, ...]) -> None:
         self.members = members
-        self.doomed: dict[Instruction, Failure] = {}
         self.failed: list[tuple[Instruction, Failure]] = []
 
     def fail(self, failure: Failure) -> None:

@@ -70,13 +70,10 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
             policy.compute()
 
 
-def rescue(
-    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, launched: Instruction
-) -> Failure | None:
+def rescue(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
     """The device has no memory left: get back all that nobody will use any more, and try once more.
 
-    Called by whoever drives, who waits here for all that is running; `launched` is what is about to be, which is the
-    instruction or stands for it.
+    Called by whoever drives, who waits here for all that is running; `instruction` is about to be.
     """
     allocator = instruction.stream.allocator
     allocator.retries += 1
@@ -86,7 +83,7 @@ def rescue(
     machine._issue_releases()
     while machine.engine.has_work():
         machine._turn()
-    release_early(machine.engine.lively, [launched, *machine._launched])
+    release_early(machine.engine.lively, [instruction, *machine._launched])
     allocator.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))

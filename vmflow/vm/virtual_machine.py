@@ -481,10 +481,8 @@ class VirtualMachine:
         policy = instruction.policy
         assert policy is not None
         failure: Failure | None = None
-        if instruction.members is not None:
-            self._prepare_members(instruction, instruction.members)
-        elif policy.prepares:
-            failure = self._prepare(instruction, policy, instruction)
+        if policy.prepares:
+            failure = self._prepare(instruction, policy)
         if self.races is not None:
             try:
                 self.races.launched(instruction)
@@ -540,20 +538,8 @@ class VirtualMachine:
         else:
             self.engine.failed(instruction, outcome.error)
 
-    def _prepare_members(self, instruction: Instruction, members: tuple[Instruction, ...]) -> None:
-        fused = cast(FuseInstructionPolicy, instruction.policy)
-        for member in members:
-            policy = member.policy
-            if policy is not None and policy.prepares:
-                failure = self._prepare(member, policy, instruction)
-                if failure is not None:
-                    fused.doomed[member] = failure
-
-    def _prepare(self, instruction: Instruction, policy: InstructionPolicy, launched: Instruction) -> Failure | None:
-        """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream.
-
-        `launched` is what is being launched: the instruction, or what stands for it and others.
-        """
+    def _prepare(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
+        """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream."""
         if not self._wanted(instruction):
             return None
         failure: Failure | None
@@ -561,7 +547,7 @@ class VirtualMachine:
             try:
                 policy.prepare(instruction)
             except OutOfMemory:
-                failure = memory.rescue(self, instruction, policy, launched)
+                failure = memory.rescue(self, instruction, policy)
             else:
                 return None
         except Exception as error:
@@ -637,9 +623,8 @@ class VirtualMachine:
     ) -> Outcome:
         """Run each by itself; returns the first failure, for there may be more to tell the engine."""
         fused = cast(FuseInstructionPolicy, instruction.policy)
-        doomed = fused.doomed
         for member in members:
-            outcome = self._run(member, doomed.get(member) if doomed and failure is None else failure)
+            outcome = self._run(member, failure)
             if isinstance(outcome, Failure):
                 fused.failed.append((member, outcome))
         return fused.failed[0][1] if fused.failed else None
