@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -92,7 +92,10 @@ class Storage:
         failure: why it holds nothing, if an instruction that should have written it failed.
         version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
         history: how many of them autograd recorded; a view from before the last one has an outdated history.
+        lazy: whether it stands for memory of a graph that is being built.
     """
+
+    lazy: ClassVar[bool] = False
 
     __slots__ = (
         "__weakref__",
@@ -135,6 +138,9 @@ class Storage:
             )
             self.allocation = allocation
             self.array = allocation.array(meta.shape, meta.dtype.numpy)
+
+    def admit(self) -> None:
+        """Raise if no machine can use it; asked before another machine takes it over."""
 
     def settled(self) -> bool:
         """Whether every write issued so far has finished."""

@@ -162,10 +162,16 @@ class InstructionsBuilder:
         """Ends when the graph has finished with the blobs; see `CriticalSectionEnd`."""
         return self._add_section(CriticalSectionEnd(blobs, writes), blobs, writes)
 
-    def launch_lazy_job(self, job: LazyJob, device: Device, parameters: tuple[Blob, ...] = ()) -> Instruction:
+    def launch_lazy_job(
+        self, job: LazyJob, device: Device, parameters: tuple[Blob, ...] = (), reads: tuple[Blob, ...] = ()
+    ) -> Instruction:
         """Start a graph's run, in one order with all communication; see `LaunchLazyJob`."""
-        stream = self.machine.stream(device, "lazy_job")
-        return self._add(stream, LaunchLazyJob(job, parameters), writes=[blob.storage for blob in parameters])
+        return self._add(
+            self.machine.stream(device, "lazy_job"),
+            LaunchLazyJob(job, parameters, reads),
+            reads=[blob.storage for blob in reads],
+            writes=[blob.storage for blob in parameters],
+        )
 
     def _add_section(self, policy: InstructionPolicy, blobs: tuple[Blob, ...], writes: bool) -> Instruction:
         stream = self.machine.stream(blobs[0].meta.device, "critical_section")

@@ -21,36 +21,53 @@ class LazyJob(Protocol):
         """Start a run and return; `ended` is to be called once, from any thread, when it is over."""
         ...
 
+    def fail(self, failure: Failure) -> None:
+        """There will be no run, or the machine was closed and nobody will hear how it ends."""
+        ...
+
 
 class LaunchLazyJob(Deferred):
     """Run `job` once.
 
     Args:
         job: see `LazyJob`.
-        parameters: what the run may change.  If it ends with an error, nobody can know what they hold.
+        parameters: what the run may change.  A run that ends with an error says itself which of them it has torn.
+        reads: what the run needs and does not change.
     """
 
-    __slots__ = ("job", "parameters")
+    __slots__ = ("_running", "job", "parameters", "reads")
 
     name = "launch_lazy_job"
 
-    def __init__(self, job: LazyJob, parameters: tuple[Blob, ...] = ()) -> None:
+    def __init__(self, job: LazyJob, parameters: tuple[Blob, ...] = (), reads: tuple[Blob, ...] = ()) -> None:
         super().__init__()
         self.job = job
         self.parameters = parameters
+        self.reads = reads
+        self._running = False
 
     def begin(self) -> None:
-        for blob in self.parameters:
+        for blob in (*self.parameters, *self.reads):
             if blob.storage.failure is not None:
-                raise blob.storage.failure.error
-        self.job.launch(self.end)
+                self.job.fail(blob.storage.failure)
+                self.end()  # the job's results tell of it
+                return
+        self._running = True
+        self.job.launch(self._over)
+
+    def _over(self, error: Exception | None) -> None:
+        self._running = False
+        self.end(error)
 
     def fail(self, failure: Failure) -> None:
-        for blob in self.parameters:
+        # Closed in the middle of a run, nobody can know what they hold.
+        for blob in self.parameters if self._running else ():
             blob.storage.failure = failure
+        self.job.fail(failure)
 
     def drop(self, failure: Failure) -> None:
-        """Dropped before it began, the run has changed nothing."""
+        # It has changed nothing.
+        self.job.fail(failure)
 
     def describe(self) -> str:
         return f"{self.name}({self.job.name})"

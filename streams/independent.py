@@ -1,4 +1,4 @@
-"""Host streams with a thread of their own, for what may block or must not hold anybody up."""
+"""Host streams beside those of devices: for the hand-over of tensors to graphs and ranks."""
 
 from __future__ import annotations
 
@@ -6,19 +6,20 @@ from .stream import StreamPolicy
 
 
 class IndependentStreamPolicy(StreamPolicy):
-    """Everything runs on the stream's own thread, never on the one that schedules.
-
-    Three kinds use it: "critical_section" (a graph's inputs and outputs), "lazy_job" (launching graphs) and "comm"
+    """Three kinds use it: "critical_section" (a graph's inputs and outputs), "lazy_job" (launching graphs) and "comm"
     (transports between ranks).
 
     Args:
         kind: the name of the kind.
         sequential: as for every policy.
+        blocking: whether what runs here may block, and so runs on the stream's own thread; else it runs on the one that
+            schedules.
     """
 
-    def __init__(self, kind: str, sequential: bool = False) -> None:
+    def __init__(self, kind: str, sequential: bool = False, blocking: bool = True) -> None:
         self.kind = kind
         self.sequential = sequential
+        self.blocking = blocking
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
-        return False
+        return not self.blocking

@@ -1,11 +1,13 @@
 """From an op and its operands to results: choose an interpreter, run the op, let autograd record it.
 
 The eager interpreter infers, makes output blobs and issues an `OpCall`.  A lazy one (building a graph) is chosen by the
-mode, and has the same four methods.
+mode, and has the same methods and some more, for what is eager elsewhere.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from . import tensors as _tensors
@@ -25,6 +27,8 @@ from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
+    from .multi_tensor import Update
+    from .random import Generator
     from .tensors import Tensor
 
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
@@ -52,6 +56,24 @@ class Interpreter(Protocol):
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor: ...
 
 
+class Recorder(Interpreter, Protocol):
+    """An interpreter that runs nothing.
+
+    Attributes:
+        node: the step of the backward pass at hand, set by whoever walks through the graph of autograd.
+    """
+
+    node: _node.Node | None
+
+    def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor: ...
+
+    def update(self, update: Update, mode: Mode) -> None: ...
+
+    def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]: ...
+
+    def made(self, storage: Storage) -> None: ...
+
+
 class EagerLocalInterpreter:
     """Issues each op to the mode's machine at once."""
 
@@ -60,7 +82,7 @@ class EagerLocalInterpreter:
     ) -> tuple[Tensor, ...]:
         """The results, whose values are being computed."""
         blobs = tuple([tensor._blob for tensor in inputs])
-        inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
+        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         stream = machine.stream(inferred.outputs[0].device)
         outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
@@ -78,7 +100,7 @@ class EagerLocalInterpreter:
     ) -> None:
         """Write the result into `target`'s memory."""
         blobs = tuple([tensor._blob for tensor in inputs])
-        inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
+        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
@@ -94,6 +116,20 @@ class EagerLocalInterpreter:
 
 
 _EAGER_LOCAL: Final[Interpreter] = EagerLocalInterpreter()
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Run ops at once, also while a graph is built."""
+    mode = MODE.get()
+    if mode.interpreter is None:
+        yield
+        return
+    MODE.set(mode.replace(interpreter=None))
+    try:
+        yield
+    finally:
+        MODE.set(MODE.get().replace(interpreter=mode.interpreter))
 
 
 def dispatch(
@@ -124,7 +160,7 @@ def _call_one(
         blobs = tuple([tensor._blob for tensor in inputs])
     except AttributeError:
         raise _not_tensors(op, inputs) from None
-    inferred = _infer(op, blobs, attributes, scalars, mode.dtype)
+    inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = machine.stream(output.device)
@@ -222,7 +258,16 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
     mode = MODE.get()
-    machine: VirtualMachine = mode.machine or default_machine()
+    if mode.interpreter is None:
+        result = _transfer(op, source, device, mode.machine or default_machine())
+    else:
+        result = mode.interpreter.transfer(op, source, device, mode)
+    if mode.grad and source.requires_grad:
+        _node.record(op, (source,), (), (), (result,))
+    return result
+
+
+def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachine) -> Tensor:
     blob = source._blob
     upwards = blob.meta.device.type == "cpu"
     stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
@@ -236,10 +281,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
         machine,
         lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
     )
-    result = new_tensor(copy, Lease(copy.storage) if _leased(copy.meta) else None)
-    if mode.grad and source.requires_grad:
-        _node.record(op, (source,), (), (), (result,))
-    return result
+    return new_tensor(copy, Lease(copy.storage) if _leased(copy.meta) else None)
 
 
 def _copy(array: Array, *more: Array | None) -> Array:
@@ -275,9 +317,10 @@ def _leased(output: TensorMeta) -> bool:
     return output.nbytes >= _LEASED_FROM
 
 
-def _infer(
+def infer(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred:
+    """What is known of a call before it runs; `default` is the mode's dtype."""
     metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
     key = (metas, attributes, kinds, default)

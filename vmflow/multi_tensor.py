@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from .context import MODE
 from .instructions.blob import Array
 from .instructions.builder import physical_run
 from .instructions.multi_tensor_update import UpdateKernel
@@ -81,6 +82,10 @@ def _joined(updates: list[Update]) -> Update:
 
 def issue_update(update: Update) -> None:
     """Issue it.  Autograd records nothing of it."""
+    mode = MODE.get()
+    if mode.interpreter is not None:
+        mode.interpreter.update(update, mode)
+        return
     name, kernel, cost = update.name, update.kernel, update.cost
     read = tuple([tensor._blob for tensor in update.inputs])
     written = tuple([tensor._blob for tensor in update.outputs])

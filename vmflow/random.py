@@ -174,9 +174,16 @@ def chosen_generator(given: Generator | None) -> Generator:
 _local = threading.local()
 
 
-def take(elements: int) -> tuple[int, int]:
-    """A stretch of the default generator's sequence, for an op that draws this many numbers."""
-    return chosen_generator(None).take(elements)
+def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
+    """A stretch of a generator's sequence, by default the default one's, as the scalars of an op that draws numbers."""
+    mode = MODE.get()
+    chosen = chosen_generator(generator)
+    if mode.interpreter is not None:
+        # A graph takes another stretch at each launch.
+        default = generator is None and mode.generator is None
+        stretch: tuple[Any, Any] = mode.interpreter.draw(chosen, default, elements)
+        return stretch
+    return chosen.take(elements)
 
 
 def generator_at(seed: int, position: int) -> np.random.Generator:
@@ -295,15 +302,13 @@ _MULTINOMIAL = random_op("multinomial", _draw_categories)
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:
     """Issue a random op without inputs."""
-    return _interpreter.dispatch(op, (), (output, *parameters), chosen_generator(generator).take(output.numel))
+    return _interpreter.dispatch(op, (), (output, *parameters), take(output.numel, generator))
 
 
 def draw_into(op: OpExpr, target: Tensor, generator: Generator | None, *parameters: Any) -> Tensor:
     """Issue a random op that writes into `target`."""
     output = target._blob.meta
-    return _interpreter.dispatch_into(
-        op, target, (), (output, *parameters), chosen_generator(generator).take(output.numel)
-    )
+    return _interpreter.dispatch_into(op, target, (), (output, *parameters), take(output.numel, generator))
 
 
 def _fractional(name: str, output: TensorMeta) -> TensorMeta:
@@ -474,7 +479,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Generator | N
         return (rand(tuple(input.shape), generator=generator, device=input.device) < p).to(input.dtype)
     if not input.dtype.is_floating_point:
         raise TypeError(f"bernoulli: probabilities must be floating-point, not {input.dtype.name}")
-    return _interpreter.dispatch(_BERNOULLI, (input,), (output,), chosen_generator(generator).take(output.numel))
+    return _interpreter.dispatch(_BERNOULLI, (input,), (output,), take(output.numel, generator))
 
 
 def multinomial(
@@ -506,7 +511,7 @@ def multinomial(
             f"{'' if replacement else '; pass replacement=True to draw one several times'}"
         )
     output = meta((*input.shape[:-1], num_samples), dtypes.int64, input.device)
-    taken = chosen_generator(generator).take(max(input.numel(), output.numel))
+    taken = take(max(input.numel(), output.numel), generator)
     return _interpreter.dispatch(_MULTINOMIAL, (input,), (output, bool(replacement)), taken)
 
 

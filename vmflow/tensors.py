@@ -169,8 +169,9 @@ class Tensor(TensorOps):
 
     @property
     def is_lazy(self) -> _bool:
-        """Whether it stands for a value in a graph being built."""
-        return False
+        """Whether it stands for a value in a graph that is being built."""
+        lazy: _bool = self._blob.storage.lazy
+        return lazy
 
     @property
     def is_local(self) -> _bool:

@@ -14,6 +14,7 @@ from vmflow.context import MODE
 from .node import AutogradMeta, Edge, Node
 
 if TYPE_CHECKING:
+    from vmflow.interpreter import Recorder
     from vmflow.tensors import Tensor
 
 
@@ -55,6 +56,7 @@ class _Pass:
         leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
         captured: the gradients asked for.
+        recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
 
     def __init__(
@@ -68,10 +70,21 @@ class _Pass:
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
         self.heap: list[tuple[int, Node]] = []
         self.useful: set[Node] | None = None
+        self.recorder: Recorder | None = MODE.get().interpreter
 
     def run(self, roots: Sequence[tuple[Edge, Tensor]]) -> list[Tensor | None]:
         if self.wanted is not None:
             self.useful = _leading_to(self.wanted, [edge for edge, _ in roots])
+        try:
+            self._walk(roots)
+        finally:
+            if self.recorder is not None:
+                self.recorder.node = None
+        if self.wanted is None:
+            return []
+        return [self.captured.get(key) for key in self.wanted]
+
+    def _walk(self, roots: Sequence[tuple[Edge, Tensor]]) -> None:
         for edge, gradient in roots:
             if edge is not None:
                 self._arrive(edge[0], edge[1], gradient, shared=True)
@@ -81,9 +94,6 @@ class _Pass:
         # Hooks are to see each leaf's gradient once and whole.
         for leaf, (gradient, shared) in self.leaves.items():
             self._finish(leaf, gradient, shared)
-        if self.wanted is None:
-            return []
-        return [self.captured.get(key) for key in self.wanted]
 
     def _step(self, node: Node) -> None:
         arrived = self.gradients.pop(node)
@@ -95,6 +105,8 @@ class _Pass:
                     self.captured[node, index] = gradient
             if self.useful is not None and node not in self.useful:
                 return
+        if self.recorder is not None:
+            self.recorder.node = node
         results = node.backward(arrived, self.create_graph)
         for edge, result in zip(node.edges, results, strict=True):
             if edge is not None and result is not None:

@@ -302,8 +302,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Generator | None = N
 def _draw_with(op: Any, tensor: Tensor, generator: Generator | None, *parameters: float) -> Tensor:
     if not tensor.is_floating_point():
         raise TypeError(f"{op.name}: expected a floating-point tensor, got {tensor.dtype.name}")
-    source = random.chosen_generator(generator)
-    return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), source.take(tensor.numel()))
+    return dispatch_into(op, tensor, (), (tensor._blob.meta, *parameters), random.take(tensor.numel(), generator))
 
 
 # PyTorch's name, which is private there and used by many programs all the same.

@@ -23,6 +23,15 @@ class ModulePath:
         self._module = weakref.ref(module)
         self._outer = outer
 
+    @property
+    def outer(self) -> ModulePath | None:
+        """Whose forward called the module's."""
+        return self._outer
+
+    def module(self) -> Module | None:
+        """The module, if there still is one."""
+        return self._module()
+
     def __str__(self) -> str:
         names: list[str] = []
         path: ModulePath = self

@@ -85,6 +85,9 @@ def from_array(array: Array, device: Device) -> Tensor:
     storage = Storage(Dependence(), array)
     blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), Device("cpu")))
     made = _interpreter.new_tensor(blob, Lease(storage))
+    recorder = MODE.get().interpreter
+    if recorder is not None:
+        recorder.made(storage)
     return made if device.type == "cpu" else transfer(made, device)
 
 

@@ -46,6 +46,11 @@ TO_REAL: Final = "to real"
 REVERSED: Final = ("reversed",)
 
 
+# The ops that are declared here.  Their kernels may be given, as the destination, the array of an operand that has the
+# shape and dtype of the result.
+ELEMENTWISE: set[str] = set()
+
+
 def result_dtype(metas: Metas, kinds: Kinds = ()) -> DType:
     """The dtype that these tensors and numbers make together, as in PyTorch."""
     if len(metas) == 1 and not kinds:
@@ -147,6 +152,7 @@ def elementwise(
             out.numel * cost,
         )
 
+    ELEMENTWISE.add(name)
     return OpExpr(name, infer)
 
 

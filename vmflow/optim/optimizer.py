@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypedDict
 
 from vmflow.autograd import enable_grad
+from vmflow.interpreter import eagerly
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops import creation
@@ -156,8 +157,8 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        # State that is made here outlives the scope around.
-        with scope(shield=True):
+        # State that is made here outlives the scope around, and the building of a graph.
+        with scope(shield=True), eagerly():
             updates = [self.update(group) for group in self.param_groups]
         issue_together([update for update in updates if update is not None], skip)
         return loss

@@ -18,8 +18,13 @@ from vmflow.streams import (
 )
 from vmflow.streams.simulated import parse_mode
 
-# Kinds that every device has; they are host threads.  Those that carry what other ranks see keep program order.
-_INDEPENDENT: Final = {"critical_section": False, "lazy_job": True, "comm": True}
+# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.  Those that carry what other
+# ranks see keep program order, and only a transport may block.
+_INDEPENDENT: Final = {
+    "critical_section": IndependentStreamPolicy("critical_section", blocking=False),
+    "lazy_job": IndependentStreamPolicy("lazy_job", sequential=True, blocking=False),
+    "comm": IndependentStreamPolicy("comm", sequential=True),
+}
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
 
 SIMULATED_BYTES: Final = 1 << 30
@@ -48,7 +53,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         return ControlStreamPolicy()
     device.require()
     if kind in _INDEPENDENT:
-        return IndependentStreamPolicy(kind, _INDEPENDENT[kind])
+        return _INDEPENDENT[kind]
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
     if device.type == "sim" and kind in _QUEUED:

@@ -251,6 +251,20 @@ class VirtualMachine:
         pending.append(instruction)
         self._accepted(instruction)
 
+    def issue_from_within(self, instruction: Instruction) -> None:
+        """Accept what an instruction that is being run has brought about; whoever drives goes on with it.
+
+        Also while the machine finishes and takes nothing else.
+        """
+        tracer = self.tracer
+        if tracer is not None:
+            tracer.issued(instruction)
+        self.engine.pending.append(instruction)
+
+    def remember(self, failure: Failure) -> None:
+        """A failure that somebody may never ask for, and is to be told of then."""
+        self._failures.add(failure)
+
     def require_open(self, name: str) -> None:
         """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
         if self._refusing:
@@ -806,6 +820,7 @@ class VirtualMachine:
 
     def take_over(self, storage: Storage) -> Dependence:
         """Make this the machine that orders the accesses to `storage`, behind all issued elsewhere so far."""
+        storage.admit()
         return handover.take_over(self, storage, _handover_lock)
 
     # Life and end

@@ -1,0 +1,128 @@
+"""Nested arguments and results: flattened into tensors, and put together again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+
+from vmflow.tensors import Tensor
+
+
+@attrs.frozen
+class Leaf:
+    """A tensor's place."""
+
+
+@attrs.frozen
+class Fixed:
+    """Something that is no tensor, and part of what the graph is."""
+
+    value: Any
+
+
+@attrs.frozen
+class Branch:
+    """A container.
+
+    Attributes:
+        kind: "tuple", "list", "dict", or the type of a named tuple.
+        keys: of a dict; of others, the positions.
+        children: in the order of the keys.
+    """
+
+    kind: Any
+    keys: tuple[Any, ...]
+    children: tuple[Tree, ...]
+
+
+Tree: TypeAlias = Leaf | Fixed | Branch
+
+
+def flatten(value: Any) -> tuple[Tree, list[Tensor]]:
+    """The tree of nested tuples, lists and dicts, and its tensors in order."""
+    leaves: list[Tensor] = []
+    return _flatten(value, leaves), leaves
+
+
+def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
+    if isinstance(value, Tensor):
+        leaves.append(value)
+        return Leaf()
+    if isinstance(value, dict):
+        children = tuple([_flatten(it, leaves) for it in value.values()])
+        return Branch("dict", tuple(value), children)
+    if isinstance(value, (tuple, list)):
+        kind: Any = type(value) if hasattr(value, "_fields") else "tuple" if isinstance(value, tuple) else "list"
+        return Branch(kind, tuple(range(len(value))), tuple([_flatten(it, leaves) for it in value]))
+    return Fixed(value)
+
+
+def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]], Any] | None = None) -> Any:
+    """The containers of the tree with these leaves.
+
+    Args:
+        tree: of `flatten`.
+        leaves: in order, as many as the tree has.
+        make: called with a branch and its children, to make the container; by default it is of the kind it was.
+    """
+    return _unflatten(tree, iter(leaves), make or plain)
+
+
+def _unflatten(tree: Tree, leaves: Iterator[Any], make: Callable[[Any, list[Any]], Any]) -> Any:
+    if isinstance(tree, Leaf):
+        return next(leaves)
+    if isinstance(tree, Fixed):
+        return tree.value
+    return make(tree, [_unflatten(child, leaves, make) for child in tree.children])
+
+
+def plain(branch: Branch, children: list[Any]) -> Any:
+    """A container as it was."""
+    if branch.kind == "dict":
+        return dict(zip(branch.keys, children, strict=True))
+    if branch.kind == "list":
+        return children
+    return tuple(children) if branch.kind == "tuple" else branch.kind(*children)
+
+
+def paths(tree: Tree, root: str) -> list[str]:
+    """How each leaf is reached, as one would write it: ``args[0]['mask']``."""
+    found: list[str] = []
+    _name(tree, root, found)
+    return found
+
+
+def _name(tree: Tree, path: str, found: list[str]) -> None:
+    if isinstance(tree, Leaf):
+        found.append(path)
+    elif isinstance(tree, Branch):
+        for key, child in zip(tree.keys, tree.children, strict=True):
+            _name(child, f"{path}[{key!r}]", found)
+
+
+def difference(old: Tree, new: Tree, path: str) -> str | None:
+    """Where two trees differ first, for people; None if they do not."""
+    if isinstance(old, Branch) and isinstance(new, Branch) and old.kind == new.kind and old.keys == new.keys:
+        for key, one, other in zip(old.keys, old.children, new.children, strict=True):
+            found = difference(one, other, f"{path}[{key!r}]")
+            if found is not None:
+                return found
+        return None
+    if isinstance(old, Leaf) and isinstance(new, Leaf):
+        return None
+    if isinstance(old, Fixed) and isinstance(new, Fixed):
+        same = old.value is new.value or (type(old.value) is type(new.value) and bool(old.value == new.value))
+        return None if same else f"{path} was {old.value!r} when the graph was built, and is {new.value!r}"
+    return f"{path} was {_described(old)} when the graph was built, and is {_described(new)}"
+
+
+def _described(tree: Tree) -> str:
+    if isinstance(tree, Leaf):
+        return "a tensor"
+    if isinstance(tree, Fixed):
+        return repr(tree.value)
+    kind = tree.kind if isinstance(tree.kind, str) else tree.kind.__name__
+    keys = f" with the keys {list(tree.keys)}" if tree.kind == "dict" else f" of {len(tree.keys)}"
+    return f"a {kind}{keys}"

@@ -1,0 +1,332 @@
+"""From a job to a plan: which ops are one task, what tasks hand to each other, and where everything lies.
+
+Ops that follow each other on one stream are one task, a *chain*, which runs them without asking anybody in between.  A
+chain ends where another stream, or a task of another kind, needs what it has computed: so no two chains ever wait for
+each other.  What stays within a chain lies in its arena; what another task needs lies in a register, of which there may
+be several slots, so that one launch is computed while the one before is still being read.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final
+
+import attrs
+
+from vmflow.devices import device as Device
+from vmflow.ops.elementwise import ELEMENTWISE
+
+from .actors import RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
+from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, PACK, UNPACK, WAIT_AND_SEND_IDS
+from .actors.identifiers import DEVICE_TYPES
+from .job import Job, JobOp, Operand
+from .lifetimes import ALIGNMENT, aligned
+from .memory_planning import Op, choose_in_place, lifetimes, lower_bound, plan
+from .plan import Arena, ChainDescriptor, Plan, RegisterContents
+
+# How many launches may be under way at once: the slots of the register by which they begin.
+IN_FLIGHT: Final = 100
+
+# What the source and the sink of a plan are on: streams of the host that nothing else is on.
+_SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
+_SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
+
+_GATHERING: Final = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
+
+
+@attrs.define(eq=False)
+class _Task:
+    """A task in the making.
+
+    Attributes:
+        device, stream, phase: where and how often it runs.
+        op: the position of the op that it stands for, if it is no chain.
+        ops: of a chain.
+        closed: whether it takes no further op, since another task needs it.
+        reads: what it needs of other tasks: buffers.
+    """
+
+    device: Device
+    stream: str
+    phase: str
+    op: int | None = None
+    ops: list[int] = attrs.field(factory=list)
+    closed: bool = False
+    inputs: dict[int, None] = attrs.field(factory=dict)
+    numbers: dict[int, None] = attrs.field(factory=dict)
+    outputs: list[int] = attrs.field(factory=list)
+    reads: dict[int, None] = attrs.field(factory=dict)
+    id: int = 0
+
+
+def compile_job(job: Job, slots: int = 1) -> Plan:
+    """The plan of a job.
+
+    Args:
+        job: see `Job`; it is run as it is.
+        slots: how many of each register there are, and so how many launches may be between two tasks.
+
+    Raises:
+        ValueError: if the plan could not run: if tasks need each other in a circle, for instance; says which.
+    """
+    if slots < 1:
+        raise ValueError(f"a register has at least one slot, not {slots}")
+    job.check()
+    tasks, makers = _form_tasks(job)
+    _number(tasks)
+    return _Linking(job, tasks, makers, slots).plan()
+
+
+# Which ops are one task
+
+
+def stream_of(op: JobOp) -> tuple[Device, str]:
+    """Where an op runs: the device, and which kind of its streams."""
+    device = op.outputs[0].meta.device
+    if op.kind != "transfer":
+        return device, "compute"
+    source = op.inputs[0].meta.device
+    return (device, "host_to_device") if source.type == "cpu" else (source, "device_to_host")
+
+
+def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
+    """The tasks in an order in which they can run, and who makes each buffer."""
+    tasks: list[_Task] = []
+    open_chains: dict[tuple[Device, str, str, int], _Task] = {}
+    makers: dict[int, _Task] = {}
+
+    def chain(device: Device, stream: str, phase: str, stage: int) -> _Task:
+        key = (device, stream, phase, stage)
+        found = open_chains.get(key)
+        if found is None or found.closed:
+            found = open_chains[key] = _Task(device, stream, phase)
+            tasks.append(found)
+        return found
+
+    def need(task: _Task, buffer: int) -> None:
+        role = job.buffers[buffer].role
+        if role == "input" and buffer not in makers:
+            task.inputs[buffer] = None
+        elif role == "number" and buffer not in makers:
+            task.numbers[buffer] = None
+        maker = makers.get(buffer)
+        if maker is not None and maker is not task:
+            maker.closed = True
+            task.reads[buffer] = None
+
+    for position, op in enumerate(job.ops):
+        device, stream = stream_of(op)
+        if op.kind in _GATHERING:
+            for buffer in op.reads():
+                if job.buffers[buffer].role == "input" and buffer not in makers:
+                    # Filled by a chain without ops, since such a task reads registers only.
+                    feeder = chain(device, stream, "step", op.stage)
+                    feeder.inputs[buffer] = None
+                    makers[buffer] = feeder
+            task = _Task(device, stream, op.phase, position)
+            tasks.append(task)
+        else:
+            task = chain(device, stream, op.phase, op.stage)
+            task.ops.append(position)
+        for buffer in op.reads():
+            need(task, buffer)
+        for buffer in op.writes():
+            if job.buffers[buffer].role == "temporary" and buffer not in makers:
+                makers[buffer] = task
+            elif job.buffers[buffer].role == "temporary":
+                need(task, buffer)
+    for number, operand in enumerate(job.outputs):
+        maker = makers.get(operand.buffer)
+        if maker is None or maker.op is not None:
+            device = operand.meta.device
+            fetcher = chain(device, "compute", "step", 0)
+            need(fetcher, operand.buffer)
+            fetcher.outputs.append(number)
+        else:
+            maker.outputs.append(number)
+    return tasks, makers
+
+
+def _number(tasks: list[_Task]) -> None:
+    """Give them ids; each stream of a device is a thread."""
+    streams: dict[tuple[Device, str], int] = {}
+    counts: defaultdict[ThreadId, int] = defaultdict(int)
+    for task in tasks:
+        stream = streams.setdefault((task.device, task.stream), len(streams))
+        thread = ThreadId(0, DEVICE_TYPES.index(task.device.type), task.device.index or 0, stream)
+        task.id = TaskId(thread, counts[thread]).encode()
+        counts[thread] += 1
+
+
+# What tasks hand to each other
+
+
+@attrs.define(eq=False)
+class _Linking:
+    """Making the plan of tasks that have been formed."""
+
+    job: Job
+    tasks: list[_Task]
+    makers: dict[int, _Task]
+    slots: int
+
+    def plan(self) -> Plan:
+        """All of it, checked."""
+        source, sink = TaskId(_SOURCE_THREAD).encode(), TaskId(_SINK_THREAD).encode()
+        registers: list[RegisterDescriptor] = []
+        contents: dict[int, RegisterContents] = {}
+        consumed: defaultdict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
+        produced: defaultdict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
+        for maker, readers, buffers in self._shared():
+            number = len(registers)
+            registers.append(RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self.slots))
+            contents[number] = self._contents(buffers)
+            produced[maker.id][f"out{number}"] = (number,)
+            for reader in readers:
+                consumed[reader.id][f"in{number}"] = (number,)
+        first = tuple([it.id for it in self.tasks if not consumed[it.id]])
+        begin = len(registers)
+        registers.append(RegisterDescriptor(begin, source, first or (sink,), IN_FLIGHT, control=True))
+        for task in first or (sink,):
+            consumed[task][IN_CONTROL] = (begin,)
+        for each in self.tasks:
+            # What is read by nobody, or in another rhythm, has to have ended too.
+            if not produced[each.id]:
+                number = len(registers)
+                registers.append(RegisterDescriptor(number, each.id, (sink,), self.slots, control=True))
+                produced[each.id]["out_control"] = (number,)
+                consumed[sink][IN_CONTROL] = (*consumed[sink].get(IN_CONTROL, ()), number)
+        tasks = [TaskDescriptor(source, WAIT_AND_SEND_IDS, {"out_control": (begin,)}, buffer="launches", name="source")]
+        tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
+        tasks.append(TaskDescriptor(sink, CALLBACK_NOTIFY, {}, consumed[sink], buffer="callbacks", name="sink"))
+        check(tasks, registers)
+        return Plan(
+            self.job.name,
+            tuple(tasks),
+            tuple(registers),
+            {task.id: self._chain(task) for task in self.tasks if task.op is None},
+            {task.id: task.op for task in self.tasks if task.op is not None},
+            contents,
+            self.tasks[0].device,
+            self._launches_at_once(),
+        )
+
+    def _launches_at_once(self) -> int:
+        """One, if a variable is changed by one task and used by another, which must not see the next launch's value."""
+        users: defaultdict[int, set[int]] = defaultdict(set)
+        for task in self.tasks:
+            for position in task.ops:
+                op = self.job.ops[position]
+                for buffer in (*op.reads(), *op.writes()):
+                    users[buffer].add(task.id)
+        changed = self.job.written()
+        apart = any([len(users[it.id]) > 1 for it in self.job.variables() if it.id in changed])
+        return 1 if apart else IN_FLIGHT
+
+    def _shared(self) -> list[tuple[_Task, list[_Task], list[int]]]:
+        """Who makes what for whom: one register for all that goes from one task to the same others."""
+        readers: defaultdict[int, list[_Task]] = defaultdict(list)
+        for task in self.tasks:
+            for buffer in task.reads:
+                readers[buffer].append(task)
+        groups: dict[tuple[int, ...], tuple[_Task, list[_Task], list[int]]] = {}
+        for buffer, those in readers.items():
+            maker = self.makers[buffer]
+            key = (maker.id, *[it.id for it in those])
+            groups.setdefault(key, (maker, those, []))[2].append(buffer)
+        return list(groups.values())
+
+    def _contents(self, buffers: list[int]) -> RegisterContents:
+        metas = [self.job.buffers[it].meta for it in buffers]
+        return RegisterContents(tuple(buffers), metas[0].device, sum([aligned(it.nbytes, ALIGNMENT) for it in metas]))
+
+    def _descriptor(
+        self, task: _Task, produced: dict[str, tuple[int, ...]], consumed: dict[str, tuple[int, ...]]
+    ) -> TaskDescriptor:
+        kind, count = COMPUTE, 1
+        if task.op is not None:
+            op = self.job.ops[task.op]
+            kind, count = _GATHERING[op.kind], self.job.micro_batches
+            name = op.name
+        else:
+            names = [self.job.ops[it].name for it in task.ops]
+            name = names[0] if len(names) == 1 else f"{len(names)} ops on {task.device} {task.stream}"
+        return TaskDescriptor(task.id, kind, produced, consumed, count, name=name)
+
+    # A chain's own memory
+
+    def _chain(self, task: _Task) -> ChainDescriptor:
+        cost = 0
+        for position in task.ops:
+            op = self.job.ops[position]
+            cost += op.cost if op.kind == "update" else cost_of(op)
+        return ChainDescriptor(
+            task.device,
+            task.stream,
+            tuple(task.ops),
+            tuple(task.inputs),
+            tuple(task.numbers),
+            tuple(task.outputs),
+            self._arena(task),
+            cost,
+            task.phase == "micro",
+        )
+
+    def _arena(self, task: _Task) -> Arena:
+        shared = {buffer for other in self.tasks for buffer in other.reads}
+        buffers = self.job.buffers
+        steps = [Op((), (buffer,)) for buffer in (*task.inputs, *task.numbers) if buffer not in shared]
+        made = {buffer for step in steps for buffer in step.outputs}
+        for position in task.ops:
+            op = self.job.ops[position]
+            inside = [it for it in dict.fromkeys([*op.reads(), *op.writes()]) if self._own(it, shared)]
+            outputs = tuple([it for it in dict.fromkeys(op.writes()) if it in inside and it not in made])
+            made.update(outputs)
+            inputs = tuple([it for it in inside if it not in outputs])
+            steps.append(Op(inputs, outputs, _sharable(op, inputs, outputs)))
+        last = {
+            operand.buffer: len(steps)
+            for operand in [self.job.outputs[it] for it in task.outputs]
+            if self._own(operand.buffer, shared)
+        }
+        nbytes = {it: buffers[it].meta.nbytes for step in steps for it in (*step.inputs, *step.outputs)}
+        if last:
+            steps.append(Op(tuple(last), ()))
+        shares = choose_in_place(steps, nbytes)
+        live = lifetimes(steps, nbytes, shares=shares)
+        layout = plan(live)
+        total = sum([aligned(it, ALIGNMENT) for it in nbytes.values()])
+        return Arena(layout.nbytes, layout.offsets, lower_bound(live), total, layout.strategy)
+
+    def _own(self, buffer: int, shared: set[int]) -> bool:
+        """Whether a buffer lies in the arena of the task that uses it."""
+        return self.job.buffers[buffer].role not in ("variable", "constant") and buffer not in shared
+
+
+def cost_of(op: JobOp) -> int:
+    """Nanoseconds, estimated."""
+    if op.kind in ("transfer", *_GATHERING):
+        return sum([operand.meta.nbytes for operand in op.outputs])
+    return op.infer().cost
+
+
+def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Where the op's result may take the place of an operand; see `Op.may_share`."""
+    if op.kind != "call" or op.op not in ELEMENTWISE or not outputs:
+        return ()
+    output = op.outputs[0]
+    return tuple(
+        [
+            (position, 0)
+            for position, buffer in enumerate(inputs)
+            if all([_same_layout(operand, output) for operand in op.inputs if operand.buffer == buffer])
+        ]
+    )
+
+
+def _same_layout(one: Operand, other: Operand) -> bool:
+    """Whether each element of the one lies where that of the other does, if their buffers are one memory."""
+    if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
+        return False
+    whole = one.strides is None or one.strides == one.meta.strides
+    return whole and one.offset == 0 and one.meta.shape == other.meta.shape

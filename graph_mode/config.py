@@ -1,0 +1,82 @@
+"""`GraphConfig`: how a graph is to be built and run."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
+
+
+class GraphConfig:
+    """Settings of one graph, to be made before it is built.
+
+    Attributes:
+        amp: the dtype of automatic mixed precision, None for none.
+        gradient_accumulation_steps: micro-batches per call.
+        outputs_buffer_size: slots of each register between tasks, and so how many launches overlap.
+        fusion: whether ops are fused.
+        order: whether ops are reordered for "memory" or "speed"; "given" leaves them as they were called.
+        disabled: names of passes that are left out.
+    """
+
+    def __init__(self) -> None:
+        self.amp: DType | None = None
+        self.gradient_accumulation_steps = 1
+        self.outputs_buffer_size = 1
+        self.fusion = True
+        self.order: Literal["memory", "speed", "given"] = "memory"
+        self.disabled: set[str] = set()
+
+    def enable_amp(self, mode: bool = True, *, dtype: DType = dtypes.float16) -> None:
+        """Compute in a 16-bit dtype what bears it, as `vmflow.autocast` does.
+
+        Args:
+            mode: whether.
+            dtype: float16 or bfloat16.
+
+        Raises:
+            ValueError: for another dtype.
+        """
+        if dtype not in (dtypes.float16, dtypes.bfloat16):
+            raise ValueError(f"enable_amp: the dtype must be float16 or bfloat16, not {dtype!r}")
+        self.amp = dtype if mode else None
+
+    def set_gradient_accumulation_steps(self, value: int) -> None:
+        """Cut the arguments of each call into so many micro-batches, and take a step by the mean of their gradients.
+
+        Raises:
+            ValueError: if it is less than 1.
+        """
+        if value < 1:
+            raise ValueError(f"set_gradient_accumulation_steps: must be at least 1, not {value}")
+        self.gradient_accumulation_steps = value
+
+    def set_outputs_buffer_size(self, value: int = 2) -> None:
+        """How many launches may be between two tasks of the graph.
+
+        Raises:
+            ValueError: if it is less than 1.
+        """
+        if value < 1:
+            raise ValueError(f"set_outputs_buffer_size: must be at least 1, not {value}")
+        self.outputs_buffer_size = value
+
+    def allow_fusion(self, mode: bool = True) -> None:
+        """Compute what follows each other in one pass over memory where possible; off, results equal eager's bits."""
+        self.fusion = mode
+
+    def set_execution_order(self, order: Literal["memory", "speed", "given"]) -> None:
+        """What to reorder ops for.
+
+        Raises:
+            ValueError: for anything else.
+        """
+        if order not in ("memory", "speed", "given"):
+            raise ValueError(f'set_execution_order: expected "memory", "speed" or "given", got {order!r}')
+        self.order = order
+
+    def __repr__(self) -> str:
+        plain = GraphConfig().__dict__
+        said = [f"{name}={value!r}" for name, value in self.__dict__.items() if value != plain[name]]
+        return f"GraphConfig({', '.join(said)})"

@@ -1,0 +1,458 @@
+"""`nn.Graph`: a program over modules, built once and then run as a whole."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from vmflow.amp import autocast
+from vmflow.context import MODE
+from vmflow.instructions.blob import Storage, TensorMeta
+from vmflow.nn.module import Module
+from vmflow.optim.optimizer import Optimizer
+from vmflow.tensors import Tensor
+
+from . import args_tree
+from .args_tree import Tree
+from .blocks import Block, BlockConfig
+from .compiled import CompiledGraph, Outside
+from .config import GraphConfig
+from .describing import described
+from .lazy import JobBuilder
+
+if TYPE_CHECKING:
+    from vmflow.amp.grad_scaler import GradScaler
+
+    from .job import Job
+    from .plan import Plan
+
+_counts: defaultdict[str, int] = defaultdict(int)
+
+
+class Graph:
+    """Subclass it, assign modules in `__init__`, and write what it does in `build`.
+
+    The first call runs `build` once with tensors that stand for values, and so records every op; what is recorded is
+    improved, planned and then run, by that call and by all later ones with arguments of the same shapes and dtypes.  A
+    call returns at once, as an op does: ``await`` what it returns, or read it.
+
+    Modules are shared, not copied: what a graph trains, eager code and other graphs see.
+
+    ::
+
+        class Predict(flow.nn.Graph):
+            def __init__(self, model):
+                super().__init__()
+                self.model = model
+
+            def build(self, x):
+                return self.model(x).softmax(-1)
+
+        predict = Predict(model)
+        probabilities = predict(x)
+
+    With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
+
+    Attributes:
+        name: of this graph, unique in the process.
+        config: see `GraphConfig`.
+    """
+
+    def __init__(self) -> None:
+        kind = type(self).__name__
+        self.name = f"{kind}_{_counts[kind]}"
+        _counts[kind] += 1
+        self.config = GraphConfig()
+        self._blocks: dict[str, Block] = {}
+        self._block_configs: dict[str, BlockConfig] = {}
+        self._optimizers: list[tuple[Optimizer, Any]] = []
+        self._scaler: GradScaler | None = None
+        self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
+        self._dynamic = 0
+        self._debug = -1
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        """What the graph does; defined by subclasses.
+
+        Arguments and results may be nested in tuples, lists and dicts.  What is no tensor is part of the graph.
+        """
+        raise NotImplementedError(f"{type(self).__name__} defines no build()")
+
+    # What it is made of
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if isinstance(value, Module):
+            if "_blocks" not in self.__dict__:
+                raise AttributeError(
+                    f"call super().__init__() in {type(self).__name__}.__init__ before assigning modules"
+                )
+            self._blocks[name] = Block(value, name, self._block_configs)
+            self.__dict__.pop(name, None)
+            return
+        if isinstance(value, Tensor):
+            raise TypeError(
+                f"{type(self).__name__}.{name}: a tensor cannot be assigned to a graph, which has no state of its own; "
+                "make it a parameter or buffer of a module, or an argument of build()"
+            )
+        if isinstance(value, Optimizer):
+            raise TypeError(f"{type(self).__name__}.{name}: give optimizers to the graph with add_optimizer()")
+        self.__dict__.get("_blocks", {}).pop(name, None)
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        blocks = self.__dict__.get("_blocks", {})
+        if name in blocks:
+            return blocks[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __delattr__(self, name: str) -> None:
+        if name in self._blocks:
+            del self._blocks[name]
+        else:
+            super().__delattr__(name)
+
+    def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
+        """Let each call take a step of an optimizer, behind what `build` computes.
+
+        Gradients are clipped before, where the optimizer's groups say so ("clip_grad_max_norm").
+
+        Args:
+            optim: of parameters of the graph's modules.
+            lr_sch: a learning rate scheduler of that optimizer; each call takes a step of it.
+
+        Raises:
+            TypeError: if it is no optimizer, or one whose step needs a closure.
+            ValueError: if the scheduler is another optimizer's.
+            RuntimeError: if the graph has been built.
+        """
+        self._require_not_built("add_optimizer")
+        if not isinstance(optim, Optimizer):
+            raise TypeError(f"add_optimizer: expected an optimizer, got {type(optim).__name__}")
+        if type(optim).step is not Optimizer.step or type(optim).take_step is not Optimizer.take_step:
+            raise TypeError(
+                f"add_optimizer: a step of {type(optim).__name__} evaluates the model several times, which a graph "
+                "cannot; use it eagerly"
+            )
+        if lr_sch is not None and getattr(lr_sch, "optimizer", None) is not optim:
+            raise ValueError("add_optimizer: lr_sch must be a scheduler of this optimizer")
+        self._optimizers.append((optim, lr_sch))
+
+    def set_grad_scaler(self, grad_scaler: GradScaler) -> None:
+        """Scale losses before their backward pass, and skip steps whose gradients are not finite.
+
+        Raises:
+            RuntimeError: if the graph has been built.
+        """
+        self._require_not_built("set_grad_scaler")
+        self._scaler = grad_scaler
+
+    def with_dynamic_input_shape(self, *, size: int = 10) -> Graph:
+        """Build again for arguments of other shapes, and keep the `size` graphs used last.  Returns the graph.
+
+        Raises:
+            ValueError: if `size` is less than 1.
+        """
+        if size < 1:
+            raise ValueError(f"with_dynamic_input_shape: at least 1 graph must be kept, not {size}")
+        self._dynamic = size
+        return self
+
+    def share_from(self, shared_graph: Graph) -> None:
+        """Use what another graph of this class has been given: its modules, optimizers and settings.
+
+        Raises:
+            TypeError: for a graph of another class.
+            RuntimeError: if this graph has been built.
+        """
+        self._require_not_built("share_from")
+        if type(shared_graph) is not type(self):
+            raise TypeError(f"share_from: expected a {type(self).__name__}, got {type(shared_graph).__name__}")
+        for name in ("_blocks", "_block_configs", "_optimizers", "_scaler", "config"):
+            self.__dict__[name] = shared_graph.__dict__[name]
+
+    def debug(self, v_level: int = 0) -> None:
+        """Print what is built: -1 nothing, 0 how long it took, 1 also the ops, 2 also what each pass has changed."""
+        self._debug = v_level
+
+    # Calling
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it once.
+
+        Returns:
+            What `build` returned, with tensors in place of those that stood for values.
+
+        Raises:
+            ValueError: if the arguments differ from those that the graph was built for.
+        """
+        tree, given = args_tree.flatten((args, kwargs))
+        compiled = self._compile_for(tree, given)
+        result = compiled.call(given, self.learning_rates())
+        self.advance_schedules()
+        return result
+
+    def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
+        """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
+
+        Raises:
+            ValueError: as for a call.
+        """
+        tree, given = args_tree.flatten((args, kwargs))
+        result = self._compile_for(tree, given).run_by_vm(given, self.learning_rates())
+        self.advance_schedules()
+        return result
+
+    def _compile(self, *args: Any, **kwargs: Any) -> None:
+        """Build and plan for arguments like these, without running."""
+        tree, given = args_tree.flatten((args, kwargs))
+        self._compile_for(tree, given)
+
+    def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
+        metas = tuple([tensor._blob.meta for tensor in given])
+        if self._dynamic:
+            key = (repr(tree), metas)
+            found = self._compiled.get(key)
+            if found is None:
+                found = self._compiled[key] = self._built(tree, given)
+                while len(self._compiled) > self._dynamic:
+                    self._compiled.popitem(last=False)[1].close()
+            self._compiled.move_to_end(key)
+            return found
+        found = self._compiled.get(None)
+        if found is None:
+            found = self._compiled[None] = self._built(tree, given)
+        elif found.metas != metas or found.tree != tree:
+            raise ValueError(self._misfit(found, tree, metas))
+        return found
+
+    def _misfit(self, built: CompiledGraph, tree: Tree, metas: tuple[TensorMeta, ...]) -> str:
+        ask = "make another graph, or call with_dynamic_input_shape() before the first call"
+        args, kwargs = built.tree.children  # type: ignore[union-attr]
+        new_args, new_kwargs = tree.children  # type: ignore[union-attr]
+        found = args_tree.difference(args, new_args, "args") or args_tree.difference(kwargs, new_kwargs, "kwargs")
+        if found is None:
+            names = args_tree.paths(args, "args") + args_tree.paths(kwargs, "kwargs")
+            for name, old, new in zip(names, built.metas, metas, strict=True):
+                if old is not new:
+                    found = f"{name} was {old!r} on {old.device} when the graph was built, "
+                    found += f"and is {new!r} on {new.device}"
+                    break
+        return f"{self.name}: {found}; {ask}"
+
+    # Building
+
+    def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
+        """Record `build`, all or nothing: if it raises, everything is as it was."""
+        builder = JobBuilder(self.name, self._names(), self._paths())
+        names = args_tree.paths(tree, "")
+        inputs = [
+            builder.input(tensor._blob.meta, name.replace("[0]", "args", 1) if name.startswith("[0]") else name)
+            for name, tensor in zip(names, given, strict=True)
+        ]
+        args, kwargs = args_tree.unflatten(tree, inputs)
+        with _gradients_apart(self._parameters()), _rates_apart(self._optimizers):
+            self._rate_tensors(builder)
+            lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
+            token = MODE.set(lazy)
+            try:
+                with self._precision(given):
+                    result = self.build(*args, **kwargs)
+                self._take_steps()
+            finally:
+                MODE.reset(token)
+        out_tree, outputs = args_tree.flatten(result)
+        job = builder.finish(outputs)
+        outside = Outside(builder.bindings, builder.constants, tuple(builder.generators))
+        metas = tuple([it._blob.meta for it in given])
+        return CompiledGraph(job, outside, self.config, tree, metas, out_tree)
+
+    def _precision(self, given: list[Tensor]) -> AbstractContextManager[object]:
+        """Automatic mixed precision, if that is asked for."""
+        if self.config.amp is None:
+            return nullcontext()
+        tensors = [*given, *self._parameters()]
+        return autocast(tensors[0].device.type if tensors else "cpu", self.config.amp)
+
+    def _names(self) -> dict[Storage, tuple[str, Tensor]]:
+        names: dict[Storage, tuple[str, Tensor]] = {}
+        for path, block in self._blocks.items():
+            module = block.origin
+            for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+                if tensor._blob.strides is None:
+                    names.setdefault(tensor._blob.storage, (f"{path}.{name}", tensor))
+        for number, (optimizer, _) in enumerate(self._optimizers):
+            for position, state in enumerate(optimizer.state.values()):
+                for name, value in state.items():
+                    if isinstance(value, Tensor) and value._blob.strides is None:
+                        key = f"optimizer{number}.{position}.{name}"
+                        names.setdefault(value._blob.storage, (key, value))
+        return names
+
+    def _paths(self) -> dict[Any, str]:
+        found: dict[Any, str] = {}
+        for path, block in self._blocks.items():
+            for name, module in block.origin.named_modules():
+                found.setdefault(module, f"{path}.{name}" if name else path)
+        return found
+
+    def _parameters(self) -> list[Tensor]:
+        found = [it for block in self._blocks.values() for it in block.origin.parameters()]
+        return found + [
+            it for optimizer, _ in self._optimizers for group in optimizer.param_groups for it in group["params"]
+        ]
+
+    def _rate_tensors(self, builder: JobBuilder) -> None:
+        """Put tensors in place of the learning rates, to be set at each launch."""
+        for number, (optimizer, _) in enumerate(self._optimizers):
+            for position, group in enumerate(optimizer.param_groups):
+                if not isinstance(group["lr"], Tensor):
+                    device = group["params"][0].device
+                    group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
+
+    def _take_steps(self) -> None:
+        for optimizer, _ in self._optimizers:
+            if self._scaler is not None:
+                self._scaler.unscale_(optimizer)
+            if any([group.get("clip_grad_max_norm") is not None for group in optimizer.param_groups]):
+                optimizer.clip_grad()
+            if self._scaler is not None:
+                self._scaler.step(optimizer)
+            else:
+                optimizer.step()
+        if self._scaler is not None:
+            self._scaler.update()
+
+    def learning_rates(self) -> list[float]:
+        """What the numbers of the job are now, in order."""
+        return [
+            group["lr"]
+            for optimizer, _ in self._optimizers
+            for group in optimizer.param_groups
+            if not isinstance(group["lr"], Tensor)
+        ]
+
+    def advance_schedules(self) -> None:
+        """A step of the schedulers, behind a launch."""
+        for _, schedule in self._optimizers:
+            if schedule is not None:
+                schedule.step()
+
+    # Looking at it
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it has been built."""
+        return bool(self._compiled)
+
+    @property
+    def job(self) -> Job:
+        """What `build` did, as recorded.
+
+        Raises:
+            RuntimeError: if it has not been built.
+        """
+        return self._latest("job").job
+
+    @property
+    def full_job(self) -> Job:
+        """The same after all passes."""
+        return self._latest("full_job").full_job
+
+    @property
+    def plan(self) -> Plan:
+        """How that is run."""
+        return self._latest("plan").plan
+
+    def _latest(self, what: str) -> CompiledGraph:
+        if not self._compiled:
+            raise RuntimeError(f"{self.name} has no {what} yet: it is built by its first call")
+        return next(reversed(self._compiled.values()))
+
+    def state_dict(self) -> dict[str, dict[str, Any]]:
+        """The state of each module by its name in the graph, and that of optimizers and schedulers."""
+        state: dict[str, dict[str, Any]] = {name: block.origin.state_dict() for name, block in self._blocks.items()}
+        for number, (optimizer, schedule) in enumerate(self._optimizers):
+            state[f"optimizer{number}"] = optimizer.state_dict()
+            if schedule is not None:
+                state[f"lr_sch{number}"] = schedule.state_dict()
+        if self._scaler is not None:
+            state["grad_scaler"] = self._scaler.state_dict()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Mapping[str, Any]], strict: bool = True) -> None:
+        """Go on from a `state_dict`.
+
+        Raises:
+            KeyError: if something is missing or unknown, and `strict`.
+        """
+        have: dict[str, Any] = {name: block.origin for name, block in self._blocks.items()}
+        for number, (optimizer, schedule) in enumerate(self._optimizers):
+            have[f"optimizer{number}"] = optimizer
+            if schedule is not None:
+                have[f"lr_sch{number}"] = schedule
+        if self._scaler is not None:
+            have["grad_scaler"] = self._scaler
+        different = sorted(have.keys() ^ state_dict.keys())
+        if strict and different:
+            name = different[0]
+            raise KeyError(f"{self.name}: {name!r} is {'missing' if name in have else 'not part of the graph'}")
+        for name, owner in have.items():
+            if name in state_dict:
+                owner.load_state_dict(state_dict[name])
+        if self._optimizers:
+            # Loading has given the optimizers other tensors to remember things in.
+            self.close()
+
+    def close(self) -> None:
+        """Forget what was built; launches under way end as they would.  The next call builds anew."""
+        while self._compiled:
+            self._compiled.popitem()[1].close()
+
+    def _require_not_built(self, what: str) -> None:
+        if self._compiled:
+            raise RuntimeError(f"{self.name}: {what} must be called before the graph is built by its first call")
+
+    def __del__(self) -> None:
+        for compiled in list(self.__dict__.get("_compiled", {}).values()):
+            compiled.close()
+
+    def __repr__(self) -> str:
+        return described(self)
+
+
+@contextmanager
+def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
+    """Within, the parameters have no gradients; afterwards they have those they had."""
+    kept = [(it, it._autograd, it._autograd.grad) for it in parameters if it._autograd is not None]
+    for _, autograd, _ in kept:
+        autograd.grad = None
+    try:
+        yield
+    finally:
+        for _, autograd, gradient in kept:
+            autograd.grad = gradient
+
+
+@contextmanager
+def _rates_apart(optimizers: Sequence[tuple[Optimizer, Any]]) -> Iterator[None]:
+    """Afterwards the groups have the learning rates they had; and no new state if something was raised."""
+    groups = [group for optimizer, _ in optimizers for group in optimizer.param_groups]
+    rates = [group["lr"] for group in groups]
+    known = [(optimizer, {it: set(state) for it, state in optimizer.state.items()}) for optimizer, _ in optimizers]
+    try:
+        yield
+    except BaseException:
+        for optimizer, before in known:
+            for parameter in list(optimizer.state):
+                keys = before.get(parameter)
+                if keys is None:
+                    del optimizer.state[parameter]
+                    continue
+                for name in set(optimizer.state[parameter]) - keys:
+                    del optimizer.state[parameter][name]
+        raise
+    finally:
+        for group, rate in zip(groups, rates, strict=True):
+            group["lr"] = rate

@@ -1,0 +1,319 @@
+"""Recording instead of running: the lazy interpreter makes a `Job` of the ops it is given.
+
+A lazy tensor is an ordinary one whose storage is a `LazyStorage`: a buffer of the job, without memory.  Ordinary
+tensors that ops meet while a graph is built become variables of its job, which share their memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, final
+
+from vmflow.devices import device as Device
+from vmflow.instructions import origin
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from vmflow.instructions.instruction import Dependence
+from vmflow.interpreter import check_fits, infer, new_tensor
+from vmflow.ops.table import Attributes, OpExpr, ViewExpr
+
+from .job import Buffer, Draw, Drawn, Job, JobOp, Operand, Role
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import Node
+    from vmflow.context import Mode
+    from vmflow.multi_tensor import Update
+    from vmflow.nn.module_path import ModulePath
+    from vmflow.random import Generator
+    from vmflow.tensors import Tensor
+
+
+@final
+class LazyStorage(Storage):
+    """A buffer of a job that is being built, in place of memory.
+
+    Attributes:
+        builder: of the job.
+        buffer: the buffer's id.
+    """
+
+    __slots__ = ("buffer", "builder")
+
+    lazy = True
+
+    def __init__(self, builder: JobBuilder, buffer: int) -> None:
+        super().__init__(Dependence())
+        self.builder = builder
+        self.buffer = buffer
+
+    def settled(self) -> bool:
+        raise RuntimeError(
+            f"the value of a tensor in graph {self.builder.name!r} was asked for while the graph is being built: there "
+            "is none before it runs.  Ops that need values (.item(), .numpy(), bool(), shapes that depend on data) "
+            "belong outside of build(): return the tensor and read it there, or use ops on tensors, such as where()"
+        )
+
+    def admit(self) -> None:
+        raise RuntimeError(
+            f"a tensor of graph {self.builder.name!r} was used outside of the graph's build(); return it from build(), "
+            "and use what calling the graph gives"
+        )
+
+
+@final
+class JobBuilder:
+    """A job being built, and the interpreter that builds it; see `vmflow.interpreter.Interpreter`.
+
+    Args:
+        name: of the graph.
+        names: what tensors of modules are called in the job, by their storages.
+
+    Attributes:
+        bindings: by buffer, the tensor outside that shares the memory of a variable.
+        constants: by buffer, the arrays that were made while building.
+        generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
+        node: the step of the backward pass that is being recorded; None outside of one.
+        paths: by module, its path in the graph.
+    """
+
+    def __init__(self, name: str, names: dict[Storage, tuple[str, Tensor]], paths: dict[Any, str]) -> None:
+        self.name = name
+        self.paths = paths
+        self.bindings: dict[int, Tensor] = {}
+        self.constants: dict[int, Array] = {}
+        self.generators: list[Generator] = []
+        self.node: Node | None = None
+        self._names = names
+        self._open = True
+        self._buffers: dict[int, Buffer] = {}
+        self._ops: list[JobOp] = []
+        self._inputs: list[int] = []
+        self._numbers: list[int] = []
+        self._draws: list[Draw] = []
+        # Of tensors outside, by their storages; and those storages made from data while building.
+        self._captured: dict[Storage, LazyStorage] = {}
+        self._made: set[Storage] = set()
+        # Every result of a forward op with the module that called it, and by node what has been looked up.
+        self._results: list[tuple[Tensor, str]] = []
+        self._modules: dict[Node, str] = {}
+
+    # What a graph asks for
+
+    def input(self, given: TensorMeta, name: str) -> Tensor:
+        """A tensor for what a caller will give."""
+        storage = self._storage(given, "input", name)
+        self._inputs.append(storage.buffer)
+        return new_tensor(Blob(storage, given), None)
+
+    def number(self, name: str, device: Device) -> Tensor:
+        """A 0-d tensor, in float64, that is set from outside at each launch."""
+        from vmflow import dtypes
+
+        given = meta((), dtypes.float64, device)
+        storage = self._storage(given, "number", name)
+        self._numbers.append(storage.buffer)
+        return new_tensor(Blob(storage, given), None)
+
+    def finish(self, outputs: list[Tensor]) -> Job:
+        """The job; the builder records nothing any more."""
+        results = tuple([self._operand(tensor._blob) for tensor in outputs])
+        self._open = False
+        job = Job(
+            self.name,
+            dict(self._buffers),
+            tuple(self._ops),
+            tuple(self._inputs),
+            results,
+            tuple(self._numbers),
+            tuple(self._draws),
+        )
+        job.check()
+        return job
+
+    # As an interpreter
+
+    def call(
+        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+    ) -> tuple[Tensor, ...]:
+        blobs = tuple([tensor._blob for tensor in inputs])
+        operands = tuple([self._operand(blob) for blob in blobs])
+        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
+        outputs = tuple([Blob(self._storage(output), output) for output in inferred.outputs])
+        self._add(op.name, operands, tuple([self._operand(blob) for blob in outputs]), attributes, scalars, mode)
+        results = tuple([new_tensor(blob, None) for blob in outputs])
+        self._results += [(result, self._ops[-1].module) for result in results]
+        return results
+
+    def call_into(
+        self,
+        op: OpExpr,
+        target: Tensor,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+    ) -> None:
+        blobs = tuple([tensor._blob for tensor in inputs])
+        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
+        check_fits(op.name, inferred.outputs[0], target)
+        self._keep_constant(target._blob)
+        operands = tuple([self._operand(blob) for blob in blobs])
+        self._add(op.name, operands, (self._operand(target._blob),), attributes, scalars, mode, kind="into")
+
+    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
+        blob = source._blob
+        old = blob.meta
+        strides = old.strides if blob.strides is None else blob.strides
+        shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
+        storage = self._capture(blob)
+        return new_tensor(Blob(storage, meta(shape, old.dtype, old.device), strides, offset), None)
+
+    def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
+        """A copy on another device."""
+        given = source._blob.meta
+        copied = meta(given.shape, given.dtype, device)
+        blob = Blob(self._storage(copied), copied)
+        self._add(
+            op.name,
+            (self._operand(source._blob),),
+            (self._operand(blob),),
+            (given.dtype,),
+            (),
+            mode,
+            kind="transfer",
+        )
+        return new_tensor(blob, None)
+
+    def update(self, update: Update, mode: Mode) -> None:
+        """Change many tensors by one op."""
+        for tensor in update.outputs:
+            self._keep_constant(tensor._blob)
+        self._add(
+            update.name,
+            tuple([self._operand(tensor._blob) for tensor in update.inputs]),
+            tuple([self._operand(tensor._blob) for tensor in update.outputs]),
+            (),
+            (),
+            mode,
+            kind="update",
+            cost=update.cost,
+            overwrites=update.overwrites,
+            update=update.kernel,
+        )
+
+    def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]:
+        """In place of a stretch of a generator's sequence."""
+        number = 0
+        if not default:
+            if generator not in self.generators:
+                self.generators.append(generator)
+            number = self.generators.index(generator) + 1
+        self._draws.append(Draw(elements, number))
+        return Drawn(len(self._draws) - 1, 0), Drawn(len(self._draws) - 1, 1)
+
+    def made(self, storage: Storage) -> None:
+        """This storage was made from data while building: it is nobody else's, and a constant."""
+        self._made.add(storage)
+
+    # Buffers and ops
+
+    def _storage(self, of: TensorMeta, role: Role = "temporary", name: str = "") -> LazyStorage:
+        self._require_open()
+        number = len(self._buffers)
+        self._buffers[number] = Buffer(number, of, role, name)
+        return LazyStorage(self, number)
+
+    def _operand(self, blob: Blob) -> Operand:
+        return Operand(self._capture(blob).buffer, blob.meta, blob.strides, blob.offset)
+
+    def _capture(self, blob: Blob) -> LazyStorage:
+        """The buffer that stands for the blob's storage."""
+        storage = blob.storage
+        if isinstance(storage, LazyStorage):
+            if storage.builder is not self:
+                raise RuntimeError(
+                    f"a tensor of graph {storage.builder.name!r} was used while building graph {self.name!r}; a graph "
+                    "takes what others compute as an argument of its call"
+                )
+            return storage
+        found = self._captured.get(storage)
+        if found is not None:
+            return found
+        whole = _whole(blob)
+        if storage in self._made:
+            lazy = self._storage(whole, "constant", f"constant_{len(self.constants)}")
+            self.constants[lazy.buffer] = storage.array
+        else:
+            name, tensor = self._names.get(storage, ("", None))
+            if tensor is None:
+                name, tensor = f"free_{len(self.bindings)}", new_tensor(Blob(storage, whole), None)
+            lazy = self._storage(whole, "variable", name)
+            self.bindings[lazy.buffer] = tensor
+        self._captured[storage] = lazy
+        return lazy
+
+    def _keep_constant(self, blob: Blob) -> None:
+        """Of a constant that is about to be written, every launch writes a copy."""
+        storage = blob.storage
+        if isinstance(storage, LazyStorage) or storage not in self._made:
+            return
+        old = self._capture(blob)
+        if self._buffers[old.buffer].role == "constant":
+            whole = self._buffers[old.buffer].meta
+            copy = self._captured[storage] = self._storage(whole)
+            self._ops.append(
+                JobOp("cast", (Operand(old.buffer, whole),), (Operand(copy.buffer, whole),), (whole.dtype,))
+            )
+
+    def _add(
+        self,
+        op: str,
+        inputs: tuple[Operand, ...],
+        outputs: tuple[Operand, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+        **rest: Any,
+    ) -> None:
+        self._require_open()
+        node = self.node
+        if node is None:
+            module, line = self._path_of(mode.module), origin.describe(*origin.capture())
+        else:
+            module, line = self._module_of(node), node.where()
+        self._ops.append(
+            JobOp(op, inputs, outputs, attributes, scalars, module=module, line=line, backward=node is not None, **rest)
+        )
+
+    def _path_of(self, path: ModulePath | None) -> str:
+        """The innermost module of those that the graph knows."""
+        while path is not None:
+            name = self.paths.get(path.module())
+            if name is not None:
+                return name
+            path = path.outer
+        return ""
+
+    def _module_of(self, node: Node) -> str:
+        """The module whose forward ran what a step of the backward pass is of."""
+        while self._results:
+            tensor, module = self._results.pop()
+            if tensor._autograd is not None and tensor._autograd.node is not None:
+                self._modules[tensor._autograd.node] = module
+        return self._modules.get(node, "")
+
+    def _require_open(self) -> None:
+        if not self._open:
+            raise RuntimeError(
+                f"graph {self.name!r} has been built, and one of its tensors was kept; use what calling the graph gives"
+            )
+
+
+def _whole(blob: Blob) -> TensorMeta:
+    """The meta of the whole storage in which this is seen."""
+    if blob.strides is None:
+        return blob.meta
+    from vmflow import dtypes
+
+    settled = new_tensor(blob, None)
+    settled._array()  # until then, nobody knows how large the storage is
+    array = blob.storage.array
+    return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

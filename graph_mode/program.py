@@ -1,0 +1,212 @@
+"""Running a chain of ops without asking anybody in between: one list of calls, made once.
+
+Every array is known beforehand, but for variables, whose tensors may be given other memory between two runs, and what
+each launch brings along.  So a run is a loop over ``kernel(*arrays, out)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
+from vmflow.instructions.instruction import Dependence
+from vmflow.ops.table import Inferred
+from vmflow.tensors import Tensor
+
+from .job import Drawn, Job, JobOp, Operand
+from .launch import Launch
+from .lifetimes import ALIGNMENT, aligned
+from .plan import ChainDescriptor
+
+# kernel, its arguments, and the array in which the result is wanted; None if the kernel sees to that itself.
+Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
+
+
+class ProgramError(Exception):
+    """An op has failed; its exception is the cause.
+
+    Attributes:
+        op: the op.
+    """
+
+    def __init__(self, op: JobOp, error: Exception) -> None:
+        super().__init__(f"{op.name}: {error}")
+        self.op = op
+        self.error = error
+
+
+class Environment:
+    """Where the buffers of a chain are.
+
+    Args:
+        job: whose buffers they are.
+        bindings: by buffer, the tensor that shares the memory of a variable.
+        constants: by buffer.
+    """
+
+    def __init__(self, job: Job, bindings: Mapping[int, Tensor], constants: Mapping[int, Array]) -> None:
+        self.job = job
+        self.bindings = bindings
+        self._storages = {number: Storage(Dependence(), array) for number, array in constants.items()}
+
+    def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
+        """Put buffers into a piece of memory, which is one array of bytes."""
+        for number, offset in offsets.items():
+            self.put(number, array_at(memory, offset, self.job.buffers[number].meta))
+
+    def put(self, number: int, array: Array) -> None:
+        """Say where a buffer is."""
+        self._storages[number] = Storage(Dependence(), array)
+
+    def array(self, operand: Operand) -> Array:
+        """What an operand sees."""
+        storage = self._storages.get(operand.buffer)
+        if storage is None:
+            storage = self.bindings[operand.buffer]._blob.storage
+        return Blob(storage, operand.meta, operand.strides, operand.offset).destination()
+
+    def whole(self, number: int) -> Array:
+        """A whole buffer."""
+        return self.array(Operand(number, self.job.buffers[number].meta))
+
+
+def array_at(memory: Array, offset: int, of: TensorMeta) -> Array:
+    """An array at this byte of an array of bytes."""
+    return np.ndarray(tuple(of.shape), of.dtype.numpy, memory, offset)
+
+
+def place_one_after_other(metas: list[TensorMeta]) -> list[int]:
+    """The byte at which each begins."""
+    offsets, end = [], 0
+    for each in metas:
+        offsets.append(end)
+        end += aligned(each.nbytes, ALIGNMENT)
+    return offsets
+
+
+class Program:
+    """A chain, ready to run.
+
+    Args:
+        chain: what to run.
+        environment: where everything is.
+
+    Attributes:
+        variables: the buffers of variables that it uses.
+        launch: the one that is being run, for the steps that need it.
+        micro: which of its micro-batches.
+    """
+
+    def __init__(self, chain: ChainDescriptor, environment: Environment) -> None:
+        self.chain = chain
+        self.environment = environment
+        self.launch: Launch | None = None
+        self.micro = 0
+        job = environment.job
+        self._ops = [job.ops[position] for position in chain.ops]
+        used = {operand.buffer for op in self._ops for operand in (*op.inputs, *op.outputs)}
+        used.update([job.outputs[it].buffer for it in chain.outputs])
+        self.variables = sorted([it for it in used if it in environment.bindings])
+        self._made = False
+        self._bound: list[tuple[Tensor, Array]] = []
+        self._steps: list[Step] = []
+        self._inputs: list[tuple[int, Array]] = []
+        self._numbers: list[tuple[int, Array]] = []
+        self._outputs: list[tuple[int, Array]] = []
+
+    def run(self, launch: Launch, micro: int = 0) -> None:
+        """Run it once.
+
+        Args:
+            launch: what to take inputs from, and to put outputs into.
+            micro: which micro-batch.
+
+        Raises:
+            ProgramError: for the first op that fails; those behind it are not run.
+        """
+        self._bind()
+        self.launch, self.micro = launch, micro
+        for number, array in self._inputs:
+            np.copyto(array, launch.inputs[number])
+        for number, array in self._numbers:
+            array[...] = launch.numbers[number]
+        if self._inputs:
+            launch.copied(len(self._inputs))
+        position = 0
+        try:
+            for position, (kernel, arguments, out) in enumerate(self._steps):  # noqa: B007 (read where one fails)
+                result = kernel(*arguments)
+                if result is not out:
+                    np.copyto(out, result, casting="unsafe")
+        except Exception as error:
+            raise ProgramError(self._ops[position], error) from error
+        finally:
+            self.launch = None
+        for number, array in self._outputs:
+            launch.put_output(number, array)
+
+    def _bind(self) -> None:
+        """Make the steps, unless they are made and all variables are where they were."""
+        if self._made and all([tensor._blob.storage.array is array for tensor, array in self._bound]):
+            return
+        environment = self.environment
+        job = environment.job
+        self._bound = []
+        for number in self.variables:
+            environment.whole(number)  # which gets memory if it has none
+            tensor = environment.bindings[number]
+            self._bound.append((tensor, tensor._blob.storage.array))
+        self._steps = [self._step(op) for op in self._ops]
+        self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in self.chain.inputs]
+        self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
+        self._outputs = [(it, environment.array(job.outputs[it])) for it in self.chain.outputs]
+        self._made = True
+
+    def _step(self, op: JobOp) -> Step:
+        inputs = [self.environment.array(operand) for operand in op.inputs]
+        outputs = [self.environment.array(operand) for operand in op.outputs]
+        if op.kind == "update":
+            if op.update is None:
+                raise ValueError(f"the update {op.name} cannot be run: its kernel is not known")
+            return _updating(op.update, inputs, outputs), (), None
+        if op.kind == "transfer":
+            return np.copyto, (outputs[0], inputs[0]), None
+        inferred = op.infer()
+        kernel = self._drawing(op, inferred) if any([isinstance(it, Drawn) for it in op.scalars]) else inferred.kernel
+        if inferred.several:
+            return _storing(kernel, outputs), (*inputs, *op.scalars, tuple(outputs)), None
+        if inferred.outputs[0].dtype is not op.outputs[0].meta.dtype:
+            return kernel, (*inputs, *op.scalars, None), outputs[0]
+        return kernel, (*inputs, *op.scalars, outputs[0]), outputs[0]
+
+    def _drawing(self, op: JobOp, inferred: Inferred) -> Callable[..., Any]:
+        """The kernel with what this launch has drawn in place of what stands for it."""
+        kernel, before = inferred.kernel, len(op.inputs)
+
+        def drawing(*arguments: Any) -> Any:
+            launch = self.launch
+            assert launch is not None
+            scalars = [launch.drawn(it, self.micro) if isinstance(it, Drawn) else it for it in arguments[before:-1]]
+            return kernel(*arguments[:before], *scalars, arguments[-1])
+
+        return drawing
+
+
+def _updating(update: Callable[..., Any], inputs: list[Array], outputs: list[Array]) -> Callable[[], None]:
+    def kernel() -> None:
+        # Kernels may take the lists apart.
+        update(list(inputs), list(outputs))
+
+    return kernel
+
+
+def _storing(kernel: Callable[..., Any], outputs: list[Array]) -> Callable[..., None]:
+    def storing(*arguments: Any) -> None:
+        for out, result in zip(outputs, kernel(*arguments), strict=True):
+            if result is not out:
+                np.copyto(out, result, casting="unsafe")
+
+    return storing

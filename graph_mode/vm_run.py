@@ -1,0 +1,145 @@
+"""Running a job by the virtual machine, op by op: slow, simple, and what the runtime of actors is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
+from vmflow.instructions.builder import physical_run
+from vmflow.instructions.instruction import Dependence
+from vmflow.instructions.op_call import Kernel
+from vmflow.interpreter import new_tensor
+from vmflow.ops import creation
+from vmflow.tensors import Tensor
+from vmflow.vm.virtual_machine import VirtualMachine
+
+from .compiler import stream_of
+from .job import Drawn, Job, JobOp, Operand
+from .runtime import gather
+
+
+def run(
+    machine: VirtualMachine,
+    job: Job,
+    bindings: Mapping[int, Tensor],
+    constants: Mapping[int, Array],
+    given: Sequence[Tensor],
+    numbers: Sequence[float],
+    draws: Sequence[Sequence[tuple[int, int]]],
+) -> list[Tensor]:
+    """Issue every op of a job as an instruction.
+
+    Args:
+        machine: that runs them.
+        job: what to run.
+        bindings: by buffer, the tensors that share the memory of variables.
+        constants: by buffer.
+        given: for the inputs of the job.
+        numbers: for its numbers.
+        draws: for each micro-batch, what was taken of generators.
+
+    Returns:
+        The outputs.
+    """
+    walk = _Walk(machine, job, draws)
+    for number, tensor in bindings.items():
+        walk.tensors[number] = tensor
+    for number, array in constants.items():
+        walk.tensors[number] = creation.from_array(array, job.buffers[number].meta.device)
+    walk.tensors.update(zip(job.inputs, given, strict=True))
+    for number, value in zip(job.numbers, numbers, strict=True):
+        walk.tensors[number] = creation.from_array(np.array(value, np.float64), job.buffers[number].meta.device)
+    micro = [op for op in job.ops if op.phase == "micro" or op.kind in ("unpack", "accumulate", "pack")]
+    for index in range(job.micro_batches if micro else 0):
+        for op in micro:
+            walk.issue(op, index)
+    for op in job.ops:
+        if op not in micro:
+            walk.issue(op, 0)
+    # What is handed out must not change with the variables or the arguments.
+    return [new_tensor(walk.blob(operand), walk.tensors[operand.buffer]._lease).clone() for operand in job.outputs]
+
+
+class _Walk:
+    def __init__(self, machine: VirtualMachine, job: Job, draws: Sequence[Sequence[tuple[int, int]]]) -> None:
+        self.machine = machine
+        self.job = job
+        self.draws = draws
+        self.tensors: dict[int, Tensor] = {}
+
+    def blob(self, operand: Operand) -> Blob:
+        """What an operand sees."""
+        found = self.tensors.get(operand.buffer)
+        if found is None:
+            found = self.tensors[operand.buffer] = self._new(self.job.buffers[operand.buffer].meta)
+        if operand.strides is None:
+            return Blob(found._blob.storage, operand.meta)
+        return Blob(found._blob.storage, operand.meta, operand.strides, operand.offset)
+
+    def issue(self, op: JobOp, micro: int) -> None:
+        """Issue an op as one instruction."""
+        inputs = tuple([self.blob(operand) for operand in op.inputs])
+        if op.kind == "call":
+            for operand in op.outputs:
+                self.tensors[operand.buffer] = self._new(self.job.buffers[operand.buffer].meta)
+        outputs = tuple([self.blob(operand) for operand in op.outputs])
+        if op.kind == "update":
+            kernel = op.update
+            assert kernel is not None
+            physical_run(
+                self.machine,
+                lambda builder: builder.multi_tensor_update(
+                    op.op, kernel, inputs, outputs, cost=op.cost, overwrites=op.overwrites
+                ),
+            )
+            return
+        stream = self.machine.stream(*stream_of(op))
+        several = len(outputs) > 1
+        physical_run(
+            self.machine,
+            lambda builder: builder.op_call(
+                op.op,
+                self._kernel(op, micro),
+                inputs,
+                outputs,
+                scalars=tuple([self._scalar(it, micro) for it in op.scalars]),
+                several=several,
+                stream=stream,
+            ),
+        )
+
+    def _scalar(self, scalar: Any, micro: int) -> Any:
+        return self.draws[micro][scalar.draw][scalar.part] if isinstance(scalar, Drawn) else scalar
+
+    def _kernel(self, op: JobOp, micro: int) -> Kernel:
+        if op.kind == "transfer":
+            return _copy
+        if op.kind in ("unpack", "accumulate", "pack"):
+            return _gathering(op.kind, micro, self.job.micro_batches, len(op.inputs))
+        inferred = op.infer()
+        if inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
+            return inferred.kernel
+        return lambda *arguments: inferred.kernel(*arguments[:-1], None)
+
+    def _new(self, of: TensorMeta) -> Tensor:
+        return new_tensor(Blob(Storage(Dependence(self.machine), None, self.machine.stream(of.device)), of), None)
+
+
+def _copy(array: Array, out: Array | None) -> Array:
+    if out is None:
+        return array.copy(order="C")
+    out[...] = array
+    return out
+
+
+def _gathering(kind: str, index: int, count: int, pairs: int) -> Callable[..., Any]:
+    def kernel(*arrays: Any) -> Any:
+        outputs = arrays[pairs] if pairs > 1 else (arrays[pairs],)
+        for read, written in zip(arrays[:pairs], outputs, strict=True):
+            gather(kind, read, written, index, count)
+        return outputs if pairs > 1 else outputs[0]
+
+    return kernel
