@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any, final
+from typing import Any, final
 
 import attrs
 
-from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, places_memory
+from vmflow.instructions.blob import Blob, Storage, TensorMeta, places_memory
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
 from vmflow.instructions.critical_section import CriticalSectionEnd
 from vmflow.instructions.failure import Failure
@@ -26,12 +26,9 @@ from .args_tree import Branch, Tree
 from .compiler import compile_job
 from .job import Job
 from .launch import Launch
-from .passes import run_passes
+from .passes import Settings, run_passes
 from .plan import Plan
 from .runtime import GraphRuntime
-
-if TYPE_CHECKING:
-    from .config import GraphConfig
 
 
 @attrs.frozen
@@ -40,12 +37,10 @@ class Outside:
 
     Attributes:
         bindings: by buffer, the tensors that share the memory of its variables.
-        constants: by buffer.
         generators: those that were given explicitly.
     """
 
     bindings: dict[int, Tensor]
-    constants: dict[int, Array]
     generators: tuple[RandomGenerator, ...] = ()
 
 
@@ -56,7 +51,7 @@ class CompiledGraph:
     Args:
         job: as recorded.
         outside: see `Outside`.
-        config: how to improve and run it.
+        settings: how to improve and run it.
         tree: of the arguments.
         metas: of the tensors among them.
         out_tree: of the results.
@@ -71,7 +66,7 @@ class CompiledGraph:
         self,
         job: Job,
         outside: Outside,
-        config: GraphConfig,
+        settings: Settings,
         tree: Tree,
         metas: tuple[TensorMeta, ...],
         out_tree: Tree,
@@ -79,9 +74,9 @@ class CompiledGraph:
         self.job = job
         self.tree = tree
         self.metas = metas
-        self.full_job, constants = run_passes(job, outside.constants, config)
-        self.plan: Plan = compile_job(self.full_job, config.outputs_buffer_size)
-        self._outside = attrs.evolve(outside, constants=constants)
+        self.full_job = run_passes(job, settings)
+        self.plan: Plan = compile_job(self.full_job, settings.config.outputs_buffer_size)
+        self._outside = outside
         self._out_tree = out_tree
         self._runtimes: weakref.WeakKeyDictionary[VirtualMachine, GraphRuntime] = weakref.WeakKeyDictionary()
         self._closed = False
@@ -116,8 +111,7 @@ class CompiledGraph:
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """The same, op by op."""
         machine = current_machine()
-        job, constants = self.full_job, self._outside.constants
-        results = vm_run.run(machine, job, self._bindings, constants, given, numbers, self._draws())
+        results = vm_run.run(machine, self.full_job, self._bindings, given, numbers, self._draws())
         return self._structured(results)
 
     def close(self) -> None:
@@ -129,7 +123,7 @@ class CompiledGraph:
     def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
         found = self._runtimes.get(machine)
         if found is None:
-            found = GraphRuntime(machine, self.full_job, self.plan, self._bindings, self._outside.constants)
+            found = GraphRuntime(machine, self.full_job, self.plan, self._bindings)
             self._runtimes[machine] = found
         return found
 

@@ -21,6 +21,7 @@ from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import described
 from .lazy import JobBuilder
+from .passes import Settings
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
@@ -264,9 +265,9 @@ class Graph:
                 MODE.reset(token)
         out_tree, outputs = args_tree.flatten(result)
         job = builder.finish(outputs)
-        outside = Outside(builder.bindings, builder.constants, tuple(builder.generators))
+        outside = Outside(builder.bindings, tuple(builder.generators))
         metas = tuple([it._blob.meta for it in given])
-        return CompiledGraph(job, outside, self.config, tree, metas, out_tree)
+        return CompiledGraph(job, outside, Settings(self.config, self._block_configs), tree, metas, out_tree)
 
     def _precision(self, given: list[Tensor]) -> AbstractContextManager[object]:
         """Automatic mixed precision, if that is asked for."""

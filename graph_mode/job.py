@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 import attrs
 
-from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
 from vmflow.ops.table import OPS, Inferred
 
@@ -173,6 +173,7 @@ class Job:
         outputs: what the caller gets, in the order of the flattened results.
         numbers: the buffers that a launch fills with numbers from outside, such as learning rates.
         draws: what a launch takes of random generators, in order.
+        constants: the values of the buffers of that role; nobody changes them.
         micro_batches: how many times the ops of the phase "micro" run per launch.
     """
 
@@ -183,6 +184,9 @@ class Job:
     outputs: tuple[Operand, ...] = ()
     numbers: tuple[int, ...] = ()
     draws: tuple[Draw, ...] = ()
+    constants: dict[int, Array] = attrs.field(
+        factory=dict, eq=False, repr=lambda constants: f"<{len(constants)} constants>"
+    )
     micro_batches: int = 1
 
     def variables(self) -> list[Buffer]:
@@ -210,7 +214,12 @@ class Job:
         have = self.buffers if buffers is None else buffers
         used = {operand.buffer for op in ops for operand in (*op.inputs, *op.outputs)}
         used.update(self.inputs, self.numbers, [operand.buffer for operand in self.outputs])
-        return attrs.evolve(self, ops=tuple(ops), buffers={number: have[number] for number in sorted(used)})
+        return attrs.evolve(
+            self,
+            ops=tuple(ops),
+            buffers={number: have[number] for number in sorted(used)},
+            constants={number: array for number, array in self.constants.items() if number in used},
+        )
 
     def check(self) -> None:
         """Make sure that it can run.

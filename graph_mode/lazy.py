@@ -68,7 +68,6 @@ class JobBuilder:
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
-        constants: by buffer, the arrays that were made while building.
         generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
         node: the step of the backward pass that is being recorded; None outside of one.
         paths: by module, its path in the graph.
@@ -78,11 +77,11 @@ class JobBuilder:
         self.name = name
         self.paths = paths
         self.bindings: dict[int, Tensor] = {}
-        self.constants: dict[int, Array] = {}
         self.generators: list[Generator] = []
         self.node: Node | None = None
         self._names = names
         self._open = True
+        self._constants: dict[int, Array] = {}
         self._buffers: dict[int, Buffer] = {}
         self._ops: list[JobOp] = []
         self._inputs: list[int] = []
@@ -124,6 +123,7 @@ class JobBuilder:
             results,
             tuple(self._numbers),
             tuple(self._draws),
+            dict(self._constants),
         )
         job.check()
         return job
@@ -239,8 +239,8 @@ class JobBuilder:
             return found
         whole = _whole(blob)
         if storage in self._made:
-            lazy = self._storage(whole, "constant", f"constant_{len(self.constants)}")
-            self.constants[lazy.buffer] = storage.array
+            lazy = self._storage(whole, "constant", f"constant_{len(self._constants)}")
+            self._constants[lazy.buffer] = storage.array
         else:
             name, tensor = self._names.get(storage, ("", None))
             if tensor is None:

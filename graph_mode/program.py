@@ -44,13 +44,12 @@ class Environment:
     Args:
         job: whose buffers they are.
         bindings: by buffer, the tensor that shares the memory of a variable.
-        constants: by buffer.
     """
 
-    def __init__(self, job: Job, bindings: Mapping[int, Tensor], constants: Mapping[int, Array]) -> None:
+    def __init__(self, job: Job, bindings: Mapping[int, Tensor]) -> None:
         self.job = job
         self.bindings = bindings
-        self._storages = {number: Storage(Dependence(), array) for number, array in constants.items()}
+        self._storages = {number: Storage(Dependence(), array) for number, array in job.constants.items()}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
         """Put buffers into a piece of memory, which is one array of bytes."""

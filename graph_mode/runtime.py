@@ -125,7 +125,6 @@ class GraphRuntime:
         machine: on whose streams it runs.
         job, plan: what.
         bindings: by buffer, the tensors that share the memory of variables.
-        constants: by buffer.
 
     Attributes:
         name: of the graph.
@@ -140,14 +139,12 @@ class GraphRuntime:
         job: Job,
         plan: Plan,
         bindings: Mapping[int, Tensor],
-        constants: Mapping[int, Array],
     ) -> None:
         self.name = job.name
         self.machine = machine
         self.job = job
         self.plan = plan
         self.bindings = bindings
-        self.constants = constants
         self.at_once = plan.launches_at_once
         changed = job.written()
         self.written = [it for it in bindings if it in changed]
@@ -353,7 +350,7 @@ class GraphRuntime:
         found = self._programs.get(key)
         if found is None:
             chain = self.plan.chains[task]
-            environment = Environment(self.job, self.bindings, self.constants)
+            environment = Environment(self.job, self.bindings)
             if chain.arena.nbytes:
                 environment.place(self.memory["arena", task, 0]._blob.storage.array, chain.arena.offsets)
             else:

@@ -25,7 +25,6 @@ def run(
     machine: VirtualMachine,
     job: Job,
     bindings: Mapping[int, Tensor],
-    constants: Mapping[int, Array],
     given: Sequence[Tensor],
     numbers: Sequence[float],
     draws: Sequence[Sequence[tuple[int, int]]],
@@ -36,7 +35,6 @@ def run(
         machine: that runs them.
         job: what to run.
         bindings: by buffer, the tensors that share the memory of variables.
-        constants: by buffer.
         given: for the inputs of the job.
         numbers: for its numbers.
         draws: for each micro-batch, what was taken of generators.
@@ -47,7 +45,7 @@ def run(
     walk = _Walk(machine, job, draws)
     for number, tensor in bindings.items():
         walk.tensors[number] = tensor
-    for number, array in constants.items():
+    for number, array in job.constants.items():
         walk.tensors[number] = creation.from_array(array, job.buffers[number].meta.device)
     walk.tensors.update(zip(job.inputs, given, strict=True))
     for number, value in zip(job.numbers, numbers, strict=True):

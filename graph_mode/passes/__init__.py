@@ -2,16 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import Final, TypeAlias
 
+import attrs
+
+from vmflow.graph_mode.blocks import BlockConfig
+from vmflow.graph_mode.config import GraphConfig
 from vmflow.graph_mode.job import Job
-from vmflow.instructions.blob import Array
-
-if TYPE_CHECKING:
-    from vmflow.graph_mode.config import GraphConfig
 
 
-def run_passes(job: Job, constants: Mapping[int, Array], config: GraphConfig) -> tuple[Job, dict[int, Array]]:
-    """The job after all passes that the settings allow, and the constants that it needs."""
-    return job, dict(constants)
+@attrs.frozen
+class Settings:
+    """What passes go by.
+
+    Attributes:
+        config: of the graph.
+        blocks: of its blocks, by path.
+    """
+
+    config: GraphConfig
+    blocks: Mapping[str, BlockConfig] = attrs.field(factory=dict)
+
+
+Apply: TypeAlias = Callable[[Job, Settings], Job]
+
+
+@attrs.frozen
+class Pass:
+    """One of the passes.
+
+    Attributes:
+        name: for `GraphConfig.disabled`.
+        why: what it is good for, in a line.
+        apply: makes the better job, or returns the one it is given.
+    """
+
+    name: str
+    why: str
+    apply: Apply
+
+
+# In the order in which they are applied.
+PASSES: Final[tuple[Pass, ...]] = ()
+
+
+def run_passes(job: Job, settings: Settings) -> Job:
+    """The job after all passes that the settings allow."""
+    for each in PASSES:
+        if each.name not in settings.config.disabled:
+            job = each.apply(job, settings)
+            job.check()
+    return job

@@ -1,4 +1,7 @@
-"""Neural networks: `Module`, layers, losses, and functions in `functional`."""
+"""Neural networks: `Module`, layers, losses, and functions in `functional`; `Graph`, which compiles them."""
+
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import functional as functional
 from . import init as init
@@ -147,3 +150,14 @@ from .transformer import TransformerDecoder as TransformerDecoder
 from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
 from .transformer import TransformerEncoder as TransformerEncoder
 from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
+
+if _TYPE_CHECKING:
+    from vmflow.graph_mode.graph import Graph as Graph
+
+
+def __getattr__(name: str) -> object:
+    # Graphs are made of all the rest, and are imported when they are first asked for.
+    if name in ("Graph", "graph"):
+        found = _import_module("vmflow.graph_mode")
+        return found.Graph if name == "Graph" else found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
