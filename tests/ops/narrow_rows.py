@@ -386,6 +386,7 @@ ROWS: Final[list[Row]] = [
     *_lookups("-one", lambda: flow.tensor(1)),
     _row("dropout", _kept, FRACTIONAL, order=2),
     _row("dropout_gradient", gradient_of(_kept), FRACTIONAL),
+    _row("relu_gradient", gradient_of(lambda x: flow.relu(x) * x), REAL),
     _row("pad", lambda x: F.pad(x, (1, 2)), ALL, shapes=ONE[1:], order=2),
     _row(
         "batch_norm",

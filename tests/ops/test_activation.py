@@ -228,3 +228,16 @@ def test_in_place_relu(contract: KernelContract) -> None:
     check(tensor, [0.0, 2.0], "float32")
     check_gradients(lambda x: (x * 1).relu_() * x, sample((3,), "float64"))
     check(activation.hardtanh(flow.tensor([-3, 0, 3])), [-1, 0, 1], "int64")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_what_relu_lets_through_goes_back_unchanged(dtype: str, contract: KernelContract) -> None:
+    kind = getattr(flow, dtype)
+    given = flow.tensor([-INF, -1.0, -0.0, 0.0, 1.0, INF, math.nan] * 3, dtype=kind, requires_grad=True)
+    arriving = flow.tensor([1.5] * 7 + [INF] * 7 + [math.nan] * 7, dtype=kind)
+    flow.relu(given).backward(arriving)
+    assert given.grad is not None
+    found, wanted = values(given.grad), values(arriving).copy()
+    wanted[[place for place in range(21) if place % 7 < 4]] = 0.0
+    np.testing.assert_array_equal(found, wanted)
+    assert not np.signbit(found[found == 0]).any()

@@ -69,7 +69,7 @@ GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         *_by_rank("adaptive_avg_pool{}d_gradient", "avg_pool{}d_gradient", "conv{}d_input_gradient"),
         *_by_rank("conv{}d_weight_gradient"),
         *("dropout_gradient", "embedding_gradient", "index_add_to_zeros", "pad_borders_gradient", "plane_scatter"),
-        *("recurrence", "strided_get"),
+        *("recurrence", "relu_gradient", "strided_get"),
     ),
     "complex only; tests/ops/test_elementwise.py": ("conj",),
     "always zero; tests/ops/test_elementwise.py": ("fill",),

@@ -776,3 +776,30 @@ def test_gradient_of_a_conjugate(contract: KernelContract) -> None:
 
 def test_what_is_filled_has_no_gradient_from_before(contract: KernelContract) -> None:
     check_gradients(lambda x: (x * x).fill_(2) * x, *arrays_for(0, (3,)), second=True)
+
+
+@pytest.mark.parametrize("dtype", ["bool", "int16", "int64", "float16", "bfloat16", "float32", "float64", "complex64"])
+def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
+    generator = np.random.default_rng(7)
+    kind = getattr(flow, dtype)
+    size = kind.itemsize
+    nothing = False if dtype == "bool" else 0  # of which the integer would make the result one
+    raw = [generator.integers(0, 2 if dtype == "bool" else 256, (4, 33 * size), np.uint8) for _ in range(2)]
+    first, second = [array.view(kind.numpy) for array in raw]
+    mask = generator.random(first.shape) < 0.5
+
+    def bits(tensor: flow.Tensor) -> Any:
+        return tensor.numpy().view(np.uint8)
+
+    for condition in (mask, mask[:1], mask[:, :1], np.array(True)):
+        found = flow.where(flow.tensor(condition), flow.from_numpy(first), flow.from_numpy(second))
+        np.testing.assert_array_equal(bits(found), np.where(condition, first, second).view(np.uint8))
+    zeros = np.where(mask, first, first.dtype.type(0)).view(np.uint8)
+    np.testing.assert_array_equal(bits(flow.where(flow.tensor(mask), flow.from_numpy(first), nothing)), zeros)
+    np.testing.assert_array_equal(bits(flow.where(flow.tensor(~mask), nothing, flow.from_numpy(first))), zeros)
+    target = flow.from_numpy(first.copy())
+    np.testing.assert_array_equal(bits(target.masked_fill_(flow.tensor(~mask), nothing)), zeros)
+    np.testing.assert_array_equal(
+        bits(flow.where(flow.tensor(mask.T), flow.from_numpy(first).T, flow.from_numpy(second).T).T.contiguous()),
+        np.where(mask, first, second).view(np.uint8),
+    )

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from math import pi, sqrt
 from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
+
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
@@ -18,7 +20,7 @@ from .destination import written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
 from .layer_operands import check_floating
-from .selection import where
+from .selection import chosen, where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .transcendental import exp
 
@@ -39,7 +41,25 @@ _RELU = elementwise("relu", _relu_kernel, least=INTEGER, most=FLOATING)
 
 @_RELU.gradient(outputs=(0,))
 def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (where(node.output(0) <= 0, 0.0, gradient),)
+    return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
+
+
+def _relu_gradient_kernel(xp: Any) -> Kernel:
+    def relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
+        dead = xp.less_equal(result, 0)  # so that it is alive where the result is NaN
+        target = xp.empty(dead.shape, gradient.dtype) if out is None else out
+        return chosen(xp, dead, np.zeros((), gradient.dtype), gradient, target)
+
+    return relu_gradient
+
+
+# Of relu's result and the gradient of that.
+_RELU_GRADIENT = elementwise("relu_gradient", _relu_gradient_kernel, least=FLOATING, most=FLOATING, cost=2 * CHEAP)
+
+
+@_RELU_GRADIENT.gradient(inputs=(0,))
+def _relu_gradient_gradient(node: OpNode, gradient: Tensor) -> tuple[None, Tensor]:
+    return None, _interpreter.dispatch(_RELU_GRADIENT, (node.input(0), gradient))
 
 
 def relu(input: Tensor) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Final, overload
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
@@ -39,10 +39,36 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         values += [constant(it, to) for it in operands[arrays:-1]]
         if reversed_:
             values.reverse()
-        # np.where keeps the layout of its operands, which need not be C.
-        return xp.ascontiguousarray(xp.where(condition, values[0], values[1])).reshape(shape)
+        out = operands[-1]
+        return chosen(xp, condition, values[0], values[1], xp.empty(shape, to) if out is None else out)
 
-    return Inferred(output, kernel, output.numel * CHEAP * 4)
+    return Inferred(output, kernel, output.numel * CHEAP * 3)
+
+
+# Integers as wide as the elements, by their bytes.
+_WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
+
+
+def chosen(xp: Any, condition: Array, first: Array, second: Array, out: Array) -> Array:
+    """`first` where the condition holds, else `second`, of one dtype, into `out`, which may be one of them.
+
+    By arithmetic on the bits, since numpy's own selection takes ten times as long where the condition follows no
+    pattern: the processor guesses wrong.
+    """
+    word = _WORDS.get(out.dtype.itemsize)
+    if word is None:
+        xp.copyto(out, xp.where(condition, first, second))
+        return out
+    one, other, bits = first.view(word), second.view(word), out.view(word)
+    if not other.ndim and not other:
+        xp.multiply(one, condition, out=bits)
+    elif not one.ndim and not one:
+        xp.multiply(other, xp.logical_not(condition), out=bits)
+    else:
+        difference = xp.asarray(xp.bitwise_xor(one, other))
+        difference = xp.multiply(difference, condition, out=difference if difference.shape == out.shape else None)
+        xp.bitwise_xor(difference, other, out=bits)
+    return out
 
 
 _WHERE = OpExpr("where", _infer_where)
