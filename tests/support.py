@@ -83,3 +83,8 @@ def check_gradients(
             np.testing.assert_allclose(
                 np.zeros_like(want) if have is None else have.numpy(), want, rtol=1e-4, atol=1e-5
             )
+
+
+def named(value: Any) -> str:
+    """What to call a case of a parametrised test: the same in every process, which is not so for a function's repr."""
+    return str(getattr(value, "__name__", value))

@@ -9,6 +9,7 @@ import pytest
 
 import vmflow as flow
 from tests.nn.test_layers import check_results, pair_of_layers
+from tests.support import named
 from vmflow import nn
 
 LINE, IMAGE, VOLUME = (2, 4, 9), (2, 4, 7, 6), (2, 4, 5, 4, 6)
@@ -153,7 +154,7 @@ def test_transposed_convolutions_take_an_output_size(rank: int) -> None:
         (ValueError, r"InstanceNorm2d: expected 3 or 4", lambda: nn.InstanceNorm2d(2)(flow.zeros(2, 3))),
         (ValueError, r"BatchNorm3d: expected 5 dimensions", lambda: nn.BatchNorm3d(2)(flow.zeros(2, 2, 2, 2))),
     ],
-    ids=str,
+    ids=named,
 )
 def test_bad_arguments(error: type[Exception], message: str, make: Any) -> None:
     with pytest.raises(error, match=message):

@@ -9,7 +9,7 @@ import pytest
 
 import vmflow as flow
 from tests.against_torch import same_as_torch
-from tests.support import arrays_for, check_gradients
+from tests.support import arrays_for, check_gradients, named
 from vmflow.nn.functional import instance_norm, local_response_norm
 
 pytestmark = pytest.mark.usefixtures("contract")
@@ -95,7 +95,7 @@ def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
         (ValueError, r"size must be at least 1", lambda: local_response_norm(flow.zeros(2, 3, 4), 0)),
         (TypeError, r"not defined for bool", lambda: local_response_norm(flow.zeros(2, 3, 4).bool(), 2)),
     ],
-    ids=str,
+    ids=named,
 )
 def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
     with pytest.raises(error, match=message):

@@ -8,7 +8,7 @@ import pytest
 
 import vmflow as flow
 from tests.against_torch import same_as_torch
-from tests.support import arrays_for
+from tests.support import arrays_for, named
 from vmflow.nn.functional import channel_shuffle, pixel_shuffle, pixel_unshuffle
 
 pytestmark = pytest.mark.usefixtures("contract")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("contract")
         (channel_shuffle, (2, 4, 3), 2),
         (channel_shuffle, (1, 4, 3, 2, 2), 1),
     ],
-    ids=str,
+    ids=named,
 )
 def test_values_are_pytorchs(function: Any, shape: tuple[int, ...], argument: int) -> None:
     torch = pytest.importorskip("torch")
