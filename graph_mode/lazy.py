@@ -12,7 +12,7 @@ from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
-from vmflow.interpreter import check_fits, infer, new_tensor
+from vmflow.interpreter import check_fits, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
 from .job import Buffer, Draw, Drawn, Job, JobOp, Operand, Role
@@ -159,12 +159,7 @@ class JobBuilder:
         self._add(op.name, operands, (self._operand(target._blob),), attributes, scalars, mode, kind="into")
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
-        blob = source._blob
-        old = blob.meta
-        strides = old.strides if blob.strides is None else blob.strides
-        shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
-        storage = self._capture(blob)
-        return new_tensor(Blob(storage, meta(shape, old.dtype, old.device), strides, offset), None)
+        return new_tensor(view_of(op, source._blob, attributes, self._capture(source._blob)), None)
 
     def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
         """A copy on another device."""

@@ -108,11 +108,7 @@ class EagerLocalInterpreter:
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
-        blob = source._blob
-        old = blob.meta
-        strides = old.strides if blob.strides is None else blob.strides
-        shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
-        return new_tensor(Blob(blob.storage, meta(shape, old.dtype, old.device), strides, offset), source._lease)
+        return new_tensor(view_of(op, source._blob, attributes, source._blob.storage), source._lease)
 
 
 _EAGER_LOCAL: Final[Interpreter] = EagerLocalInterpreter()
@@ -300,6 +296,14 @@ def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     tensor._autograd = None
     tensor._base = None
     return tensor
+
+
+def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) -> Blob:
+    """The blob of a view of `blob`, seen in `storage`."""
+    old = blob.meta
+    strides = old.strides if blob.strides is None else blob.strides
+    shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
+    return Blob(storage, meta(shape, old.dtype, old.device), strides, offset)
 
 
 def new_alias(tensor: Tensor) -> Tensor:
