@@ -83,13 +83,17 @@ class _Cases:
         result = rows.reshape(*rest, self.classes)
         return xp.moveaxis(result, -1, self.axis) if len(self.shape) > 2 else result.reshape(self.shape)
 
-    def places(self, xp: Any, target: Array) -> tuple[Array, Array]:
-        """The class of each row, 0 where it does not count, and whether it does.
+    def places(self, xp: Any, target: Array) -> tuple[Array, Array | None]:
+        """The class of each row, 0 where it does not count, and whether it does; None if every one does.
 
         Raises:
             IndexError: for an index that names no class.
         """
         target = target.reshape(-1)
+        none_ignored = not 0 <= self.options.ignored < self.classes
+        # Most often this is all there is to find out.
+        if none_ignored and self.count and target.min() >= 0 and target.max() < self.classes:
+            return target, None
         kept = target != self.options.ignored
         wrong = kept & ((target < 0) | (target >= self.classes))
         if wrong.any():
@@ -102,22 +106,32 @@ class _Cases:
         """The loss, and what the mean is divided by."""
         places, kept = self.places(xp, target)
         smoothing = logs.dtype.type(self.options.smoothing)
-        weights = kept.astype(logs.dtype) if weight is None else xp.where(kept, weight[places], 0)
-        losses = logs[xp.arange(self.count), places] * weights
+        losses = logs[xp.arange(self.count), places]
+        weights = kept if weight is None else _counted(xp, kept, weight[places])
+        if weights is None:
+            total = logs.dtype.type(self.count)
+        else:
+            weights = weights.astype(logs.dtype, copy=False)
+            losses = losses * weights
+            total = weights.sum()
         if smoothing:
             spread = logs.sum(1) if weight is None else logs @ weight
-            losses = losses * (1 - smoothing) + xp.where(kept, spread, 0) * (smoothing / self.classes)
-        total = weights.sum()
+            losses = losses * (1 - smoothing) + _counted(xp, kept, spread) * (smoothing / self.classes)
         if self.options.reduction == "none":
             return -losses.reshape(target.shape), total
         loss = 0 - losses.sum()  # of nothing it is 0, not -0
         return xp.asarray(loss / total if self.options.reduction == "mean" else loss), xp.asarray(total)
 
-    def factors(self, xp: Any, gradient: Array, total: Array, kept: Array) -> Array:
-        """The gradient by the loss of each row, before weights."""
+    def factors(self, xp: Any, gradient: Array, total: Array, kept: Array | None) -> Array:
+        """The gradient by the loss of each row, before weights; one number if it is that of every row."""
         if self.options.reduction == "mean":
             gradient = gradient / total
-        return xp.where(kept, gradient.astype(self.compute.numpy, copy=False).reshape(-1), 0)
+        return _counted(xp, kept, xp.asarray(gradient).astype(self.compute.numpy, copy=False).reshape(-1))
+
+
+def _counted(xp: Any, kept: Array | None, values: Array) -> Array:
+    """The values of the rows that count, and 0 for the others."""
+    return values if kept is None else xp.where(kept, values, 0)
 
 
 def _outputs(cases: _Cases, metas: Metas) -> tuple[TensorMeta, TensorMeta]:
