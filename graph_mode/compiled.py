@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
 from collections.abc import Generator, Sequence
 from typing import Any, final
 
 import attrs
 
+from vmflow.context import MODE, Mode
+from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions import origin
+from vmflow.instructions.allocate_tensor import AllocateTensor
 from vmflow.instructions.blob import Blob, Storage, TensorMeta, places_memory
-from vmflow.instructions.builder import InstructionsBuilder, physical_run
-from vmflow.instructions.critical_section import CriticalSectionEnd
+from vmflow.instructions.builder import issue
+from vmflow.instructions.critical_section import CriticalSection
+from vmflow.instructions.deferred import Ended
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Dependence
-from vmflow.instructions.policy import InstructionPolicy
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.launch_lazy_job import LaunchLazyJob
 from vmflow.instructions.release_tensor import Lease
 from vmflow.interpreter import new_tensor
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
 from vmflow.tensors import Tensor
-from vmflow.vm.virtual_machine import VirtualMachine, current_machine
+from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run
 from .args_tree import Branch, Tree
@@ -78,13 +84,19 @@ class CompiledGraph:
         self.plan: Plan = compile_job(self.full_job, settings.config.outputs_buffer_size)
         self._outside = outside
         self._out_tree = out_tree
-        self._runtimes: weakref.WeakKeyDictionary[VirtualMachine, GraphRuntime] = weakref.WeakKeyDictionary()
+        # Every machine has its runtime: there, since that holds the machine in turn.
+        self._runtimes: weakref.WeakSet[GraphRuntime] = weakref.WeakSet()
+        self._lock = threading.Lock()
         self._closed = False
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
         # The variables of jobs whose passes have dropped what uses them are of no interest.
         self._bindings = {it.id: outside.bindings[it.id] for it in self.full_job.variables()}
-        self._written = [self._bindings[it] for it in sorted(self.full_job.written()) if it in self._bindings]
-        self._read = [tensor for tensor in self._bindings.values() if tensor not in set(self._written)]
+        self._changed = frozenset(self.full_job.written())
+        self._variables = Variables(self._bindings, self.full_job, self._changed)
+        self._placed = [places_memory(operand.meta) for operand in self.full_job.outputs]
+        self._nbytes = sum(
+            [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
+        )
 
     def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.
@@ -92,20 +104,43 @@ class CompiledGraph:
         Args:
             given: the tensors among the arguments.
             numbers: what the job's numbers are this time.
+
+        Raises:
+            ValueError: if a variable's tensor has been given data that the graph was not built for.
+            VirtualMachineClosed: if the machine takes nothing any more.
         """
-        machine = current_machine()
-        runtime = self._runtime(machine)
+        mode = MODE.get()
+        machine: VirtualMachine = mode.machine or default_machine()
+        machine.require_open("launch_lazy_job")
+        if not self._variables.current():
+            self._variables = Variables(self._bindings, self.full_job, self._changed)
+        variables = self._variables
         results = [self._result(machine, operand.meta) for operand in self.full_job.outputs]
+        runtime = self._runtime(machine)
         launch = Launch(
             tuple([tensor._blob for tensor in given]),
             tuple([tensor._blob for tensor in results]),
             numbers,
             self._draws(),
             self._uses,
+            variables.storages,
+            runtime.over,
         )
-        physical_run(machine, lambda builder: self._issue(builder, runtime, launch))
-        for tensor in self._written:
-            tensor._blob.storage.version += 1
+        while not runtime.expect(launch):
+            runtime = self._runtime(machine)
+            launch.over_to = runtime.over
+        try:
+            self._issue(machine, runtime, launch, variables, mode)
+        except VirtualMachineClosed:
+            launch.fail(machine._closed_failure())
+            launch.finish()
+            raise
+        finally:
+            # Even if Ctrl-C comes in between, what was issued runs.
+            for storage in variables.written:
+                storage.version += 1
+            if self._closed:
+                runtime.close()
         return self._structured(results)
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
@@ -115,43 +150,75 @@ class CompiledGraph:
         return self._structured(results)
 
     def close(self) -> None:
-        """Launch nothing any more; what was launched still runs."""
-        for runtime in list(self._runtimes.values()):
+        """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
+        self._closed = True
+        for runtime in list(self._runtimes):
             runtime.close()
-        self._runtimes.clear()
 
     def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
-        found = self._runtimes.get(machine)
-        if found is None:
-            found = GraphRuntime(machine, self.full_job, self.plan, self._bindings)
-            self._runtimes[machine] = found
-        return found
+        runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
+        found = runtimes.get(self)
+        if found is not None and found.usable():
+            return found
+        with self._lock:
+            found = runtimes.get(self)
+            if found is None or not found.usable():
+                if found is not None:
+                    found.close()
+                found = GraphRuntime(machine, self.full_job, self.plan)
+                self._runtimes.add(found)
+                runtimes[self] = found
+            return found
 
     def _result(self, machine: VirtualMachine, of: TensorMeta) -> Tensor:
         storage = Storage(Dependence(machine), None, machine.stream(of.device))
         return new_tensor(Blob(storage, of), Lease(storage) if places_memory(of) else None)
 
-    def _issue(self, builder: InstructionsBuilder, runtime: GraphRuntime, launch: Launch) -> None:
-        device = self.plan.device
-        for blob in launch.results:
-            if places_memory(blob.meta):
-                builder.allocate_tensor(blob)
+    def _issue(
+        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
+    ) -> None:
+        code, last = origin.capture()
+        instructions: list[Instruction] = []
+        writes: list[tuple[Storage, Instruction]] = []
+        if self._nbytes:
+            for blob, placed in zip(launch.results, self._placed, strict=True):
+                if placed:
+                    stream, written = machine.stream(blob.meta.device), (blob.storage.dependence,)
+                    instruction = Instruction(stream, AllocateTensor(blob), (), written, 0, code, last, mode)
+                    instructions.append(instruction)
+                    writes.append((blob.storage, instruction))
+        needed, reads = variables.read_blobs, variables.read + runtime.unsettled_memory()
+        sources = launch.sources
         job = _Job(runtime, launch)
-        inputs: InstructionPolicy | None = None
-        outputs: InstructionPolicy | None = None
-        if launch.sources:
-            builder.critical_section_begin(launch.sources, job.open)
+        if runtime.brief or not sources:
+            # The run is over before anybody could make use of having the arguments back.
+            launch.opened = True
+            needed += sources
+            reads += [blob.storage for blob in sources]
         else:
-            launch.open(None)
-        written = tuple([it._blob for it in self._written])
-        memory = tuple([it._blob for it in runtime.memory.values()])
-        read = (*[it._blob for it in self._read], *memory)
-        builder.launch_lazy_job(job, device, written, read)
-        if launch.sources:
-            inputs = builder.critical_section_end(launch.sources).policy
-        if launch.results:
-            outputs = builder.critical_section_end(launch.results, writes=True).policy
-        launch.sections(_ending(inputs), _ending(outputs))
+            # What the run changes is its own from the beginning to the end, and need not be asked for again.
+            shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
+            if len(shared) < len(sources):
+                launch.own = variables.changed
+            launch.section = CriticalSection(shared, job.open)
+            read = tuple([_ordered(machine, blob.storage) for blob in shared])
+            instructions.append(Instruction(runtime.sections, launch.section, read, (), 0, code, last, mode))
+        policy = LaunchLazyJob(job, variables.written_blobs, needed)
+        changed = variables.written + [blob.storage for blob in launch.results]
+        instruction = Instruction(
+            runtime.launches,
+            policy,
+            tuple([_ordered(machine, storage) for storage in reads]),
+            tuple([_ordered(machine, storage) for storage in changed]),
+            0,
+            code,
+            last,
+            mode,
+            self._nbytes,
+        )
+        instructions.append(instruction)
+        writes += [(storage, instruction) for storage in changed]
+        issue(machine, instructions, writes)
 
     def _draws(self) -> list[list[tuple[int, int]]]:
         """What this run takes of random generators: in the order in which eager ops would."""
@@ -170,9 +237,62 @@ class CompiledGraph:
         return args_tree.unflatten(self._out_tree, results, awaitable)
 
 
-def _ending(policy: InstructionPolicy | None) -> CriticalSectionEnd | None:
-    assert policy is None or isinstance(policy, CriticalSectionEnd)
-    return policy
+def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
+    """What orders the accesses to a storage.  Which of a device's streams used it last does not matter to a graph."""
+    dependence = storage.dependence
+    return dependence if dependence.machine is machine else machine.take_over(storage)
+
+
+@final
+class Variables:
+    """The memory of a job's variables, as it is between two changes of ``tensor.data``.
+
+    Args:
+        bindings: by buffer, the tensors outside.
+        job: whose variables they are.
+        changed: the buffers that it writes.
+
+    Attributes:
+        storages: by buffer.
+        written, read: of what the job changes, and of what it only reads; `written_blobs` and `read_blobs` likewise.
+        changed: what is written, as a set.
+
+    Raises:
+        ValueError: if a tensor is not what it was when the graph was built.
+    """
+
+    def __init__(self, bindings: dict[int, Tensor], job: Job, changed: frozenset[int]) -> None:
+        self._held = [(tensor, tensor._blob) for tensor in bindings.values()]
+        for number, (_, blob) in zip(bindings, self._held, strict=True):
+            _check_variable(job, number, blob)
+        blobs = {number: blob for number, (_, blob) in zip(bindings, self._held, strict=True)}
+        self.storages = {number: blob.storage for number, blob in blobs.items()}
+        self.written_blobs = tuple([blob for number, blob in blobs.items() if number in changed])
+        self.read_blobs = tuple([blob for number, blob in blobs.items() if number not in changed])
+        self.written = [blob.storage for blob in self.written_blobs]
+        self.read = [blob.storage for blob in self.read_blobs]
+        self.changed = frozenset(self.written)
+
+    def current(self) -> bool:
+        """Whether all tensors still have this memory."""
+        for tensor, blob in self._held:  # noqa: SIM110 (every call of a graph passes here)
+            if tensor._blob is not blob:
+                return False
+        return True
+
+
+def _check_variable(job: Job, number: int, blob: Blob) -> None:
+    buffer = job.buffers[number]
+    old, new = buffer.meta, blob.meta
+    name = f"{job.name}: {buffer.name or 'a tensor'}"
+    again = "close() the graph, so that its next call builds it anew"
+    if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
+        raise ValueError(
+            f"{name} was {old!r} on {old.device} when the graph was built, and has since been made {new!r} on "
+            f"{new.device}; {again}"
+        )
+    if blob.strides is not None:
+        raise ValueError(f"{name} has become a view of another tensor, which a built graph cannot see; {again}")
 
 
 @final
@@ -189,7 +309,7 @@ class _Job:
     def name(self) -> str:
         return self.runtime.name
 
-    def launch(self, ended: Any) -> None:
+    def launch(self, ended: Ended) -> None:
         self.launch_.begin(ended)
         self.runtime.launch(self.launch_)
 

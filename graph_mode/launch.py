@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 import numpy as np
 
-from vmflow.instructions.blob import Array, Blob
-from vmflow.instructions.critical_section import CriticalSectionEnd
+from vmflow.instructions.blob import Array, Blob, Storage
+from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.failure import Failure
 
 from .job import Drawn
+
+_NONE: Mapping[int, Storage] = {}
 
 
 @final
@@ -25,28 +27,36 @@ class Launch:
         numbers: what the job's numbers are this time.
         draws: for each micro-batch, what was taken of generators: (seed, position) by draw.
         uses: how many copies of the arguments are made, in all.
+        variables: by buffer, the memory that the job's variables had at the call.
+        over_to: called once, when it is over.
 
     Attributes:
-        inputs: the arguments' arrays, once they are there.
-        opened: whether they are.
+        own: memory that the run itself changes, so that arguments that lie there have to be copied first.
+        inputs: the arguments' arrays, once it has started.
+        opened: whether the arguments are there.
         failure: what went wrong first.
         over: whether it has ended.
+        started: whether it has been among those that run.
+        section: what keeps others from writing the arguments; None without arguments.
     """
 
     __slots__ = (
         "_copies_left",
         "_ended",
-        "_ends",
         "_lock",
         "draws",
         "failure",
         "inputs",
-        "micro",
         "numbers",
         "opened",
         "over",
+        "over_to",
+        "own",
         "results",
+        "section",
         "sources",
+        "started",
+        "variables",
     )
 
     def __init__(
@@ -56,31 +66,39 @@ class Launch:
         numbers: Sequence[float],
         draws: Sequence[Sequence[tuple[int, int]]],
         uses: int,
+        variables: Mapping[int, Storage] = _NONE,
+        over_to: Callable[[Launch], None] | None = None,
     ) -> None:
         self.sources = sources
         self.results = results
         self.numbers = numbers
         self.draws = draws
+        self.variables = variables
         self.inputs: list[Array] = []
+        self.own: frozenset[Storage] = frozenset()
         self.opened = False
         self.failure: Failure | None = None
         self.over = False
+        self.started = False
+        self.section: CriticalSection | None = None
         self._lock = threading.Lock()
         self._copies_left = uses
-        self._ends: tuple[CriticalSectionEnd | None, CriticalSectionEnd | None] = (None, None)
+        self.over_to = over_to
         self._ended: Callable[[Exception | None], None] | None = None
-
-    def sections(self, inputs: CriticalSectionEnd | None, outputs: CriticalSectionEnd | None) -> None:
-        """What is to end when the arguments are free, and when the results are there."""
-        self._ends = (inputs, outputs)
 
     def open(self, failure: Failure | None) -> None:
         """The arguments are there, or will never be."""
         if failure is not None:
             self.fail(failure)
-        else:
-            self.inputs = [blob.array() for blob in self.sources]
         self.opened = True
+
+    def start(self) -> None:
+        """Its turn has come: find the arguments."""
+        self.started = True
+        own = self.own
+        self.inputs = [
+            blob.array() if not own or blob.storage not in own else blob.array().copy() for blob in self.sources
+        ]
 
     def drawn(self, scalar: Drawn, micro: int) -> int:
         """What takes the scalar's place in this run."""
@@ -91,9 +109,10 @@ class Launch:
         with self._lock:
             self._copies_left -= count
             free = self._copies_left == 0
-        if free and self._ends[0] is not None:
+        if free:
             self.inputs = []
-            self._ends[0].end()
+            if self.section is not None:
+                self.section.end()
 
     def put_output(self, number: int, array: Array) -> None:
         """A result."""
@@ -108,8 +127,12 @@ class Launch:
                 self.failure = failure
 
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
-        """It is under way; `ended` is called when it is over."""
-        self._ended = ended
+        """It is under way; `ended` is called when it is over, which it may already be."""
+        with self._lock:
+            self._ended = ended
+            over = self.over
+        if over:
+            ended(self._error())
 
     def finish(self) -> None:
         """It is over.  Later calls change nothing."""
@@ -117,16 +140,23 @@ class Launch:
             if self.over:
                 return
             self.over = True
-        self.inputs = []
+            ended = self._ended
         failure = self.failure
-        error = failure.error if failure is not None and isinstance(failure.error, Exception) else None
-        inputs, outputs = self._ends
-        if inputs is not None:
-            inputs.end()
-        if outputs is not None:
-            if failure is not None:
-                outputs.fail(failure)
-            outputs.end()
-        if self._ended is not None:
-            # Who has results hears of it by them.
-            self._ended(error if outputs is None else None)
+        if failure is not None:
+            for blob in self.results:
+                if blob.storage.failure is None:
+                    blob.storage.failure = failure
+        self.inputs = []
+        if self.section is not None:
+            self.section.end()
+        if ended is not None:
+            ended(self._error())
+        if self.over_to is not None:
+            self.over_to(self)
+
+    def _error(self) -> Exception | None:
+        """For who has no results by which to hear of it."""
+        if self.results or self.failure is None:
+            return None
+        error = self.failure.error
+        return error if isinstance(error, Exception) else None

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
+from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.ops.table import Inferred
-from vmflow.tensors import Tensor
 
 from .job import Drawn, Job, JobOp, Operand
 from .launch import Launch
@@ -38,17 +38,31 @@ class ProgramError(Exception):
         self.error = error
 
 
+class Torn(Exception):
+    """A launch before this one has left a variable without a value.
+
+    Attributes:
+        failure: why.
+    """
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__("a variable holds no value")
+        self.failure = failure
+
+
 class Environment:
     """Where the buffers of a chain are.
 
     Args:
         job: whose buffers they are.
-        bindings: by buffer, the tensor that shares the memory of a variable.
+
+    Attributes:
+        variables: by buffer, the memory of the job's variables; it may be another for each launch.
     """
 
-    def __init__(self, job: Job, bindings: Mapping[int, Tensor]) -> None:
+    def __init__(self, job: Job) -> None:
         self.job = job
-        self.bindings = bindings
+        self.variables: Mapping[int, Storage] = {}
         self._storages = {number: Storage(Dependence(), array) for number, array in job.constants.items()}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
@@ -64,7 +78,7 @@ class Environment:
         """What an operand sees."""
         storage = self._storages.get(operand.buffer)
         if storage is None:
-            storage = self.bindings[operand.buffer]._blob.storage
+            storage = self.variables[operand.buffer]
         return Blob(storage, operand.meta, operand.strides, operand.offset).destination()
 
     def whole(self, number: int) -> Array:
@@ -108,9 +122,10 @@ class Program:
         self._ops = [job.ops[position] for position in chain.ops]
         used = {operand.buffer for op in self._ops for operand in (*op.inputs, *op.outputs)}
         used.update([job.outputs[it].buffer for it in chain.outputs])
-        self.variables = sorted([it for it in used if it in environment.bindings])
+        self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
+        self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        self._bound: list[tuple[Tensor, Array]] = []
+        self._bound: list[tuple[int, Storage, Array]] = []
         self._steps: list[Step] = []
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
@@ -125,14 +140,16 @@ class Program:
 
         Raises:
             ProgramError: for the first op that fails; those behind it are not run.
+            Torn: if a launch before has left a variable without a value.
+            Exception: if what the launch brings does not fit; nothing is run.
         """
-        self._bind()
+        self._bind(launch)
         self.launch, self.micro = launch, micro
         for number, array in self._inputs:
             np.copyto(array, launch.inputs[number])
         for number, array in self._numbers:
             array[...] = launch.numbers[number]
-        if self._inputs:
+        if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
         position = 0
         try:
@@ -147,22 +164,34 @@ class Program:
         for number, array in self._outputs:
             launch.put_output(number, array)
 
-    def _bind(self) -> None:
+    def _bind(self, launch: Launch) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
-        if self._made and all([tensor._blob.storage.array is array for tensor, array in self._bound]):
+        variables = launch.variables
+        if self._made and self._holds(variables):
             return
         environment = self.environment
+        environment.variables = variables
         job = environment.job
+        # What is raised below must not leave half of it.
+        self._made = False
         self._bound = []
         for number in self.variables:
+            storage = variables[number]
+            if storage.failure is not None:
+                raise Torn(storage.failure)
             environment.whole(number)  # which gets memory if it has none
-            tensor = environment.bindings[number]
-            self._bound.append((tensor, tensor._blob.storage.array))
+            self._bound.append((number, storage, storage.array))
         self._steps = [self._step(op) for op in self._ops]
         self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in self.chain.inputs]
         self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
         self._outputs = [(it, environment.array(job.outputs[it])) for it in self.chain.outputs]
         self._made = True
+
+    def _holds(self, variables: Mapping[int, Storage]) -> bool:
+        for number, storage, array in self._bound:
+            if variables[number] is not storage or storage.array is not array or storage.failure is not None:
+                return False
+        return True
 
     def _step(self, op: JobOp) -> Step:
         inputs = [self.environment.array(operand) for operand in op.inputs]

@@ -2,7 +2,12 @@
 
 Each act of an actor is an instruction on the stream of its thread.  It has no operands: that it may run is known from
 the messages.  When it has run, its messages go out and further acts are issued.  The core that decides is pure (see
-`graph_mode.actors`); it is driven under a lock by whoever brings the news.
+`graph_mode.actors`); it is driven by whoever brings the news, one at a time.
+
+Nobody waits here for a lock.  Who has news leaves it in a queue and sees to it if nobody else is at it; whoever is
+looks again before he goes.  So news may come from anywhere: from a worker, a device's thread, a destructor.
+
+A plan of one task, as most are, has nothing to decide: it acts when it is launched, in the order of its stream.
 """
 
 from __future__ import annotations
@@ -10,12 +15,11 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
-from vmflow.instructions.blob import Array
+from vmflow.instructions.blob import Array, Storage
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.policy import InstructionPolicy
@@ -25,37 +29,72 @@ from vmflow.streams import Stream
 from vmflow.tensors import Tensor
 
 from .actors import Action, ActorSystem
+from .actors.bus import Act
+from .actors.descriptors import CALLBACK_NOTIFY
+from .actors.identifiers import thread_of
 from .job import Job
 from .launch import Launch
 from .plan import Plan
-from .program import Environment, Program, ProgramError, array_at, place_one_after_other
+from .program import Environment, Program, ProgramError, Torn, array_at, place_one_after_other
 
 if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
 
-_OWN_THREADS: Final = frozenset({"source", "sink"})
+
+# Runs of less, in nanoseconds, keep their arguments until they are over: an instruction more would take about as long.
+_BRIEF: Final = 20_000
 
 
 @final
 class ActorAct(InstructionPolicy):
     """What an actor has decided to do."""
 
-    __slots__ = ("action", "name", "runtime", "thread")
+    __slots__ = ("action", "done", "name", "runtime")
 
     droppable = False  # actors wait for each other
     touches_memory = True
 
-    def __init__(self, runtime: GraphRuntime, thread: int, action: Action, name: str) -> None:
+    def __init__(self, runtime: GraphRuntime, action: Action, name: str) -> None:
         self.runtime = runtime
-        self.thread = thread
         self.action = action
         self.name = name
+        self.done = False
 
     def compute(self) -> None:
-        self.runtime.act(self.thread, self.action)
+        self.done = True
+        self.runtime.act(self.action)
 
     def fail(self, failure: Failure) -> None:
-        self.runtime.fail_act(self.thread, failure)
+        # What raises out of `compute` (SystemExit, say) has been seen to there.
+        if not self.done:
+            self.done = True
+            self.runtime.fail_act(self.action, failure)
+
+
+@final
+class LoneAct(InstructionPolicy):
+    """What the only task of a plan does for a launch."""
+
+    __slots__ = ("done", "launch", "name", "runtime")
+
+    droppable = False
+
+    def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
+        self.runtime = runtime
+        self.launch = launch
+        self.name = runtime.name
+        self.done = False
+
+    def compute(self) -> None:
+        self.done = True
+        self.runtime.act_alone(self.launch)
+
+    def fail(self, failure: Failure) -> None:
+        # What raises out of `compute` (SystemExit, say) has been seen to there.
+        if not self.done:
+            self.done = True
+            self.launch.fail(failure)
+            self.launch.finish()
 
 
 @final
@@ -64,44 +103,57 @@ class JobQueue:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._again = False
         self._waiting: deque[tuple[GraphRuntime, Launch]] = deque()
+        # One entry for each that has ended and has not been counted.
+        self._left: deque[None] = deque()
         self._running: GraphRuntime | None = None
         self._in_flight = 0
 
     def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
         """Start this launch as soon as those before it allow."""
-        with self._lock:
-            self._waiting.append((runtime, launch))
+        self._waiting.append((runtime, launch))
         self.advance()
 
     def leave(self) -> None:
-        """A launch has ended."""
-        with self._lock:
-            self._in_flight -= 1
-            if self._in_flight == 0:
-                self._running = None
+        """A launch that was started has ended."""
+        self._left.append(None)
         self.advance()
 
     def advance(self) -> None:
-        """Start what can start."""
+        """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
+        self._again = True
+        # Whoever holds the lock sees the flag, or has let go of it before it was set.
+        while self._again and self._lock.acquire(blocking=False):
+            try:
+                self._again = False
+                self._advance()
+            finally:
+                self._lock.release()
+
+    def _advance(self) -> None:
         while True:
-            with self._lock:
-                if not self._waiting:
-                    return
-                runtime, launch = self._waiting[0]
-                dead = launch.failure is not None
-                if not (dead or launch.opened):
-                    return
-                if not dead:
-                    if self._in_flight and (self._running is not runtime or self._in_flight >= runtime.at_once):
-                        return
-                    self._running = runtime
-                    self._in_flight += 1
+            while self._left:
+                self._left.popleft()
+                self._in_flight -= 1
+            if self._in_flight == 0:
+                self._running = None
+            if not self._waiting:
+                return
+            runtime, launch = self._waiting[0]
+            if launch.failure is not None or launch.over:
                 self._waiting.popleft()
-            if dead:
                 launch.finish()
-            else:
-                runtime.start(launch)
+                continue
+            if not launch.opened:
+                return
+            if self._in_flight and (self._running is not runtime or self._in_flight >= runtime.at_once):
+                return
+            self._running = runtime
+            self._in_flight += 1
+            self._waiting.popleft()
+            launch.start()
+            runtime.start(launch)
 
 
 _queues: weakref.WeakKeyDictionary[Any, JobQueue] = weakref.WeakKeyDictionary()
@@ -124,52 +176,60 @@ class GraphRuntime:
     Args:
         machine: on whose streams it runs.
         job, plan: what.
-        bindings: by buffer, the tensors that share the memory of variables.
 
     Attributes:
         name: of the graph.
         at_once: how many launches may be under way.
         memory: tensors of bytes: the arenas and the registers.
-        written: the buffers of the variables that it changes, and `read` those it reads only.
+        launches: the stream on which runs are started; `sections` is the one on which arguments are handed over.
+        brief: whether a run takes so little time that its arguments need not be given back before its end.
+        alone: the task, if the plan has no other.
+        system: the actors; None if there is one task alone.
     """
 
-    def __init__(
-        self,
-        machine: VirtualMachine,
-        job: Job,
-        plan: Plan,
-        bindings: Mapping[int, Tensor],
-    ) -> None:
+    def __init__(self, machine: VirtualMachine, job: Job, plan: Plan) -> None:
         self.name = job.name
         self.machine = machine
         self.job = job
         self.plan = plan
-        self.bindings = bindings
         self.at_once = plan.launches_at_once
-        changed = job.written()
-        self.written = [it for it in bindings if it in changed]
-        self.read = [it for it in bindings if it not in changed]
+        self.launches = machine.stream(plan.device, "lazy_job")
+        self.sections = machine.stream(plan.device, "critical_section")
+        variables = {it.id for it in job.variables()}
+        self._written = variables & job.written()
         self._queue = queue_of(machine)
         self._lock = threading.Lock()
         self._again = False
-        self._streams: dict[int, Stream] = {}
+        self._closing = False
+        self._closed = False
+        self._dead: Failure | None = None
+        # Launches called and not over.
+        self._open: set[Launch] = set()
+        # What has happened: a launch was started, or an act of this thread has ended.
+        self._news: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self._launches: deque[Launch] = deque()
-        # By task, how often it has acted, and which launches are not through with it.
+        # By task, how often it has acted; and the launches that are not through, by their number.
         self._acted: dict[int, int] = {}
         self._under_way: dict[int, Launch] = {}
         self._started = 0
         self._finished = 0
         self._tasks = {task.id: task for task in plan.tasks}
+        self._working = [*plan.chains, *plan.gathers]
+        self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
+        self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
         self.memory: dict[tuple[str, int, int], Tensor] = {}
+        self._settled = False
         self._allocate()
-        self.system = ActorSystem(plan.tasks, plan.registers, self._acts(), checked=True)
-        for thread in self.system.threads:
-            self._outstanding[thread] = deque()
-        self.system.construct()
-        self._run_commands()
-        self.system.start()
+        self.alone: int | None = None
+        self.brief = False
+        if len(plan.chains) == len(self._working) == 1:
+            self.alone, chain = next(iter(plan.chains.items()))
+            self._lone = (self._streams[self.alone], chain.cost)
+            self.brief = chain.cost < _BRIEF
+        self.system: ActorSystem | None = None
+        if self.alone is None:
+            self.system = self._actors(dict.fromkeys(self._working, self.act))
 
     def _allocate(self) -> None:
         from vmflow import dtypes
@@ -187,17 +247,59 @@ class GraphRuntime:
                     made = empty(contents.nbytes, dtype=dtypes.uint8, device=contents.device)
                     self.memory["register", register.id, slot] = made
 
-    def _acts(self) -> dict[int, Any]:
-        acts: dict[int, Any] = {task: self._run_chain for task in self.plan.chains}
-        acts.update({task: self._run_gathering for task in self.plan.gathers})
-        return acts
+    def _stream_of(self, task: int) -> Stream:
+        chain = self.plan.chains.get(task)
+        if chain is not None:
+            return self.machine.stream(chain.device, chain.stream)
+        contents = self.plan.contents[self._tasks[task].all_produced()[0]]
+        return self.machine.stream(contents.device)
 
-    def _run_commands(self) -> None:
-        for thread in self.system.threads:
-            while self.system.has_work(thread):
-                self.system.turn(thread)
+    def _actors(self, acts: dict[int, Act]) -> ActorSystem:
+        system = ActorSystem(self.plan.tasks, self.plan.registers, acts, checked=True)
+        system.construct()
+        for thread in system.threads:
+            self._outstanding[thread] = deque()
+            while system.has_work(thread):
+                system.turn(thread)
+        system.start()
+        return system
 
     # Launching
+
+    def unsettled_memory(self) -> list[Storage]:
+        """Of its own, what is not known to be there; a launch has to wait for it."""
+        if self._settled:
+            return []
+        storages = [tensor._blob.storage for tensor in self.memory.values()]
+        self._settled = all([it.settled() and it.failure is None for it in storages])
+        return storages
+
+    def usable(self) -> bool:
+        """Whether it can be launched: not if it was closed, or there was no memory for it."""
+        if self._closing:
+            return False
+        if self._settled:
+            return True
+        return not any(
+            [it._blob.storage.settled() and it._blob.storage.failure is not None for it in self.memory.values()]
+        )
+
+    def expect(self, launch: Launch) -> bool:
+        """A launch is about to be issued; False if this has been closed, and it has to go elsewhere."""
+        self._open.add(launch)
+        # Whoever closes says so first and looks for launches then: one of the two sees the other.
+        if not self._closing:
+            return True
+        self.over(launch)
+        return False
+
+    def over(self, launch: Launch) -> None:
+        """A launch has ended, or was never issued."""
+        self._open.discard(launch)
+        if launch.started:
+            self._queue.leave()
+        if self._closing and not self._open:
+            self._pump()
 
     def launch(self, launch: Launch) -> None:
         """Start it when those before it allow."""
@@ -209,17 +311,21 @@ class GraphRuntime:
 
     def start(self, launch: Launch) -> None:
         """Called by the queue."""
-        with self._lock:
-            self._under_way[self._started] = launch
-            self._started += 1
-            self.system.launch(launch)
-        self._pump()
+        if self.alone is None:
+            self._news.append(launch)
+            self._pump()
+        elif self.machine.closed:
+            launch.fail(self.machine._closed_failure())
+            launch.finish()
+        else:
+            stream, cost = self._lone
+            self.machine.issue_from_within(Instruction(stream, LoneAct(self, launch), (), (), cost))
 
     def close(self) -> None:
-        """Launch nothing any more; what was launched still runs."""
-        with self._lock:
-            self.system.close()
-        self._pump()
+        """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
+        self._closing = True
+        if not self._open:
+            self._pump()
 
     # Driving
 
@@ -231,126 +337,215 @@ class GraphRuntime:
             ended: list[Launch] = []
             try:
                 self._again = False
-                self._turns(ended)
+                self._hear(ended)
+            except Exception as error:
+                # A contradiction among the actors: nobody may wait for them.
+                self._dead = Failure(error)
+                raise
             finally:
                 self._lock.release()
+                if self._dead is not None:
+                    self._bury(self._dead)
             for launch in ended:
                 launch.finish()
-                self._queue.leave()
 
-    def _turns(self, ended: list[Launch]) -> None:
-        system = self.system
+    def _hear(self, ended: list[Launch]) -> None:
+        system, news = self.system, self._news
+        if system is None:
+            # The task alone has neither.
+            if self._closing and not self._open:
+                self._forget()
+            return
+        while news:
+            what = news.popleft()
+            if self._dead is not None:
+                continue
+            if isinstance(what, Launch):
+                self._under_way[self._started] = what
+                self._started += 1
+                system.launch(what)
+            else:
+                self._completed(system, what)
+            self._turns(system, ended)
+        if self._dead is not None:
+            self._let_go(system)
+        if self._closing and not self._open and not self._closed:
+            self._closed = True
+            system.close()
+            self._turns(system, ended)
+        if self._closed and system.ended():
+            self._forget()
+
+    def _forget(self) -> None:
+        """Give the memory back.  All this and the acts hold each other, and memory must not wait for the collector."""
+        self._programs.clear()
+        self.memory.clear()
+
+    def _turns(self, system: ActorSystem, ended: list[Launch]) -> None:
         busy = True
         while busy:
             busy = False
-            for thread in system.threads:
+            for thread in self._outstanding:
                 while system.has_work(thread):
                     busy = True
                     for action in system.turn(thread):
-                        self._begin(thread, action, ended)
+                        self._begin(system, thread, action, ended)
 
-    def _begin(self, thread: int, action: Action, ended: list[Launch]) -> None:
+    def _begin(self, system: ActorSystem, thread: int, action: Action, ended: list[Launch]) -> None:
         outstanding = self._outstanding[thread]
         if action.run is not None:
-            assert action.actor is not None
             outstanding.append(action)
-            self._issue(thread, action)
+            self._issue(action)
             return
-        if isinstance(action.item, Launch) and self._tasks[action.actor.id if action.actor else -1].name == "sink":
+        if isinstance(action.item, Launch) and action.actor is not None and action.actor.id in self._sinks:
             ended.append(action.item)
             del self._under_way[self._finished]
             self._finished += 1
         if outstanding:
             outstanding.append(action)  # its turn comes when those before it have ended
         else:
-            self.system.completed(thread)
+            system.completed(thread)
 
-    def _issue(self, thread: int, action: Action) -> None:
+    def _issue(self, action: Action) -> None:
+        if self.machine.closed and self._dead is None:
+            self._dead = self.machine._closed_failure()
+        if self._dead is not None:
+            return
         task = action.actor.id  # type: ignore[union-attr]
         chain = self.plan.chains.get(task)
-        stream = self._streams.get(task)
-        if stream is None:
-            if chain is not None:
-                stream = self.machine.stream(chain.device, chain.stream)
-            else:
-                contents = self.plan.contents[self._tasks[task].all_produced()[0]]
-                stream = self.machine.stream(contents.device)
-            self._streams[task] = stream
-        policy = ActorAct(self, thread, action, f"{self.name}: {self._tasks[task].name}")
+        stream = self._streams[task]
+        policy = ActorAct(self, action, f"{self.name}: {self._tasks[task].name}")
         self.machine.issue_from_within(Instruction(stream, policy, (), (), chain.cost if chain is not None else 0))
 
-    def act(self, thread: int, action: Action) -> None:
-        """Do what was decided; called by the instruction."""
-        assert action.run is not None
-        try:
-            action.run(action)
-        finally:
-            self._ended(thread)
+    def _completed(self, system: ActorSystem, thread: int) -> None:
+        """The oldest act of a thread has ended, and with it what had nothing to run and came behind it."""
+        outstanding = self._outstanding[thread]
+        outstanding.popleft()
+        count = 1
+        while outstanding and outstanding[0].run is None:
+            outstanding.popleft()
+            count += 1
+        system.completed(thread, count)
 
-    def fail_act(self, thread: int, failure: Failure) -> None:
-        """It will not be done: the machine has been closed.  Nothing more will run."""
-        with self._lock:
-            doomed = list(self._under_way.values())
-            self._under_way.clear()
-        for launch in doomed:
-            launch.fail(failure)
+    # Acts that end
+
+    def act(self, action: Action) -> None:
+        """Do what was decided; called by the instruction."""
+        task = action.actor.id  # type: ignore[union-attr]
+        launch, micro = self._launch_of(task)
+        try:
+            self._do(task, action, launch, micro)
+        finally:
+            self._ended(thread_of(task))
+
+    def act_alone(self, launch: Launch) -> None:
+        """The same for the only task of a plan."""
+        assert self.alone is not None
+        try:
+            self._do(self.alone, None, launch, 0)
+        finally:
             launch.finish()
 
+    def _do(self, task: int, action: Action | None, launch: Launch, micro: int) -> None:
+        if launch.failure is not None:
+            return
+        try:
+            if task in self.plan.chains:
+                self._program(task, action).run(launch, micro)
+            else:
+                assert action is not None
+                self._gather(task, action)
+        except ProgramError as error:
+            launch.fail(self._failure(error, launch))
+        except Torn as torn:
+            launch.fail(torn.failure)
+        except BaseException as error:
+            error.add_note(f"while running {self._tasks[task].name} of graph {self.name!r}")
+            launch.fail(self._remembered(Failure(error)))
+            if not isinstance(error, Exception):
+                raise
+
+    def fail_act(self, action: Action, failure: Failure) -> None:
+        """It will not be done: its device has failed, or the machine has been closed."""
+        if self.machine.closed:
+            self._dead = failure
+            self._pump()
+            return
+        task = action.actor.id  # type: ignore[union-attr]
+        launch, _ = self._launch_of(task)
+        launch.fail(failure)
+        self._ended(thread_of(task))
+
     def _ended(self, thread: int) -> None:
-        with self._lock:
-            outstanding = self._outstanding[thread]
-            outstanding.popleft()
-            count = 1
-            while outstanding and outstanding[0].run is None:
-                outstanding.popleft()
-                count += 1
-            self.system.completed(thread, count)
+        self._news.append(thread)
         self._pump()
 
-    # Acting
-
-    def _launch_of(self, task: int, period: int) -> tuple[Launch, int]:
+    def _launch_of(self, task: int) -> tuple[Launch, int]:
         """The launch, and the micro-batch, that the next act of a task is of."""
         number = self._acted.get(task, 0)
         self._acted[task] = number + 1
+        period = self._period(task)
         return self._under_way[number // period], number % period
 
-    def _run_chain(self, action: Action) -> None:
-        task = action.actor.id  # type: ignore[union-attr]
-        chain = self.plan.chains[task]
-        period = self.job.micro_batches if chain.micro else 1
-        launch, micro = self._launch_of(task, period)
-        if launch.failure is not None:
-            return
-        program = self._program(task, action)
-        try:
-            program.run(launch, micro)
-        except ProgramError as error:
-            launch.fail(self._failure(error))
+    def _period(self, task: int) -> int:
+        chain = self.plan.chains.get(task)
+        return self.job.micro_batches if chain is None or chain.micro else 1
 
-    def _failure(self, failed: ProgramError) -> Failure:
+    # The end of the machine
+
+    def _let_go(self, system: ActorSystem) -> None:
+        """Nothing will run any more: let the actors end as if everything had."""
+        system.close()
+        self._closing = self._closed = True
+        busy = True
+        while busy:
+            busy = False
+            for thread, outstanding in self._outstanding.items():
+                if outstanding:
+                    busy = True
+                    system.completed(thread, len(outstanding))
+                    outstanding.clear()
+                while system.has_work(thread):
+                    busy = True
+                    outstanding.extend(system.turn(thread))
+
+    def _bury(self, failure: Failure) -> None:
+        """Tell all whose launches will not be heard of."""
+        for launch in list(self._open):
+            if launch.started and not launch.over:
+                for number in self._written:
+                    launch.variables[number].failure = failure  # nobody can know what they hold
+            launch.fail(failure)
+            launch.finish()
+
+    # Acting
+
+    def _failure(self, failed: ProgramError, launch: Launch) -> Failure:
         op, error = failed.op, failed.error
         inputs = ", ".join([repr(operand.meta) for operand in op.inputs])
         error.add_note(f"while running {op.op}({inputs}) of graph {self.name!r}")
         error.add_note(f"which was built at {op.line}")
         if op.module:
             error.add_note(f"in module {op.module}")
-        failure = Failure(error)
-        self.machine.remember(failure)
+        failure = self._remembered(Failure(error))
         for operand in op.outputs:
-            tensor = self.bindings.get(operand.buffer)
-            if tensor is not None:
-                tensor._blob.storage.failure = failure  # nobody knows how far the op has come
+            storage = launch.variables.get(operand.buffer)
+            if storage is not None:
+                storage.failure = failure  # nobody knows how far the op has come
         return failure
 
-    def _program(self, task: int, action: Action) -> Program:
+    def _remembered(self, failure: Failure) -> Failure:
+        self.machine.remember(failure)
+        return failure
+
+    def _program(self, task: int, action: Action | None) -> Program:
         """The chain's program for these slots of its registers."""
-        slots = (*action.inputs, *action.outputs)
+        slots = (*action.inputs, *action.outputs) if action is not None else ()
         key = (task, *[slot.slot for slot in slots])
         found = self._programs.get(key)
         if found is None:
             chain = self.plan.chains[task]
-            environment = Environment(self.job, self.bindings)
+            environment = Environment(self.job)
             if chain.arena.nbytes:
                 environment.place(self.memory["arena", task, 0]._blob.storage.array, chain.arena.offsets)
             else:
@@ -372,13 +567,9 @@ class GraphRuntime:
             for number, offset, each in zip(contents.buffers, offsets, metas, strict=True)
         }
 
-    def _run_gathering(self, action: Action) -> None:
-        task = action.actor.id  # type: ignore[union-attr]
+    def _gather(self, task: int, action: Action) -> None:
         op = self.job.ops[self.plan.gathers[task]]
         count = self.job.micro_batches
-        launch, _ = self._launch_of(task, count)
-        if launch.failure is not None:
-            return
         source, target = action.inputs[0], action.outputs[0]
         read = self._slot_arrays(source.register, source.slot)
         written = self._slot_arrays(target.register, target.slot)

@@ -2,7 +2,7 @@
 
 Between the two the tensors are the graph's.  `Begin` is ordered behind everything issued before that uses them, `End`
 before everything issued after, and `End` ends when the graph has finished with its tensor, which may be long before the
-graph ends.
+graph ends.  Where nothing is issued between the two, a `CriticalSection` is both.
 """
 
 from __future__ import annotations
@@ -65,3 +65,31 @@ class CriticalSectionEnd(Deferred):
     def fail(self, failure: Failure) -> None:
         for blob in self.blobs if self.writes else ():
             blob.storage.failure = failure
+
+
+class CriticalSection(Deferred):
+    """A beginning and an end in one, of blobs that the graph reads: it lasts until the graph calls `end`.
+
+    Args:
+        blobs: what is handed over.
+        open: given the failure that one of the blobs holds, or None, when its turn has come.
+    """
+
+    __slots__ = ("blobs", "open")
+
+    name = "critical_section"
+
+    def __init__(self, blobs: tuple[Blob, ...], open: Callable[[Failure | None], None]) -> None:
+        super().__init__()
+        self.blobs = blobs
+        self.open = open
+
+    def begin(self) -> None:
+        failure: Failure | None = None
+        for blob in self.blobs:
+            failure = failure or blob.storage.failure
+        self.open(failure)
+
+    def fail(self, failure: Failure) -> None:
+        # Dropped or broken, the graph must not wait for it in vain.
+        self.open(failure)

@@ -159,6 +159,8 @@ class VirtualMachine:
         self.races = RaceWatch() if _race_check(race_check) else None
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self.tracer: Tracer | None = None
+        # By graph, what runs it here.
+        self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._forget_threads()
         # numpy keeps its error state in a context variable: kernels run in a context in which inf and nan are silent.
         self._context = _quiet_context()
