@@ -15,6 +15,7 @@ import attrs
 
 from vmflow.devices import device as Device
 from vmflow.ops.elementwise import ELEMENTWISE
+from vmflow.vm.stream_table import STAGE_PREFIX
 
 from .actors import RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
 from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, PACK, UNPACK, WAIT_AND_SEND_IDS
@@ -40,6 +41,7 @@ class _Task:
 
     Attributes:
         device, stream, phase: where and how often it runs.
+        stage: of the pipeline, and whether it belongs to the backward pass.
         op: the position of the op that it stands for, if it is no chain.
         ops: of a chain.
         closed: whether it takes no further op, since another task needs it.
@@ -49,6 +51,8 @@ class _Task:
     device: Device
     stream: str
     phase: str
+    stage: int = 0
+    backward: bool = False
     op: int | None = None
     ops: list[int] = attrs.field(factory=list)
     closed: bool = False
@@ -64,7 +68,7 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
 
     Args:
         job: see `Job`; it is run as it is.
-        slots: how many of each register there are, and so how many launches may be between two tasks.
+        slots: how many of each register there are at least, and so how many launches may be between two tasks.
 
     Raises:
         ValueError: if the plan could not run: if tasks need each other in a circle, for instance; says which.
@@ -89,6 +93,14 @@ def stream_of(op: JobOp) -> tuple[Device, str]:
     return (device, "host_to_device") if source.type == "cpu" else (source, "device_to_host")
 
 
+def _stream_of_stage(op: JobOp) -> tuple[Device, str]:
+    """The same, but that stages compute on streams of their own."""
+    device, stream = stream_of(op)
+    if stream == "compute" and op.stage and op.kind not in _GATHERING:
+        stream = f"{STAGE_PREFIX}{op.stage}"
+    return device, stream
+
+
 def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
     """The tasks in an order in which they can run, and who makes each buffer."""
     tasks: list[_Task] = []
@@ -99,7 +111,7 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
         key = (device, stream, phase, stage)
         found = open_chains.get(key)
         if found is None or found.closed:
-            found = open_chains[key] = _Task(device, stream, phase)
+            found = open_chains[key] = _Task(device, stream, phase, stage)
             tasks.append(found)
         return found
 
@@ -115,7 +127,7 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
             task.reads[buffer] = None
 
     for position, op in enumerate(job.ops):
-        device, stream = stream_of(op)
+        device, stream = _stream_of_stage(op)
         if op.kind in _GATHERING:
             for buffer in op.reads():
                 if job.buffers[buffer].role == "input" and buffer not in makers:
@@ -123,11 +135,12 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
                     feeder = chain(device, stream, "step", op.stage)
                     feeder.inputs[buffer] = None
                     makers[buffer] = feeder
-            task = _Task(device, stream, op.phase, position)
+            task = _Task(device, stream, op.phase, op.stage, op=position)
             tasks.append(task)
         else:
             task = chain(device, stream, op.phase, op.stage)
             task.ops.append(position)
+        task.backward = task.backward or op.backward
         for buffer in op.reads():
             need(task, buffer)
         for buffer in op.writes():
@@ -179,7 +192,9 @@ class _Linking:
         produced: defaultdict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
         for maker, readers, buffers in self._shared():
             number = len(registers)
-            registers.append(RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self.slots))
+            registers.append(
+                RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self._slots(maker, readers))
+            )
             contents[number] = self._contents(buffers)
             produced[maker.id][f"out{number}"] = (number,)
             for reader in readers:
@@ -210,6 +225,24 @@ class _Linking:
             self.tasks[0].device,
             self._launches_at_once(),
         )
+
+    def _slots(self, maker: _Task, readers: list[_Task]) -> int:
+        """How far a task may be ahead of those that read what it makes.
+
+        In a pipeline a launch (or micro-batch) is in each stage at a time.  What goes forward to another stage waits
+        as long as there are stages in between; what the backward pass of a stage needs, until the launch has been
+        through all the stages behind and back.
+        """
+        last = max([it.stage for it in self.tasks])
+        slots = self.slots
+        for reader in readers:
+            if maker.backward or not last:
+                continue
+            if reader.backward and maker.stage < last:
+                slots = max(slots, 2 * (last + 1 - maker.stage))
+            elif reader.stage > maker.stage:
+                slots = max(slots, reader.stage - maker.stage + 1)
+        return slots
 
     def _launches_at_once(self) -> int:
         """One, if a variable is changed by one task and used by another, which must not see the next launch's value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
+# Held while graphs are built and looked up; building may come to another graph.
+_building = threading.RLock()
 _counts: defaultdict[str, int] = defaultdict(int)
 
 
@@ -211,6 +214,11 @@ class Graph:
         self._compile_for(tree, given)
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
+        # Two threads that call it first must not both build it.
+        with _building:
+            return self._compiled_for(tree, given)
+
+    def _compiled_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         metas = tuple([tensor._blob.meta for tensor in given])
         if self._dynamic:
             key = (repr(tree), metas)
@@ -246,7 +254,8 @@ class Graph:
 
     def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
-        builder = JobBuilder(self.name, self._names(), self._paths())
+        stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
+        builder = JobBuilder(self.name, self._names(), self._paths(), stages)
         names = args_tree.paths(tree, "")
         inputs = [
             builder.input(tensor._blob.meta, name.replace("[0]", "args", 1) if name.startswith("[0]") else name)

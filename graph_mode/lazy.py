@@ -6,6 +6,7 @@ tensors that ops meet while a graph is built become variables of its job, which 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from vmflow.devices import device as Device
@@ -65,17 +66,28 @@ class JobBuilder:
     Args:
         name: of the graph.
         names: what tensors of modules are called in the job, by their storages.
+        paths: by module, its path in the graph.
+        stages: by the path of a module, the stage of a pipeline that it belongs to.
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
         generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
         node: the step of the backward pass that is being recorded; None outside of one.
-        paths: by module, its path in the graph.
+        paths, stages: as given.
     """
 
-    def __init__(self, name: str, names: dict[Storage, tuple[str, Tensor]], paths: dict[Any, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        names: dict[Storage, tuple[str, Tensor]],
+        paths: dict[Any, str],
+        stages: Mapping[str, int] | None = None,
+    ) -> None:
         self.name = name
         self.paths = paths
+        self.stages = dict(stages or {})
+        # By buffer, the stage of the op that made it.
+        self._made_in: dict[int, int] = {}
         self.bindings: dict[int, Tensor] = {}
         self.generators: list[Generator] = []
         self.node: Node | None = None
@@ -274,9 +286,33 @@ class JobBuilder:
             module, line = self._path_of(mode.module), origin.describe(*origin.capture())
         else:
             module, line = self._module_of(node), node.where()
+        stage = self._stage_of(module, inputs) if self.stages else 0
+        for operand in outputs:
+            self._made_in[operand.buffer] = stage
         self._ops.append(
-            JobOp(op, inputs, outputs, attributes, scalars, module=module, line=line, backward=node is not None, **rest)
+            JobOp(
+                op,
+                inputs,
+                outputs,
+                attributes,
+                scalars,
+                module=module,
+                line=line,
+                backward=node is not None,
+                stage=stage,
+                **rest,
+            )
         )
+
+    def _stage_of(self, module: str, inputs: tuple[Operand, ...]) -> int:
+        """That of the innermost module that has one; what is in none goes where its operands are."""
+        path = module
+        while path:
+            stage = self.stages.get(path)
+            if stage is not None:
+                return stage
+            path = path.rpartition(".")[0]
+        return max([self._made_in.get(operand.buffer, 0) for operand in inputs], default=0)
 
     def _path_of(self, path: ModulePath | None) -> str:
         """The innermost module of those that the graph knows."""

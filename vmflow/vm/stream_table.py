@@ -26,6 +26,8 @@ _INDEPENDENT: Final = {
     "comm": IndependentStreamPolicy("comm", sequential=True),
 }
 _QUEUED: Final = ("compute", "host_to_device", "device_to_host")
+# A compute stream for each further stage of a pipeline: "compute:1" and so on.
+STAGE_PREFIX: Final = "compute:"
 
 SIMULATED_BYTES: Final = 1 << 30
 # All bits set: nan in every floating dtype, -1 in every integer one.
@@ -56,7 +58,13 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         return _INDEPENDENT[kind]
     if device.type == "cpu" and kind == "compute":
         return CpuStreamPolicy(worker=cpu_worker)
-    if device.type == "sim" and kind in _QUEUED:
+    staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
+    if device.type == "cpu" and staged:
+        # Stages are there to overlap, in a plain script too.
+        policy = CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker)
+        policy.kind = kind
+        return policy
+    if device.type == "sim" and (kind in _QUEUED or staged):
         return SimulatedStreamPolicy(kind, simulated_device(device).queue(f"{machine}:{kind}"))
     raise ValueError(f"{device} has no stream of kind {kind!r}")
 
