@@ -20,6 +20,7 @@ from vmflow.vm.stream_table import STAGE_PREFIX
 from .actors import RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
 from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, PACK, UNPACK, WAIT_AND_SEND_IDS
 from .actors.identifiers import DEVICE_TYPES
+from .fused import FusedKernel
 from .job import Job, JobOp, Operand
 from .lifetimes import ALIGNMENT, aligned
 from .memory_planning import Op, choose_in_place, lifetimes, lower_bound, plan
@@ -310,19 +311,26 @@ class _Linking:
         buffers = self.job.buffers
         steps = [Op((), (buffer,)) for buffer in (*task.inputs, *task.numbers) if buffer not in shared]
         made = {buffer for step in steps for buffer in step.outputs}
+        workspaces: dict[int, int] = {}
         for position in task.ops:
             op = self.job.ops[position]
             inside = [it for it in dict.fromkeys([*op.reads(), *op.writes()]) if self._own(it, shared)]
             outputs = tuple([it for it in dict.fromkeys(op.writes()) if it in inside and it not in made])
             made.update(outputs)
             inputs = tuple([it for it in inside if it not in outputs])
-            steps.append(Op(inputs, outputs, _sharable(op, inputs, outputs)))
+            shared_with = _sharable(op, inputs, outputs)
+            needed = workspace_of(op)
+            if needed:
+                workspaces[-1 - position] = needed
+                outputs = (*outputs, -1 - position)
+            steps.append(Op(inputs, outputs, shared_with))
         last = {
             operand.buffer: len(steps)
             for operand in [self.job.outputs[it] for it in task.outputs]
             if self._own(operand.buffer, shared)
         }
-        nbytes = {it: buffers[it].meta.nbytes for step in steps for it in (*step.inputs, *step.outputs)}
+        used = {it: None for step in steps for it in (*step.inputs, *step.outputs)}
+        nbytes = {it: workspaces[it] if it < 0 else buffers[it].meta.nbytes for it in used}
         if last:
             steps.append(Op(tuple(last), ()))
         shares = choose_in_place(steps, nbytes)
@@ -343,16 +351,41 @@ def cost_of(op: JobOp) -> int:
     return op.infer().cost
 
 
+def workspace_of(op: JobOp) -> int:
+    """The bytes that it needs while it runs."""
+    kernel = op.infer().kernel if op.op == "fused" else None
+    return kernel.workspace if isinstance(kernel, FusedKernel) else 0
+
+
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Where the op's result may take the place of an operand; see `Op.may_share`."""
-    if op.kind != "call" or op.op not in ELEMENTWISE or not outputs:
+    if op.kind != "call" or not outputs:
         return ()
-    output = op.outputs[0]
+    if op.op in ELEMENTWISE:
+        allowed = {(position, 0) for position in range(len(op.inputs))}
+    elif op.op == "fused":
+        kernel = op.infer().kernel
+        allowed = set(kernel.sharing()) if isinstance(kernel, FusedKernel) else set()
+    else:
+        return ()
     return tuple(
         [
-            (position, 0)
+            (position, place)
             for position, buffer in enumerate(inputs)
-            if all([_same_layout(operand, output) for operand in op.inputs if operand.buffer == buffer])
+            for place, result in enumerate(outputs)
+            if _may_take(op, buffer, result, allowed)
+        ]
+    )
+
+
+def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
+    """Whether a result may lie where an operand does, by the pairs of operands and results that the kernel allows."""
+    place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
+    return all(
+        [
+            (position, place) in allowed and _same_layout(operand, op.outputs[place])
+            for position, operand in enumerate(op.inputs)
+            if operand.buffer == buffer
         ]
     )
 

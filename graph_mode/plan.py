@@ -15,7 +15,8 @@ class Arena:
 
     Attributes:
         nbytes: how large it is.
-        offsets: by buffer, the byte at which it begins.
+        offsets: by buffer, the byte at which it begins; for the op at position `n` of the job, -1 - n stands for the
+            memory in which it works.
         lower_bound: the most bytes that live at one step, which no layout can undercut.
         without_reuse: what the buffers would take next to each other.
         strategy: how the layout was found.

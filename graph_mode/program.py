@@ -7,7 +7,8 @@ each launch brings along.  So a run is a loop over ``kernel(*arrays, out)``.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from operator import length_hint
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.ops.table import Inferred
 
+from .fused import FusedKernel, resolved
 from .job import Drawn, Job, JobOp, Operand
 from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned
@@ -23,6 +25,9 @@ from .plan import ChainDescriptor
 
 # kernel, its arguments, and the array in which the result is wanted; None if the kernel sees to that itself.
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
+
+# Of how many calls a fused op may consist here; one of more makes them anew, tile by tile, each time.
+_CALLS: Final = 2048
 
 
 class ProgramError(Exception):
@@ -64,11 +69,20 @@ class Environment:
         self.job = job
         self.variables: Mapping[int, Storage] = {}
         self._storages = {number: Storage(Dependence(), array) for number, array in job.constants.items()}
+        self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
-        """Put buffers into a piece of memory, which is one array of bytes."""
+        """Put buffers, and workspaces, into a piece of memory, which is one array of bytes; see `Arena`."""
         for number, offset in offsets.items():
-            self.put(number, array_at(memory, offset, self.job.buffers[number].meta))
+            if number < 0:
+                self._workspaces[-1 - number] = memory[offset:]
+            else:
+                self.put(number, array_at(memory, offset, self.job.buffers[number].meta))
+
+    def workspace(self, op: int, nbytes: int) -> Array:
+        """Memory in which an op, by its position, may work."""
+        found = self._workspaces.get(op)
+        return np.empty(nbytes, np.uint8) if found is None else found
 
     def put(self, number: int, array: Array) -> None:
         """Say where a buffer is."""
@@ -127,6 +141,8 @@ class Program:
         self._made = False
         self._bound: list[tuple[int, Storage, Array]] = []
         self._steps: list[Step] = []
+        # By step, the op that it is of.
+        self._owners: list[JobOp] = []
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
         self._outputs: list[tuple[int, Array]] = []
@@ -151,14 +167,16 @@ class Program:
             array[...] = launch.numbers[number]
         if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
-        position = 0
+        steps = iter(self._steps)
         try:
-            for position, (kernel, arguments, out) in enumerate(self._steps):  # noqa: B007 (read where one fails)
+            for kernel, arguments, out in steps:
                 result = kernel(*arguments)
                 if result is not out:
                     np.copyto(out, result, casting="unsafe")
         except Exception as error:
-            raise ProgramError(self._ops[position], error) from error
+            # Counting would cost as much as a tiny op's bookkeeping.
+            failed = len(self._steps) - length_hint(steps) - 1
+            raise ProgramError(self._owners[failed], error) from error
         finally:
             self.launch = None
         for number, array in self._outputs:
@@ -181,7 +199,11 @@ class Program:
                 raise Torn(storage.failure)
             environment.whole(number)  # which gets memory if it has none
             self._bound.append((number, storage, storage.array))
-        self._steps = [self._step(op) for op in self._ops]
+        self._steps, self._owners = [], []
+        for position, op in zip(self.chain.ops, self._ops, strict=True):
+            steps = self._fused(position, op) if op.op == "fused" else [self._step(op)]
+            self._steps += steps
+            self._owners += [op] * len(steps)
         self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in self.chain.inputs]
         self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
         self._outputs = [(it, environment.array(job.outputs[it])) for it in self.chain.outputs]
@@ -192,6 +214,18 @@ class Program:
             if variables[number] is not storage or storage.array is not array or storage.failure is not None:
                 return False
         return True
+
+    def _fused(self, position: int, op: JobOp) -> list[Step]:
+        """The steps of an op that consists of others; one if there would be very many."""
+        kernel = op.infer().kernel
+        inputs = [self.environment.array(operand) for operand in op.inputs]
+        outputs = [self.environment.array(operand) for operand in op.outputs]
+        if not isinstance(kernel, FusedKernel):
+            return [self._step(op)]
+        workspace = self.environment.workspace(position, kernel.workspace)
+        if kernel.tiles * kernel.calls_per_tile > _CALLS:
+            return [(kernel.run, (inputs, outputs, workspace), None)]
+        return list(kernel.calls(inputs, outputs, workspace))
 
     def _step(self, op: JobOp) -> Step:
         inputs = [self.environment.array(operand) for operand in op.inputs]
@@ -208,7 +242,10 @@ class Program:
             return _storing(kernel, outputs), (*inputs, *op.scalars, tuple(outputs)), None
         if inferred.outputs[0].dtype is not op.outputs[0].meta.dtype:
             return kernel, (*inputs, *op.scalars, None), outputs[0]
-        return kernel, (*inputs, *op.scalars, outputs[0]), outputs[0]
+        function, before, after = (
+            resolved(inferred, op.scalars) if kernel is inferred.kernel else (kernel, (), op.scalars)
+        )
+        return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
     def _drawing(self, op: JobOp, inferred: Inferred) -> Callable[..., Any]:
         """The kernel with what this launch has drawn in place of what stands for it."""

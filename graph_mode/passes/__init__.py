@@ -11,6 +11,8 @@ from vmflow.graph_mode.blocks import BlockConfig
 from vmflow.graph_mode.config import GraphConfig
 from vmflow.graph_mode.job import Job
 
+from .fuse_elementwise import fuse_elementwise
+
 
 @attrs.frozen
 class Settings:
@@ -43,8 +45,19 @@ class Pass:
     apply: Apply
 
 
+def _if_fusing(change: Callable[[Job], Job]) -> Apply:
+    """A pass that is left out if the graph's settings forbid fusion."""
+    return lambda job, settings: change(job) if settings.config.fusion else job
+
+
 # In the order in which they are applied.
-PASSES: Final[tuple[Pass, ...]] = ()
+PASSES: Final[tuple[Pass, ...]] = (
+    Pass(
+        "fuse_elementwise",
+        "memory is walked through once for many elementwise ops, in tiles that stay in the cache",
+        _if_fusing(fuse_elementwise),
+    ),
+)
 
 
 def run_passes(job: Job, settings: Settings) -> Job:

@@ -25,7 +25,7 @@ from vmflow.instructions.blob import Array, meta
 from vmflow.instructions.op_call import Kernel
 
 from .destination import written
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -150,6 +150,9 @@ def elementwise(
             (out := meta(shape, output, device)),
             _kernel(ufunc, compute, metas, operand if kinds else None, attributes == REVERSED),
             out.numel * cost,
+            _bound(ufunc, compute.numpy, operand, attributes == REVERSED)
+            if kinds and metas[0].dtype is compute
+            else None,
         )
 
     ELEMENTWISE.add(name)
@@ -179,6 +182,16 @@ def _kernel(
         return ufunc(*[array.astype(to, copy=False) for array in arguments[:-1]], arguments[-1])
 
     return with_casts
+
+
+def _bound(ufunc: Kernel, to: np.dtype[Any], operand: Callable[[Any, np.dtype[Any]], Any], reversed_: bool) -> Bound:
+    """The kernel for a number, with the number converted beforehand."""
+
+    def bound(value: Any) -> tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]:
+        given = (operand(value, to),)
+        return (ufunc, given, ()) if reversed_ else (ufunc, (), given)
+
+    return bound
 
 
 BINARIES: dict[str, Binary] = {}

@@ -26,6 +26,10 @@ Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
 Kinds: TypeAlias = tuple[type, ...]
 
+# bound(*scalars) -> (function, before, after), such that kernel(*arrays, *scalars, out) is
+# function(*before, *arrays, *after, out)
+Bound: TypeAlias = Callable[..., tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]]
+
 
 class Inferred:
     """What is known of a call before it runs.
@@ -36,14 +40,16 @@ class Inferred:
         cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
         several: whether the kernel returns a tuple.
         allocates: see `OpCall`.
+        bound: what the kernel comes to for given scalars, for callers who call it often; see `Bound`.
     """
 
-    __slots__ = ("allocates", "cost", "kernel", "outputs", "several")
+    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "several")
 
-    def __init__(self, outputs: Metas | TensorMeta, kernel: Kernel, cost: float) -> None:
+    def __init__(self, outputs: Metas | TensorMeta, kernel: Kernel, cost: float, bound: Bound | None = None) -> None:
         self.several = isinstance(outputs, tuple)
         self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
         self.kernel = kernel
+        self.bound = bound
         self.cost = int(cost)
         self.allocates = any([places_memory(it) for it in self.outputs])
 

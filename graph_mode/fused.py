@@ -1,0 +1,382 @@
+"""The op `fused`: several elementwise ops as one, which walks through large arrays in tiles.
+
+What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
+many ops there are.  The ops are those of the table, and so are their kernels; to each element happens what would happen
+without fusing, and the results are equal to the bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+import attrs
+import numpy as np
+
+from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.instructions.op_call import Kernel
+from vmflow.ops.elementwise import ELEMENTWISE, REVERSED, constant
+from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
+
+from .lifetimes import ALIGNMENT, aligned
+
+# A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
+# from: the fused op's inputs are numbered first, and behind them the steps.
+Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
+
+# A kernel, its arguments, and the array among them in which the result is wanted.
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
+
+# Bytes of one array's tile.  Measured on chains of 3 to 16 ops over 4M floats: from 64 KiB to 512 KiB it makes little
+# difference; below, the calls cost more than what they compute.
+TILE: Final = 1 << 17
+
+# A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would anyway.
+_WHOLE: Final = 64
+
+# The ops beside those of ELEMENTWISE that treat each element alone.
+_OTHERS: Final = frozenset({"cast", "where"})
+
+# Whole numbers may be divided by 0, which is an error whose line should be known.
+_MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
+
+
+def can_fuse(op: str, given: Metas) -> bool:
+    """Whether an op may be a step.
+
+    Args:
+        op: its name in the op table.
+        given: the metas of its inputs.
+    """
+    if op.removesuffix("_scalar") in _MAY_FAIL and all([it.dtype.category < FLOATING for it in given]):
+        return False
+    return op in ELEMENTWISE or op in _OTHERS
+
+
+def encoded(value: Any) -> tuple[str, ...]:
+    """A scalar as strings: unlike numbers these are equal only if kind and bits are.
+
+    Raises:
+        TypeError: if it is no Python number.
+    """
+    if isinstance(value, bool):
+        return "bool", str(int(value))
+    if isinstance(value, int):
+        return "int", str(value)
+    if isinstance(value, float):
+        return "float", _hexadecimal(value)
+    if isinstance(value, complex):
+        return "complex", _hexadecimal(value.real), _hexadecimal(value.imag)
+    raise TypeError(f"fused: a scalar is a Python number, not {value!r}")
+
+
+def decoded(code: tuple[str, ...]) -> bool | int | float | complex:
+    """The scalar that `encoded` was given."""
+    kind, *parts = code
+    if kind == "bool":
+        return bool(int(parts[0]))
+    if kind == "int":
+        return int(parts[0])
+    if kind == "float":
+        return float.fromhex(parts[0])
+    return complex(float.fromhex(parts[0]), float.fromhex(parts[1]))
+
+
+def _hexadecimal(value: float) -> str:
+    return "-nan" if math.isnan(value) and math.copysign(1, value) < 0 else value.hex()
+
+
+# The program
+
+
+@attrs.frozen
+class _Step:
+    """A step, ready to be called as ``function(*before, *operands, *after, out)``.
+
+    Attributes:
+        operands: see `Step`.
+        output: the meta of what it makes.
+        in_place: whether `out` may be an operand.
+    """
+
+    function: Kernel
+    before: tuple[Any, ...]
+    operands: tuple[int, ...]
+    after: tuple[Any, ...]
+    output: TensorMeta
+    in_place: bool
+
+
+def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], float]:
+    """The steps, and what they cost in nanoseconds."""
+    known = list(metas)
+    prepared: list[_Step] = []
+    cost = 0.0
+    for name, attributes, scalars, operands in steps:
+        given = tuple([known[it] for it in operands])
+        numbers = tuple([decoded(it) for it in scalars])
+        inferred = _inferred(name, attributes, given, tuple([type(it) for it in numbers]))
+        (output,) = inferred.outputs
+        function, before, after = resolved(inferred, numbers)
+        if name == "where" and output.dtype.category < COMPLEX:
+            function, before, after = _selecting(output, attributes == REVERSED, len(given)), (), numbers
+        prepared.append(_Step(function, before, operands, after, output, name in ELEMENTWISE))
+        known.append(output)
+        cost += inferred.cost
+    return prepared, cost
+
+
+def _inferred(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    op = OPS[name]
+    key = (metas, attributes, kinds, None)
+    found = op.known.get(key)
+    return found if found is not None else op.inferred(key, attributes, metas, kinds)
+
+
+def resolved(inferred: Inferred, scalars: tuple[Any, ...]) -> tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]:
+    """A kernel for these scalars: what to call, and what to give it before and behind the arrays."""
+    if inferred.bound is not None:
+        return inferred.bound(*scalars)
+    return inferred.kernel, (), scalars
+
+
+_BITS: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
+
+
+def _selecting(output: TensorMeta, reversed_: bool, arrays: int) -> Kernel:
+    """`where` by masks of bits: without branches, which is several times faster if the condition is irregular."""
+    to = output.dtype.numpy
+    bits = _BITS[to.itemsize]
+
+    def select(condition: Array, *operands: Any) -> Array:
+        *given, out = operands
+        values = [it.astype(to, copy=False) for it in given[: arrays - 1]]
+        values += [constant(it, to) for it in given[arrays - 1 :]]
+        if reversed_:
+            values.reverse()
+        first, second = [it.view(bits) for it in values]
+        mask = np.negative(condition.view(np.int8), dtype=bits)
+        into = out.view(bits)
+        np.bitwise_xor(first, second, into)
+        np.bitwise_and(into, mask, into)
+        np.bitwise_xor(into, second, into)
+        return out
+
+    return select
+
+
+# Where results lie
+
+
+@attrs.frozen
+class _Place:
+    """Where a step's result lies.
+
+    Attributes:
+        output: which output of the fused op it is; -1 if it is none.
+        offset: else, of its tile in the workspace, in bytes.
+    """
+
+    output: int
+    offset: int
+
+
+def _places(steps: Sequence[_Step], outputs: tuple[int, ...], inputs: int, elements: int) -> tuple[list[_Place], int]:
+    """The places of all results, and the bytes of the workspace.
+
+    Args:
+        elements: of a tile.
+    """
+    last = list(range(len(steps)))
+    for position, step in enumerate(steps):
+        for operand in step.operands:
+            if operand >= inputs:
+                last[operand - inputs] = position
+    places: list[_Place] = []
+    free: dict[int, list[int]] = {}
+    nbytes = 0
+    for position, step in enumerate(steps):
+        ending = [
+            it
+            for it in dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
+            if last[it] == position and it not in outputs
+        ]
+        if step.in_place:
+            # An operand of another dtype would be overwritten before it was read.
+            same = [it for it in ending if steps[it].output.dtype is step.output.dtype]
+            for it in same[:1]:
+                free.setdefault(step.output.dtype.itemsize, []).append(places[it].offset)
+                ending.remove(it)
+        if position in outputs:
+            places.append(_Place(outputs.index(position), 0))
+        else:
+            size = step.output.dtype.itemsize
+            if not free.get(size):
+                free.setdefault(size, []).append(nbytes)
+                nbytes += aligned(elements * size, ALIGNMENT)
+            places.append(_Place(-1, free[size].pop()))
+            if last[position] == position:
+                ending.append(position)
+        for it in ending:
+            free.setdefault(steps[it].output.dtype.itemsize, []).append(places[it].offset)
+    return places, nbytes
+
+
+class FusedKernel:
+    """The kernel of a fused op.
+
+    Args:
+        steps: see `Step`.
+        outputs: the steps whose results are wanted.
+        metas: of the inputs.
+
+    Attributes:
+        outputs: the metas of the results.
+        cost: nanoseconds, estimated.
+        workspace: the bytes that it needs while it runs.
+        tiles: how many tiles there are, at least; arrays that are not contiguous may need more.
+        calls_per_tile: the steps.
+    """
+
+    def __init__(self, steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> None:
+        self._inputs = len(metas)
+        self._steps, self.cost = _prepared(steps, metas)
+        self._outputs = outputs
+        self.outputs = tuple([self._steps[it].output for it in outputs])
+        self._shape = tuple(self._steps[0].output.shape)
+        for step in self._steps:
+            if tuple(step.output.shape) != self._shape:
+                raise ValueError(
+                    f"fused: all steps must have one shape, not {list(self._shape)} and {list(step.output.shape)}"
+                )
+        numel = math.prod(self._shape)
+        widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
+        self._tile = TILE // widest // _WHOLE * _WHOLE
+        elements = min(numel, self._tile)
+        self._places, self.workspace = _places(self._steps, outputs, len(metas), elements)
+        self.tiles = max(1, -(-numel // self._tile))
+        self.calls_per_tile = len(self._steps)
+
+    def __call__(self, *arguments: Any) -> Any:
+        arrays = arguments[: self._inputs]
+        given = arguments[self._inputs]
+        several = len(self.outputs) > 1
+        wanted = (given if several else (given,)) if given is not None else (None,) * len(self.outputs)
+        outs = [
+            np.empty(made.shape, made.dtype.numpy) if out is None else out
+            for out, made in zip(wanted, self.outputs, strict=True)
+        ]
+        self.run(arrays, outs, np.empty(self.workspace, np.uint8))
+        return tuple(outs) if several else outs[0]
+
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> None:
+        """Compute.
+
+        Args:
+            arrays: the inputs.
+            outs: where the results are wanted.
+            workspace: an array of so many bytes as `workspace` says, or more.
+        """
+        for function, given, out in self.calls(arrays, outs, workspace):
+            result = function(*given)
+            if result is not out:
+                np.copyto(out, result, casting="unsafe")
+
+    def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
+        """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them."""
+        if math.prod(self._shape) <= self._tile:
+            yield from self._calls(arrays, outs, self._shape, workspace)
+            return
+        for given, wanted, shape in tiles(arrays, outs, self._shape, self._tile):
+            yield from self._calls(given, wanted, shape, workspace)
+
+    def _calls(
+        self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], workspace: Array
+    ) -> Iterator[Call]:
+        values = list(arrays)
+        for step, place in zip(self._steps, self._places, strict=True):
+            if place.output >= 0:
+                out = outs[place.output]
+            else:
+                out = np.ndarray(shape, step.output.dtype.numpy, workspace, place.offset)
+            operands = [values[it] for it in step.operands]
+            yield step.function, (*step.before, *operands, *step.after, out), out
+            values.append(out)
+
+    def sharing(self) -> list[tuple[int, int]]:
+        """Which output may lie where an input does: (input, output), if their dtypes and layouts are the same.
+
+        Where an input has been read for the last time before, or by the step that writes the output.
+        """
+        pairs: list[tuple[int, int]] = []
+        for number in range(self._inputs):
+            last = max([at for at, step in enumerate(self._steps) if number in step.operands])
+            for output, at in enumerate(self._outputs):
+                if last < at or (last == at and self._steps[at].in_place):
+                    pairs.append((number, output))
+        return pairs
+
+
+# Tiles
+
+
+def tiles(
+    arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], elements: int
+) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
+    """Cut arrays that broadcast to a shape, and others that have it, alike into pieces of at most so many elements."""
+    count = len(arrays)
+    spread = [it.reshape(()) if it.size == 1 else np.broadcast_to(it, shape) for it in arrays] + list(outs)
+    merged, views = _merged(spread, shape)
+    axis = len(merged) - 1
+    inner = 1
+    while axis > 0 and inner * merged[axis] <= elements:
+        inner *= merged[axis]
+        axis -= 1
+    length = max(1, elements // inner)
+    even = _WHOLE // math.gcd(inner, _WHOLE)
+    if length > even:
+        length -= length % even
+    for before in product(*[range(it) for it in merged[:axis]]):
+        for start in range(0, merged[axis], length):
+            where = (*before, slice(start, start + length))
+            pieces = [it[where] if it.ndim else it for it in views]
+            yield pieces[:count], pieces[count:], (min(length, merged[axis] - start), *merged[axis + 1 :])
+
+
+def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
+    """The arrays with as few dimensions as possible; 0-d ones stay as they are."""
+    merged: list[int] = []
+    strides: list[list[int]] = [[] for _ in arrays]
+    for axis, size in enumerate(shape):
+        if size == 1:
+            continue
+        steps = [it.strides[axis] if it.ndim else 0 for it in arrays]
+        if merged and all([have[-1] == step * size for have, step in zip(strides, steps, strict=True)]):
+            merged[-1] *= size
+            for have, step in zip(strides, steps, strict=True):
+                have[-1] = step
+        else:
+            merged.append(size)
+            for have, step in zip(strides, steps, strict=True):
+                have.append(step)
+    views = [
+        np.lib.stride_tricks.as_strided(it, merged, have) if it.ndim else it
+        for it, have in zip(arrays, strides, strict=True)
+    ]
+    return tuple(merged), views
+
+
+# The op
+
+
+def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    steps, outputs = attributes
+    kernel = FusedKernel(steps, outputs, metas)  # type: ignore[arg-type]
+    made = kernel.outputs if len(kernel.outputs) > 1 else kernel.outputs[0]
+    return Inferred(made, kernel, kernel.cost)
+
+
+FUSED: Final = OpExpr("fused", _infer)
