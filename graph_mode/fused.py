@@ -15,10 +15,10 @@ from typing import Any, Final, TypeAlias
 import attrs
 import numpy as np
 
-from vmflow.dtypes import COMPLEX, FLOATING
+from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
-from vmflow.ops.elementwise import ELEMENTWISE, REVERSED, constant
+from vmflow.ops.elementwise import ELEMENTWISE
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 
 from .lifetimes import ALIGNMENT, aligned
@@ -121,9 +121,7 @@ def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], float
         inferred = _inferred(name, attributes, given, tuple([type(it) for it in numbers]))
         (output,) = inferred.outputs
         function, before, after = resolved(inferred, numbers)
-        if name == "where" and output.dtype.category < COMPLEX:
-            function, before, after = _selecting(output, attributes == REVERSED, len(given)), (), numbers
-        prepared.append(_Step(function, before, operands, after, output, name in ELEMENTWISE))
+        prepared.append(_Step(function, before, operands, after, output, name != "cast"))
         known.append(output)
         cost += inferred.cost
     return prepared, cost
@@ -141,31 +139,6 @@ def resolved(inferred: Inferred, scalars: tuple[Any, ...]) -> tuple[Kernel, tupl
     if inferred.bound is not None:
         return inferred.bound(*scalars)
     return inferred.kernel, (), scalars
-
-
-_BITS: Final = {size: np.dtype(f"i{size}") for size in (1, 2, 4, 8)}
-
-
-def _selecting(output: TensorMeta, reversed_: bool, arrays: int) -> Kernel:
-    """`where` by masks of bits: without branches, which is several times faster if the condition is irregular."""
-    to = output.dtype.numpy
-    bits = _BITS[to.itemsize]
-
-    def select(condition: Array, *operands: Any) -> Array:
-        *given, out = operands
-        values = [it.astype(to, copy=False) for it in given[: arrays - 1]]
-        values += [constant(it, to) for it in given[arrays - 1 :]]
-        if reversed_:
-            values.reverse()
-        first, second = [it.view(bits) for it in values]
-        mask = np.negative(condition.view(np.int8), dtype=bits)
-        into = out.view(bits)
-        np.bitwise_xor(first, second, into)
-        np.bitwise_and(into, mask, into)
-        np.bitwise_xor(into, second, into)
-        return out
-
-    return select
 
 
 # Where results lie
@@ -254,7 +227,7 @@ class FusedKernel:
                 )
         numel = math.prod(self._shape)
         widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
-        self._tile = TILE // widest // _WHOLE * _WHOLE
+        self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
         self._places, self.workspace = _places(self._steps, outputs, len(metas), elements)
         self.tiles = max(1, -(-numel // self._tile))

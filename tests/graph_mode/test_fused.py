@@ -26,6 +26,16 @@ def _step(op: str, *operands: int, attributes: tuple[Any, ...] = (), scalars: tu
     return op, attributes, tuple([encoded(it) for it in scalars]), operands
 
 
+# The ops of one operand.
+UNARY = frozenset(
+    {
+        *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "cast", "ceil", "conj", "cos"),
+        *("cosh", "digamma", "entr", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "isfinite", "isinf"),
+        *("isnan", "lgamma", "log", "log10", "log1p", "log2", "logical_not", "neg", "reciprocal", "relu", "round"),
+        *("rsqrt", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+    }
+)
+
 # x, y -> (x * 1.5 + y, exp of that, and whether it is less than y)
 STEPS = (
     _step("mul_scalar", 0, scalars=(1.5,)),
@@ -110,15 +120,13 @@ def test_every_op_that_may_be_a_step_is_equal_in_tiles(op: str, dtype: str, monk
     monkeypatch.setattr(fused, "TILE", 64 * 4)
     x = _numbers((1003,), dtype)
     attributes = (flow.float64,) if op == "cast" else ()
-    for count, scalars in [(1, ()), (2, ()), (3, ()), (1, (1.5,))]:
-        operands = [x > 0, x, x[::-1]] if op == "where" else [x, _numbers((1003,), dtype, 1)][:count]
-        if count != len(operands):
-            continue
-        try:
-            OPS[op].infer(attributes, _metas(operands), tuple([type(it) for it in scalars]))
-        except (TypeError, ValueError, IndexError):
-            continue  # not defined for these
-        _check((_step(op, *range(count), attributes=attributes, scalars=scalars),), (0,), operands)
+    takes: tuple[int, tuple[Any, ...]] = (1, (1.5,)) if op.endswith("_scalar") else (1, ()) if op in UNARY else (2, ())
+    count, scalars = (3, ()) if op == "where" else takes
+    operands = [x > 0, x, x[::-1]] if op == "where" else [x, _numbers((1003,), dtype, 1)][:count]
+    if op.startswith("bitwise_"):
+        operands = [np.abs(it).astype(np.int32) for it in operands]
+        scalars = tuple([int(it) for it in scalars])
+    _check((_step(op, *range(count), attributes=attributes, scalars=scalars),), (0,), operands)
 
 
 def test_where_chooses_bits() -> None:
@@ -152,7 +160,7 @@ def test_scalars_that_are_equal_and_not_the_same_are_told_apart() -> None:
     nan = float("nan")
     for value in (nan, -nan):
         found = decoded(encoded(value))
-        assert np.signbit(found) == np.signbit(value)  # type: ignore[arg-type]
+        assert np.signbit(found) == np.signbit(value)
     with pytest.raises(TypeError, match="a scalar is a Python number"):
         encoded("1")
 
@@ -181,8 +189,6 @@ def test_results_of_other_sizes_have_places_of_their_own() -> None:
 
 
 def test_outputs_may_lie_where_inputs_were_read_for_the_last_time(tile: None) -> None:
-    steps = (_step("add", 0, 1), _step("mul", 2, 1), _step("where", 4, 3, 2))
-    # inputs: 0 and 1; steps: 2, 3 and so on
     steps = (_step("add", 0, 1), _step("mul", 2, 1), _step("add", 3, 2))
     x, y = _numbers((900,)), _numbers((900,), seed=1)
     kernel = FusedKernel(steps, (0, 2), _metas([x, y]))
@@ -197,10 +203,10 @@ def test_outputs_may_lie_where_inputs_were_read_for_the_last_time(tile: None) ->
             assert one.tobytes() == other.tobytes()
 
 
-def test_what_cannot_be_done_in_place_shares_nothing_at_its_own_step() -> None:
+def test_nothing_lies_where_an_input_is_still_to_be_read() -> None:
     steps = (_step("lt", 0, 1), _step("where", 2, 0, 1))
-    kernel = FusedKernel(steps, (1,), _metas([_numbers((9,)), _numbers((9,))]))
-    assert kernel.sharing() == []
+    kernel = FusedKernel(steps, (0, 1), _metas([_numbers((9,)), _numbers((9,))]))
+    assert kernel.sharing() == [(0, 1), (1, 1)]
 
 
 def test_tiles_cover_everything_once() -> None:
@@ -218,19 +224,25 @@ def test_tiles_cover_everything_once() -> None:
 # As an op
 
 
-def test_it_keeps_the_contract_of_kernels(contract: KernelContract) -> None:
-    for outputs in ((3,), (0, 2)):
-        for shapes in [((), ()), ((5,), (5,)), ((3, 4), (4,)), ((400, 300), (300,)), ((2, 1, 3), (4, 1))]:
-            if outputs != (3,) and shapes == ((2, 1, 3), (4, 1)):
-                continue
-            x, y = flow.tensor(_numbers(shapes[0])), flow.tensor(_numbers(shapes[1], seed=1))
-            steps = STEPS if shapes != ((2, 1, 3), (4, 1)) else (_step("add", 0, 1), _step("lt", 2, 1))
-            wanted = outputs if len(steps) > 3 else (1,)
-            interpreter.dispatch(FUSED, (x, y), (steps, wanted))
-            if len(shapes[0]) > 1:
-                interpreter.dispatch(FUSED, (x.mT, y[..., None]), (steps, wanted))
-    flow.synchronize()
-    assert "fused" in contract.seen
+@pytest.mark.parametrize("outputs", [(3,), (0, 2)])
+@pytest.mark.parametrize("shapes", [((), ()), ((5,), (5,)), ((3, 4), (4,)), ((400, 300), (300,)), ((7, 1), (1, 1))])
+def test_it_keeps_the_contract_of_kernels(shapes: tuple[tuple[int, ...], ...], outputs: tuple[int, ...]) -> None:
+    x, y = [_numbers(shape, seed=seed) for seed, shape in enumerate(shapes)]
+    metas = _metas([x, y])
+    # Not entered: it would look at the steps' kernels too, and these see tiles here.
+    contract = KernelContract()
+    kernel = contract._checked(FUSED, FUSED.infer((STEPS, outputs), metas, ()), metas)
+    kernel(x, y, None)
+    out = [np.empty(shapes[0], np.float32 if it < 3 else bool) for it in outputs]
+    kernel(x.T.copy().T, y[::-1][::-1] if y.ndim else y, tuple(out) if len(outputs) > 1 else out[0])
+    assert not contract.broken
+
+
+def test_it_can_be_dispatched() -> None:
+    x, y = _numbers((400, 300)), _numbers((300,), seed=1)
+    found = interpreter.dispatch_several(FUSED, (flow.tensor(x), flow.tensor(y)), (STEPS, (0, 3)))
+    for one, other in zip(found, _alone(STEPS, (0, 3), [x, y]), strict=True):
+        assert one.numpy().tobytes() == other.tobytes()
 
 
 def test_its_steps_are_remembered_apart_by_kinds_of_scalars() -> None:
@@ -238,5 +250,4 @@ def test_its_steps_are_remembered_apart_by_kinds_of_scalars() -> None:
     for scalar, dtype in ((1, flow.int64), (1.0, flow.float32)):
         steps = (_step("mul_scalar", 0, scalars=(scalar,)), _step("neg", 1))
         result = interpreter.dispatch(FUSED, (x,), (steps, (1,)))
-        assert isinstance(result, flow.Tensor)
         assert result.dtype is dtype

@@ -35,6 +35,7 @@ from .oracle import KernelContract, Row
 
 # Imported so that everything that declares ops has done so.
 DECLARING = (
+    "vmflow.graph_mode.fused",
     "vmflow.nn.functional",
     "vmflow.nn.init",
     "vmflow.ops.adaptive_pooling",
@@ -95,6 +96,7 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
+    "vmflow.graph_mode.fused": "tests/graph_mode/test_fused.py",
     "vmflow.ops.adaptive_pooling": "tests/ops/test_pooling.py",
     "vmflow.ops.attention": "tests/ops/test_attention.py",
     "vmflow.ops.class_loss": "tests/ops/test_loss.py",
