@@ -17,7 +17,7 @@ class GraphConfig:
         outputs_buffer_size: slots of each register between tasks, and so how many launches overlap.
         fusion: whether ops are fused.
         order: whether ops are reordered for "memory" or "speed"; "given" leaves them as they were called.
-        disabled: names of passes that are left out.
+        disabled: names of passes that are left out; see `disable_pass`.
     """
 
     def __init__(self) -> None:
@@ -75,6 +75,17 @@ class GraphConfig:
         if order not in ("memory", "speed", "given"):
             raise ValueError(f'set_execution_order: expected "memory", "speed" or "given", got {order!r}')
         self.order = order
+
+    def disable_pass(self, name: str) -> None:
+        """Leave out one of the passes by which a job is improved.
+
+        Raises:
+            ValueError: if there is no such pass; says which there are.
+        """
+        from .passes import require_pass
+
+        require_pass(name)
+        self.disabled.add(name)
 
     def __repr__(self) -> str:
         plain = GraphConfig().__dict__

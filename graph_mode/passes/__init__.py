@@ -11,7 +11,12 @@ from vmflow.graph_mode.blocks import BlockConfig
 from vmflow.graph_mode.config import GraphConfig
 from vmflow.graph_mode.job import Job
 
+from .common_subexpressions import share_common_subexpressions
+from .constant_folding import fold_constants
+from .dead_ops import drop_dead_ops
 from .fuse_elementwise import fuse_elementwise
+from .identities import drop_identities
+from .order import reorder
 
 
 @attrs.frozen
@@ -52,18 +57,50 @@ def _if_fusing(change: Callable[[Job], Job]) -> Apply:
 
 # In the order in which they are applied.
 PASSES: Final[tuple[Pass, ...]] = (
+    Pass("constant_folding", "what is the same at each launch is computed once", fold_constants),
+    Pass(
+        "identities",
+        "copies and casts that change nothing cost memory and time; before the next, which then sees "
+        "that what is behind them is the same",
+        drop_identities,
+    ),
+    Pass(
+        "common_subexpressions",
+        "what is computed twice need not be; what is computed again on purpose, to save "
+        "memory, has to be put in behind this",
+        share_common_subexpressions,
+    ),
+    Pass(
+        "dead_ops",
+        "what nobody sees need not be computed; behind those that let ops read something else",
+        drop_dead_ops,
+    ),
     Pass(
         "fuse_elementwise",
         "memory is walked through once for many elementwise ops, in tiles that stay in the cache",
         _if_fusing(fuse_elementwise),
     ),
+    Pass("order", "less memory at a time; behind all that changes what there is to order", reorder),
 )
 
 
 def run_passes(job: Job, settings: Settings) -> Job:
-    """The job after all passes that the settings allow."""
+    """The job after all passes that the settings allow.
+
+    Raises:
+        ValueError: if a pass is to be left out that does not exist.
+    """
+    for name in sorted(settings.config.disabled):
+        require_pass(name)
     for each in PASSES:
         if each.name not in settings.config.disabled:
             job = each.apply(job, settings)
             job.check()
     return job
+
+
+def require_pass(name: str) -> None:
+    """Raise ValueError unless there is such a pass."""
+    names = [each.name for each in PASSES]
+    if name not in names:
+        raise ValueError(f"there is no pass {name!r} to be disabled; there are {', '.join(names)}")

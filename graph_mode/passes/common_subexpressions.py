@@ -1,0 +1,90 @@
+"""Computing once what a job computes twice."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from vmflow.graph_mode.job import Job, JobOp, Operand
+
+from .constant_folding import SMALL
+from .flow import Flow, Version, flow_of, is_random
+
+if TYPE_CHECKING:
+    from . import Settings
+
+
+def share_common_subexpressions(job: Job, settings: Settings) -> Job:
+    """Leave out an op that does what one before it has done to the same versions of the same buffers.
+
+    Not random ones, nor those whose results are written again, by either.  What is large and made of nothing is cheaper
+    to make again than to keep.
+    """
+    flow = flow_of(job)
+    same = _equal_constants(job, flow)
+    known: dict[Hashable, JobOp] = {}
+    kept: list[JobOp] = []
+    for position, op in enumerate(job.ops):
+        versions = tuple([flow.version(it.buffer, position) for it in op.inputs])
+        known_here = any([it.buffer in same for it in op.inputs])
+        renamed = attrs.evolve(op, inputs=_renamed(op.inputs, same)) if known_here else op
+        if _sharable(op, flow):
+            first = known.setdefault(_key(renamed, versions), renamed)
+            if first is not renamed:
+                for mine, other in zip(op.outputs, first.outputs, strict=True):
+                    same[mine.buffer] = other.buffer
+                continue
+        kept.append(renamed)
+    if not same:
+        return job
+    return attrs.evolve(job, outputs=_renamed(job.outputs, same)).with_ops(kept)
+
+
+def _renamed(operands: tuple[Operand, ...], same: dict[int, int]) -> tuple[Operand, ...]:
+    return tuple([attrs.evolve(it, buffer=same[it.buffer]) if it.buffer in same else it for it in operands])
+
+
+def _sharable(op: JobOp, flow: Flow) -> bool:
+    if op.kind not in ("call", "transfer") or is_random(op) or not flow.written_once(op):
+        return False
+    return bool(op.inputs) or sum([it.meta.nbytes for it in op.outputs]) <= SMALL
+
+
+def _equal_constants(job: Job, flow: Flow) -> dict[int, int]:
+    """Small constants that hold what one before them does."""
+    same: dict[int, int] = {}
+    known: dict[Hashable, int] = {}
+    for number, array in sorted(job.constants.items()):
+        of = job.buffers[number].meta
+        if of.nbytes <= SMALL and number not in flow.writers:
+            first = known.setdefault((of.shape, of.dtype, of.device, array.tobytes()), number)
+            if first != number:
+                same[number] = first
+    return same
+
+
+def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
+    """Equal for ops that compute the same bits in the same place."""
+    inputs = tuple(
+        [
+            (it.buffer, number, it.meta.shape, it.meta.dtype, it.meta.device, it.strides, it.offset)
+            for it, (_, number) in zip(op.inputs, versions, strict=True)
+        ]
+    )
+    made = tuple([(it.meta.shape, it.meta.dtype, it.meta.device) for it in op.outputs])
+    return (op.op, op.kind, op.phase, op.stage, inputs, made, exact(op.attributes), exact(op.scalars))
+
+
+def exact(value: Any) -> Hashable:
+    """What equals for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
+    if isinstance(value, tuple):
+        return tuple([exact(it) for it in value])
+    if isinstance(value, float):
+        return type(value), struct.pack("d", value)
+    if isinstance(value, complex):
+        return type(value), struct.pack("dd", value.real, value.imag)
+    found: Hashable = (type(value), value)
+    return found

@@ -1,0 +1,74 @@
+"""Computing once, when a graph is built, what is the same at every launch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import numpy as np
+
+from vmflow.graph_mode.job import Buffer, Job, JobOp
+from vmflow.instructions.blob import Array, Blob, Storage
+from vmflow.instructions.instruction import Dependence
+
+from .flow import Flow, flow_of, is_random
+
+if TYPE_CHECKING:
+    from . import Settings
+
+# Constants stay in memory between launches.  Up to this many bytes, that costs less than computing them again.
+SMALL: Final = 1 << 16
+
+
+def fold_constants(job: Job, settings: Settings) -> Job:
+    """Run ops that need constants alone, or nothing, and make constants of their results.
+
+    Not random ones, not what is written again later, and nothing that makes large constants of small ones.  Only on the
+    host: what an accelerator is to have there has to be computed, or copied, at each launch in any case.
+    """
+    flow = flow_of(job)
+    constants = {number: array for number, array in job.constants.items() if number not in flow.writers}
+    folded: dict[int, Buffer] = {}
+    kept: list[JobOp] = []
+    for op in job.ops:
+        results = _computed(op, constants) if _foldable(op, constants, flow) else None
+        if results is None:
+            kept.append(op)
+            continue
+        for operand, array in zip(op.outputs, results, strict=True):
+            constants[operand.buffer] = array
+            folded[operand.buffer] = attrs.evolve(
+                job.buffers[operand.buffer], role="constant", name=f"{op.op}_{operand.buffer}"
+            )
+    if not folded:
+        return job
+    return attrs.evolve(job, constants={**job.constants, **constants}).with_ops(kept, {**job.buffers, **folded})
+
+
+def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
+    if op.kind != "call" or is_random(op) or not flow.written_once(op):
+        return False
+    if any([it.meta.device.type != "cpu" for it in op.outputs]) or any(
+        [it.buffer not in constants for it in op.inputs]
+    ):
+        return False
+    read = sum([constants[it].nbytes for it in {operand.buffer for operand in op.inputs}])
+    return sum([it.meta.nbytes for it in op.outputs]) <= max(read, SMALL)
+
+
+def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
+    """What it computes; None if that has to be left to the launches."""
+    inputs = [
+        Blob(Storage(Dependence(), constants[it.buffer]), it.meta, it.strides, it.offset).array() for it in op.inputs
+    ]
+    outputs = [np.empty(it.meta.shape, it.meta.dtype.numpy) for it in op.outputs]
+    try:
+        inferred = op.infer()
+        with np.errstate(all="ignore"):
+            results = inferred.kernel(*inputs, *op.scalars, tuple(outputs) if inferred.several else outputs[0])
+    except Exception:
+        return None  # it fails at each launch then, as it does eagerly
+    for out, result in zip(outputs, results if inferred.several else (results,), strict=True):
+        if result is not out:
+            np.copyto(out, result, casting="unsafe")
+    return outputs

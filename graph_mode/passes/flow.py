@@ -1,0 +1,133 @@
+"""Who writes what, and who sees it: what passes ask about a job.
+
+An op *writes* a buffer if one of its results is in it, and *reads* one if it needs what the buffer held before: that of
+its operands, and that of its results where it changes only a part; see `JobOp.reads`.
+
+What a buffer holds between two writes is a *version* of it: version 0 is there before the first op, and the n-th op
+that writes the buffer makes version n.  What the job hands out are the versions behind the last op.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import defaultdict
+from typing import TypeAlias
+
+import attrs
+
+from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
+
+# A buffer's id, and the number of the version.
+Version: TypeAlias = tuple[int, int]
+
+
+@attrs.frozen
+class Flow:
+    """A job's versions.
+
+    Attributes:
+        job: whose.
+        writers: by buffer, the positions of the ops that write it, ascending.
+        readers: by buffer, the positions of the ops that read it, ascending.
+    """
+
+    job: Job
+    writers: dict[int, list[int]]
+    readers: dict[int, list[int]]
+
+    def version(self, buffer: int, position: int) -> Version:
+        """What a buffer holds before the op at this position; behind the last op for the number of ops."""
+        return buffer, bisect_left(self.writers.get(buffer, ()), position)
+
+    def producer(self, version: Version) -> JobOp | None:
+        """The op that makes a version; None if it is there before the first op."""
+        buffer, number = version
+        return self.job.ops[self.writers[buffer][number - 1]] if number else None
+
+    def last_use(self, buffer: int) -> int:
+        """The position of the last op that reads or writes a buffer; -1 if none does."""
+        return max(self.readers.get(buffer, [-1])[-1], self.writers.get(buffer, [-1])[-1])
+
+    def written_once(self, op: JobOp) -> bool:
+        """Whether its results are in buffers that it makes, and that no other op writes."""
+        temporary = all([self.job.buffers[it.buffer].role == "temporary" and it.strides is None for it in op.outputs])
+        apart = len({it.buffer for it in op.outputs}) == len(op.outputs)
+        return temporary and apart and all([len(self.writers[it.buffer]) == 1 for it in op.outputs])
+
+
+def flow_of(job: Job) -> Flow:
+    """The versions of a job."""
+    writers: defaultdict[int, list[int]] = defaultdict(list)
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for position, op in enumerate(job.ops):
+        for buffer in set(op.reads()):
+            readers[buffer].append(position)
+        for buffer in set(op.writes()):
+            writers[buffer].append(position)
+    return Flow(job, dict(writers), dict(readers))
+
+
+def dependences(ops: list[JobOp] | tuple[JobOp, ...]) -> list[tuple[int, int]]:
+    """Which op has to stay before which, by position, so that each finds the versions that it finds now.
+
+    A reader stays behind the writer of what it reads, and before the next writer; writers stay in their order.  So the
+    update of a variable waits for all that need the old value.
+    """
+    edges: set[tuple[int, int]] = set()
+    writer: dict[int, int] = {}
+    readers: defaultdict[int, list[int]] = defaultdict(list)
+    for position, op in enumerate(ops):
+        for buffer in set(op.reads()):
+            if buffer in writer:
+                edges.add((writer[buffer], position))
+            readers[buffer].append(position)
+        for buffer in set(op.writes()):
+            before = [*readers.pop(buffer, ()), *([writer[buffer]] if buffer in writer else ())]
+            edges.update([(it, position) for it in before if it != position])
+            writer[buffer] = position
+    return sorted(edges)
+
+
+def check_same_flow(before: Job, after: Job) -> None:
+    """Make sure that a job has the ops of another, in another order, and that each finds the versions it found there.
+
+    Raises:
+        ValueError: for an op that is missing or new, and for one that finds another version; says which.
+    """
+    places = {id(op): position for position, op in enumerate(before.ops)}
+    if sorted(places.values()) != sorted([places.get(id(op), -1) for op in after.ops]):
+        raise ValueError(f"{after.name}: the jobs do not have the same ops")
+    old, new = flow_of(before), flow_of(after)
+    for position, op in enumerate(after.ops):
+        for buffer in dict.fromkeys([*op.reads(), *op.writes()]):
+            _, was = old.version(buffer, places[id(op)])
+            _, found = new.version(buffer, position)
+            if was != found:
+                raise ValueError(
+                    f"op {position} ({op.name}) has to find version {was} of buffer {buffer}, and finds {found}"
+                )
+
+
+def is_random(op: JobOp) -> bool:
+    """Whether it computes something else at each launch."""
+    return any([isinstance(it, Drawn) for it in op.scalars])
+
+
+def is_contiguous(operand: Operand) -> bool:
+    """Whether its elements lie one after the other, in C order."""
+    if operand.strides is None or operand.meta.numel == 0:
+        return True
+    sizes = operand.meta.shape
+    return all(
+        [
+            stride == wanted or size == 1
+            for stride, wanted, size in zip(operand.strides, operand.meta.strides, sizes, strict=True)
+        ]
+    )
+
+
+def is_whole(operand: Operand, job: Job) -> bool:
+    """Whether it is all of its buffer, in the buffer's shape and dtype."""
+    of = job.buffers[operand.buffer].meta
+    same = operand.meta.shape == of.shape and operand.meta.dtype is of.dtype
+    return same and operand.offset == 0 and is_contiguous(operand)

@@ -1,0 +1,58 @@
+"""The order of ops: for memory or for speed, and always such that each finds what it would find in the order given."""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal
+
+from vmflow.graph_mode.compiler import stream_of
+from vmflow.graph_mode.execution_order import execution_order
+from vmflow.graph_mode.job import Job, JobOp
+from vmflow.graph_mode.lifetimes import Op
+
+from .flow import Flow, dependences, flow_of
+
+if TYPE_CHECKING:
+    from . import Settings
+
+
+def reorder(job: Job, settings: Settings) -> Job:
+    """Let ops run in the order that `GraphConfig.order` asks for.
+
+    Only ops that follow each other on one stream change places, so that the same chains are formed of them.
+    """
+    wanted = settings.config.order
+    if wanted == "given":
+        return job
+    flow = flow_of(job)
+    ops: list[JobOp] = []
+    for _, run in groupby(range(len(job.ops)), lambda it: _place(job.ops[it])):
+        ops += _reordered(flow, list(run), wanted)
+    return job if all([one is other for one, other in zip(ops, job.ops, strict=True)]) else job.with_ops(ops)
+
+
+def _place(op: JobOp) -> tuple[object, ...]:
+    """What is the same for ops of one chain."""
+    return (*stream_of(op), op.phase, op.stage, op.kind in ("unpack", "accumulate", "pack"))
+
+
+def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
+    """The ops at these positions, which follow each other."""
+    ops = [flow.job.ops[it] for it in positions]
+    if len(ops) < 3:
+        return ops
+    steps: list[Op] = []
+    made: dict[int, int] = {}
+    for position, op in zip(positions, ops, strict=True):
+        # Only the first write makes a buffer; the others change what is there, as far as memory is concerned.
+        outputs = tuple([it for it in dict.fromkeys(op.writes()) if _made_at(flow, it, position)])
+        made.update({it: flow.job.buffers[it].meta.nbytes for it in outputs})
+        steps.append(Op(tuple([it for it in dict.fromkeys([*op.reads(), *op.writes()]) if it not in outputs]), outputs))
+    handed_out = {operand.buffer for operand in flow.job.outputs}
+    kept = [it for it in made if it in handed_out or flow.last_use(it) > positions[-1]]
+    order = execution_order(steps, dependences(ops), made, prefer, kept=kept)
+    return [ops[position] for position in order]
+
+
+def _made_at(flow: Flow, buffer: int, position: int) -> bool:
+    return flow.job.buffers[buffer].role == "temporary" and flow.writers[buffer][0] == position
