@@ -166,7 +166,7 @@ class JobBuilder:
         blobs = tuple([tensor._blob for tensor in inputs])
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
-        self._keep_constant(target._blob)
+        self._keep_given(target._blob)
         operands = tuple([self._operand(blob) for blob in blobs])
         self._add(op.name, operands, (self._operand(target._blob),), attributes, scalars, mode, kind="into")
 
@@ -192,7 +192,7 @@ class JobBuilder:
     def update(self, update: Update, mode: Mode) -> None:
         """Change many tensors by one op."""
         for tensor in update.outputs:
-            self._keep_constant(tensor._blob)
+            self._keep_given(tensor._blob)
         self._add(
             update.name,
             tuple([self._operand(tensor._blob) for tensor in update.inputs]),
@@ -257,18 +257,19 @@ class JobBuilder:
         self._captured[storage] = lazy
         return lazy
 
-    def _keep_constant(self, blob: Blob) -> None:
-        """Of a constant that is about to be written, every launch writes a copy."""
-        storage = blob.storage
-        if isinstance(storage, LazyStorage) or storage not in self._made:
+    def _keep_given(self, blob: Blob) -> None:
+        """Of a constant or an argument that is about to be written, every launch writes a copy.
+
+        All tensors that share its memory see that from now on.
+        """
+        storage = self._capture(blob)
+        given = self._buffers[storage.buffer]
+        if given.role not in ("constant", "input"):
             return
-        old = self._capture(blob)
-        if self._buffers[old.buffer].role == "constant":
-            whole = self._buffers[old.buffer].meta
-            copy = self._captured[storage] = self._storage(whole)
-            self._ops.append(
-                JobOp("cast", (Operand(old.buffer, whole),), (Operand(copy.buffer, whole),), (whole.dtype,))
-            )
+        copy = self._storage(given.meta)
+        whole = (Operand(given.id, given.meta),)
+        self._ops.append(JobOp("cast", whole, (Operand(copy.buffer, given.meta),), (given.meta.dtype,)))
+        storage.buffer = copy.buffer
 
     def _add(
         self,
