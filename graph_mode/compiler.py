@@ -47,6 +47,8 @@ class _Task:
         ops: of a chain.
         closed: whether it takes no further op, since another task needs it.
         reads: what it needs of other tasks: buffers.
+        before: the tasks that have to wait until it has acted, since they write what it uses or read what it writes,
+            in memory that is handed to them by no register, or by another task.
     """
 
     device: Device
@@ -61,6 +63,7 @@ class _Task:
     numbers: dict[int, None] = attrs.field(factory=dict)
     outputs: list[int] = attrs.field(factory=list)
     reads: dict[int, None] = attrs.field(factory=dict)
+    before: dict[_Task, None] = attrs.field(factory=dict)
     id: int = 0
 
 
@@ -107,6 +110,9 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
     tasks: list[_Task] = []
     open_chains: dict[tuple[Device, str, str, int], _Task] = {}
     makers: dict[int, _Task] = {}
+    # By buffer: who has written it last, and who has read it since.
+    writers: dict[int, _Task] = {}
+    readers: defaultdict[int, dict[_Task, None]] = defaultdict(dict)
 
     def chain(device: Device, stream: str, phase: str, stage: int) -> _Task:
         key = (device, stream, phase, stage)
@@ -127,6 +133,17 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
             maker.closed = True
             task.reads[buffer] = None
 
+    def read(task: _Task, buffer: int) -> None:
+        need(task, buffer)
+        if buffer in writers:
+            _wait(task, writers[buffer], makers.get(buffer))
+        readers[buffer][task] = None
+
+    def write(task: _Task, buffer: int) -> None:
+        for other in (*readers.pop(buffer, ()), *([writers[buffer]] if buffer in writers else ())):
+            _wait(task, other, makers.get(buffer))
+        writers[buffer] = task
+
     for position, op in enumerate(job.ops):
         device, stream = _stream_of_stage(op)
         if op.kind in _GATHERING:
@@ -143,22 +160,35 @@ def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
             task.ops.append(position)
         task.backward = task.backward or op.backward
         for buffer in op.reads():
-            need(task, buffer)
+            read(task, buffer)
         for buffer in op.writes():
             if job.buffers[buffer].role == "temporary" and buffer not in makers:
                 makers[buffer] = task
             elif job.buffers[buffer].role == "temporary":
                 need(task, buffer)
+            write(task, buffer)
     for number, operand in enumerate(job.outputs):
         maker = makers.get(operand.buffer)
-        if maker is None or maker.op is not None:
+        if maker is None or maker.op is not None or writers.get(operand.buffer, maker) is not maker:
             device = operand.meta.device
             fetcher = chain(device, "compute", "step", 0)
-            need(fetcher, operand.buffer)
+            read(fetcher, operand.buffer)
             fetcher.outputs.append(number)
         else:
             maker.outputs.append(number)
     return tasks, makers
+
+
+def _wait(task: _Task, other: _Task, maker: _Task | None) -> None:
+    """Let a task act only after another has, in the same launch.
+
+    Nothing is needed where the other makes the buffer in question, which a register hands to the task.  Tasks that act
+    at different rates are kept apart elsewhere.
+    """
+    if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
+        return
+    other.closed = True
+    other.before[task] = None
 
 
 def _number(tasks: list[_Task]) -> None:
@@ -200,11 +230,18 @@ class _Linking:
             produced[maker.id][f"out{number}"] = (number,)
             for reader in readers:
                 consumed[reader.id][f"in{number}"] = (number,)
+        for task in self.tasks:
+            if task.before:
+                number, waiting = len(registers), tuple([it.id for it in task.before])
+                registers.append(RegisterDescriptor(number, task.id, waiting, self.slots, control=True))
+                produced[task.id]["out_control"] = (number,)
+                for it in waiting:
+                    consumed[it][IN_CONTROL] = (*consumed[it].get(IN_CONTROL, ()), number)
         first = tuple([it.id for it in self.tasks if not consumed[it.id]])
         begin = len(registers)
         registers.append(RegisterDescriptor(begin, source, first or (sink,), IN_FLIGHT, control=True))
-        for task in first or (sink,):
-            consumed[task][IN_CONTROL] = (begin,)
+        for starting in first or (sink,):
+            consumed[starting][IN_CONTROL] = (begin,)
         for each in self.tasks:
             # What is read by nobody, or in another rhythm, has to have ended too.
             if not produced[each.id]:
@@ -253,6 +290,8 @@ class _Linking:
                 op = self.job.ops[position]
                 for buffer in (*op.reads(), *op.writes()):
                     users[buffer].add(task.id)
+            for number in task.outputs:
+                users[self.job.outputs[number].buffer].add(task.id)
         changed = self.job.written()
         apart = any([len(users[it.id]) > 1 for it in self.job.variables() if it.id in changed])
         return 1 if apart else IN_FLIGHT

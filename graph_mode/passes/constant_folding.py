@@ -11,7 +11,7 @@ from vmflow.graph_mode.job import Buffer, Job, JobOp
 from vmflow.instructions.blob import Array, Blob, Storage
 from vmflow.instructions.instruction import Dependence
 
-from .flow import Flow, flow_of, is_random
+from .flow import GATHERING, Flow, flow_of, is_random
 
 if TYPE_CHECKING:
     from . import Settings
@@ -27,11 +27,13 @@ def fold_constants(job: Job, settings: Settings) -> Job:
     host: what an accelerator is to have there has to be computed, or copied, at each launch in any case.
     """
     flow = flow_of(job)
+    gathered = {it.buffer for op in job.ops if op.kind in GATHERING for it in op.inputs}
     constants = {number: array for number, array in job.constants.items() if number not in flow.writers}
     folded: dict[int, Buffer] = {}
     kept: list[JobOp] = []
     for op in job.ops:
-        results = _computed(op, constants) if _foldable(op, constants, flow) else None
+        foldable = _foldable(op, constants, flow) and gathered.isdisjoint(op.writes())
+        results = _computed(op, constants) if foldable else None
         if results is None:
             kept.append(op)
             continue

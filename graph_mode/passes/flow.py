@@ -11,11 +11,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import attrs
 
 from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
+
+# The kinds of ops between what runs once per launch and what runs for each micro-batch.  What they read is in buffers
+# that an op makes for them.
+GATHERING: Final = frozenset({"unpack", "accumulate", "pack"})
 
 # A buffer's id, and the number of the version.
 Version: TypeAlias = tuple[int, int]

@@ -18,7 +18,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.graph_mode.job import Job, JobOp, Operand
 from vmflow.ops.elementwise import REVERSED
 
-from .flow import Flow, Version, flow_of, is_contiguous, is_whole
+from .flow import GATHERING, Flow, Version, flow_of, is_contiguous, is_whole
 
 if TYPE_CHECKING:
     from . import Settings
@@ -76,6 +76,8 @@ class _Walk:
 
     def seen(self, position: int, op: JobOp) -> JobOp:
         """The op, reading what is behind its operands."""
+        if op.kind in GATHERING:
+            return op  # what such ops read has to be made for them
         inputs = tuple([self._behind(it, position, op) for it in op.inputs])
         if inputs != op.inputs:
             op = _as_call(attrs.evolve(op, inputs=inputs), self.flow.job)

@@ -10,7 +10,7 @@ from vmflow.graph_mode.execution_order import execution_order
 from vmflow.graph_mode.job import Job, JobOp
 from vmflow.graph_mode.lifetimes import Op
 
-from .flow import Flow, dependences, flow_of
+from .flow import GATHERING, Flow, dependences, flow_of
 
 if TYPE_CHECKING:
     from . import Settings
@@ -33,7 +33,7 @@ def reorder(job: Job, settings: Settings) -> Job:
 
 def _place(op: JobOp) -> tuple[object, ...]:
     """What is the same for ops of one chain."""
-    return (*stream_of(op), op.phase, op.stage, op.kind in ("unpack", "accumulate", "pack"))
+    return (*stream_of(op), op.phase, op.stage, op.kind in GATHERING)
 
 
 def _reordered(flow: Flow, positions: list[int], prefer: Literal["memory", "speed"]) -> list[JobOp]:
