@@ -18,6 +18,7 @@ from vmflow.multi_tensor import Update, issue_update
 from vmflow.tensors import Tensor
 
 from .agreement import ProgramGraph, Setting, as_graph, eagerly
+from .plan_order import unordered
 
 # What to do, and which of the tensors and values there are to do it with.
 Step: TypeAlias = tuple[str, int, int, int]
@@ -71,6 +72,7 @@ _MAKING: Final[dict[str, Callable[[Tensor, Tensor, int], Any]]] = {
     "times number": lambda x, y, n: x * _SCALARS[n % 8],
     "over number": lambda x, y, n: x / _SCALARS[(n % 2) * 4 + 1],
     "transposed": lambda x, y, n: x.t(),
+    "moved": lambda x, y, n: x.to("sim" if x.device.type == "cpu" else "cpu"),
     "row": lambda x, y, n: x[n % 2],
     "tail": lambda x, y, n: x[..., 1:],
     "flat": lambda x, y, n: x.reshape(-1),
@@ -150,6 +152,7 @@ def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
     for setting in _SETTINGS:
         found, graph = as_graph(program, _state, rounds, setting)
         assert found == wanted, (setting, graph.full_job.ops)
+        assert unordered(graph.full_job, graph.plan) == []
         assert len(graph.full_job.draws) == len(graph.job.draws)
     for setting in (Setting(), Setting(passes=())):
         found, graph = as_graph(program, _state, rounds, setting, by_vm=True)
