@@ -30,7 +30,7 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_m
 from . import args_tree, vm_run
 from .args_tree import Branch, Tree
 from .compiler import compile_job
-from .job import Job
+from .job import Draw, Job
 from .launch import Launch
 from .passes import Settings, run_passes
 from .plan import Plan
@@ -222,16 +222,22 @@ class CompiledGraph:
 
     def _draws(self) -> list[list[tuple[int, int]]]:
         """What this run takes of random generators: in the order in which eager ops would."""
-        drawn: list[list[tuple[int, int]]] = []
-        for micro in range(self.full_job.micro_batches):
-            drawn.append([])
-            for draw in self.full_job.draws:
-                if micro and draw.phase == "step":
-                    drawn[micro].append(drawn[0][len(drawn[micro])])
-                    continue
-                generator = self._outside.generators[draw.generator - 1] if draw.generator else chosen_generator(None)
-                drawn[micro].append(generator.take(draw.elements))
+        draws = self.full_job.draws
+        nothing = (0, 0)
+        drawn = [[nothing] * len(draws) for _ in range(self.full_job.micro_batches)]
+        for each in drawn:
+            for number, draw in enumerate(draws):
+                if draw.phase == "micro":
+                    each[number] = self._drawn(draw)
+        for number, draw in enumerate(draws):
+            if draw.phase == "step":
+                # The step runs once, and looks at the first.
+                drawn[0][number] = self._drawn(draw)
         return drawn
+
+    def _drawn(self, draw: Draw) -> tuple[int, int]:
+        generator = self._outside.generators[draw.generator - 1] if draw.generator else chosen_generator(None)
+        return generator.take(draw.elements)
 
     def _structured(self, results: Sequence[Tensor]) -> Any:
         return args_tree.unflatten(self._out_tree, results, awaitable)

@@ -33,6 +33,10 @@ IN_FLIGHT: Final = 100
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
 
+# What begins the micro-batches of tasks that read nothing, and ends those that nobody reads, is on these as well.
+_PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
+_COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
+
 _GATHERING: Final = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
 
 
@@ -230,27 +234,44 @@ class _Linking:
             produced[maker.id][f"out{number}"] = (number,)
             for reader in readers:
                 consumed[reader.id][f"in{number}"] = (number,)
+
+        def order(one: int, others: tuple[int, ...], slots: int) -> None:
+            """The others act only after this one has."""
+            number = len(registers)
+            registers.append(RegisterDescriptor(number, one, others, slots, control=True))
+            produced[one]["out_control"] = (*produced[one].get("out_control", ()), number)
+            for other in others:
+                consumed[other][IN_CONTROL] = (*consumed[other].get(IN_CONTROL, ()), number)
+
         for task in self.tasks:
             if task.before:
-                number, waiting = len(registers), tuple([it.id for it in task.before])
-                registers.append(RegisterDescriptor(number, task.id, waiting, self.slots, control=True))
-                produced[task.id]["out_control"] = (number,)
-                for it in waiting:
-                    consumed[it][IN_CONTROL] = (*consumed[it].get(IN_CONTROL, ()), number)
-        first = tuple([it.id for it in self.tasks if not consumed[it.id]])
-        begin = len(registers)
-        registers.append(RegisterDescriptor(begin, source, first or (sink,), IN_FLIGHT, control=True))
-        for starting in first or (sink,):
-            consumed[starting][IN_CONTROL] = (begin,)
+                order(task.id, tuple([it.id for it in task.before]), self.slots)
+        idle = [it for it in self.tasks if not consumed[it.id]]
+        paced = tuple([it.id for it in idle if self._is_micro(it)])
+        counted = [it for it in self.tasks if (self._is_micro(it) or self._unpacks(it)) and not produced[it.id]]
+        early = self._to_end_before_the_step()
+        counted += [it for it in early if it not in counted]
+        if paced:
+            order(_PACER, paced, self.slots)
+        for each in counted:
+            order(each.id, (_COUNTER,), self.slots)
+        if counted:
+            late = tuple(dict.fromkeys([it.id for those in early.values() for it in those]))
+            order(_COUNTER, late or (sink,), self.slots)
+        first = tuple([it.id for it in idle if it.id not in paced and not consumed[it.id]])
+        first += (_PACER,) if paced else ()
+        order(source, first or (sink,), IN_FLIGHT)
         for each in self.tasks:
-            # What is read by nobody, or in another rhythm, has to have ended too.
+            # What is read by nobody has to have ended too.
             if not produced[each.id]:
-                number = len(registers)
-                registers.append(RegisterDescriptor(number, each.id, (sink,), self.slots, control=True))
-                produced[each.id]["out_control"] = (number,)
-                consumed[sink][IN_CONTROL] = (*consumed[sink].get(IN_CONTROL, ()), number)
-        tasks = [TaskDescriptor(source, WAIT_AND_SEND_IDS, {"out_control": (begin,)}, buffer="launches", name="source")]
+                order(each.id, (sink,), self.slots)
+        tasks = [TaskDescriptor(source, WAIT_AND_SEND_IDS, produced[source], buffer="launches", name="source")]
         tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
+        count = self.job.micro_batches
+        if paced:
+            tasks.append(TaskDescriptor(_PACER, UNPACK, produced[_PACER], consumed[_PACER], count, name="pacer"))
+        if counted:
+            tasks.append(TaskDescriptor(_COUNTER, ACC, produced[_COUNTER], consumed[_COUNTER], count, name="counter"))
         tasks.append(TaskDescriptor(sink, CALLBACK_NOTIFY, {}, consumed[sink], buffer="callbacks", name="sink"))
         check(tasks, registers)
         return Plan(
@@ -281,6 +302,38 @@ class _Linking:
             elif reader.stage > maker.stage:
                 slots = max(slots, reader.stage - maker.stage + 1)
         return slots
+
+    def _is_micro(self, task: _Task) -> bool:
+        return task.phase == "micro" and task.op is None and self.job.micro_batches > 1
+
+    def _unpacks(self, task: _Task) -> bool:
+        return task.op is not None and self.job.ops[task.op].kind == "unpack"
+
+    def _to_end_before_the_step(self) -> dict[_Task, list[_Task]]:
+        """Tasks of micro-batches that use variables which the step changes, with those that change them.
+
+        Not those whose results reach that change anyway, by way of what is accumulated.
+        """
+        changes: defaultdict[int, list[_Task]] = defaultdict(list)
+        for task in self.tasks:
+            for position in task.ops if task.phase == "step" else ():
+                for buffer in self.job.ops[position].writes():
+                    if self.job.buffers[buffer].role == "variable":
+                        changes[buffer].append(task)
+        found: dict[_Task, list[_Task]] = {}
+        for task in self.tasks:
+            ops = [self.job.ops[position] for position in task.ops] if self._is_micro(task) else []
+            used = {buffer for op in ops for buffer in (*op.reads(), *op.writes())}
+            late = [it for buffer in sorted(used & changes.keys()) for it in changes[buffer]]
+            late = [it for it in dict.fromkeys(late) if not self._reaches(task, it)]
+            if late:
+                found[task] = late
+        return found
+
+    def _reaches(self, task: _Task, step: _Task) -> bool:
+        """Whether the step needs something accumulated of the task's results."""
+        between = [self.makers[buffer] for buffer in step.reads if self.makers[buffer].op is not None]
+        return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
 
     def _launches_at_once(self) -> int:
         """One, if a variable is changed by one task and used by another, which must not see the next launch's value."""

@@ -15,7 +15,7 @@ from vmflow.nn.module import Module
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
-from . import args_tree
+from . import accumulation, args_tree
 from .args_tree import Tree
 from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside
@@ -256,23 +256,29 @@ class Graph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
         builder = JobBuilder(self.name, self._names(), self._paths(), stages)
-        names = args_tree.paths(tree, "")
-        inputs = [
-            builder.input(tensor._blob.meta, name.replace("[0]", "args", 1) if name.startswith("[0]") else name)
-            for name, tensor in zip(names, given, strict=True)
+        names = [
+            name.replace("[0]", "args", 1) if name.startswith("[0]") else name.replace("[1]", "kwargs", 1)
+            for name in args_tree.paths(tree, "")
         ]
+        inputs = [builder.input(tensor._blob.meta, name) for name, tensor in zip(names, given, strict=True)]
+        count, parameters = self.config.gradient_accumulation_steps, self._parameters()
+        if count > 1:
+            inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
-        with _gradients_apart(self._parameters()), _rates_apart(self._optimizers):
+        with _gradients_apart(parameters), _rates_apart(self._optimizers), _stages_apart(self._scaler):
             self._rate_tensors(builder)
+            builder.prepare_loss = self._prepare_loss
             lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
             token = MODE.set(lazy)
             try:
                 with self._precision(given):
                     result = self.build(*args, **kwargs)
+                out_tree, outputs = args_tree.flatten(result)
+                if count > 1:
+                    outputs = accumulation.put_together(builder, outputs, parameters if self._optimizers else [])
                 self._take_steps()
             finally:
                 MODE.reset(token)
-        out_tree, outputs = args_tree.flatten(result)
         job = builder.finish(outputs)
         outside = Outside(builder.bindings, tuple(builder.generators))
         metas = tuple([it._blob.meta for it in given])
@@ -321,7 +327,20 @@ class Graph:
                     device = group["params"][0].device
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
+    def _prepare_loss(self, loss: Tensor) -> Tensor:
+        """What an eager loop would call `backward` of: the mean over micro-batches, scaled."""
+        mode = MODE.get()
+        count = self.config.gradient_accumulation_steps
+        MODE.set(mode.replace(autocast=None, grad=True))
+        try:
+            mean = loss / count if count > 1 else loss
+            return mean if self._scaler is None or not self._optimizers else self._scaler.scale(mean)
+        finally:
+            MODE.set(mode)
+
     def _take_steps(self) -> None:
+        if not self._optimizers:
+            return
         for optimizer, _ in self._optimizers:
             if self._scaler is not None:
                 self._scaler.unscale_(optimizer)
@@ -443,6 +462,20 @@ def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
     finally:
         for _, autograd, gradient in kept:
             autograd.grad = gradient
+
+
+@contextmanager
+def _stages_apart(scaler: GradScaler | None) -> Iterator[None]:
+    """Afterwards the scaler is where it was between two updates, also if something was raised."""
+    if scaler is None:
+        yield
+        return
+    kept = scaler._stages, scaler._found
+    scaler._stages, scaler._found = {}, {}
+    try:
+        yield
+    finally:
+        scaler._stages, scaler._found = kept
 
 
 @contextmanager

@@ -10,7 +10,7 @@ Jobs are never changed.  A pass makes another; see `graph_mode.passes`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
@@ -31,6 +31,10 @@ Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"
 #   accumulate  the sum of what the micro-batches make
 #   pack        what the micro-batches make, one after the other along the first dimension
 Kind: TypeAlias = Literal["call", "into", "update", "transfer", "unpack", "accumulate", "pack"]
+
+# Those that lead from the one phase to the other.  They run once for each micro-batch.
+Gathering: TypeAlias = Literal["unpack", "accumulate", "pack"]
+GATHERING: Final[tuple[Gathering, ...]] = ("unpack", "accumulate", "pack")
 
 
 @attrs.frozen
@@ -225,7 +229,9 @@ class Job:
         """Make sure that it can run.
 
         Raises:
-            ValueError: for an operand of an unknown buffer, or one that is read before anything was written to it.
+            ValueError: for an operand of an unknown buffer, or one that is read before anything was written to it; if
+                ops of one phase use what the other makes, but for those that lead from the one to the other; if the
+                micro-batches would meet a variable that the step has changed already.
         """
         filled = {buffer.id for buffer in self.buffers.values() if buffer.role != "temporary"}
         for position, op in enumerate(self.ops):
@@ -239,3 +245,29 @@ class Job:
         for operand in self.outputs:
             if operand.buffer not in filled:
                 raise ValueError(f"an output of the job is buffer {operand.buffer}, to which nothing was written")
+        if self.micro_batches > 1:
+            self._check_phases()
+
+    def _check_phases(self) -> None:
+        phases: dict[int, str] = {}
+        changed: set[int] = set()
+        for position, op in enumerate(self.ops):
+            expected = "step" if op.kind == "unpack" else op.phase
+            made = "step" if op.kind in ("accumulate", "pack") else op.phase
+            for buffer in op.reads():
+                if phases.get(buffer, expected) != expected:
+                    raise ValueError(
+                        f"op {position} ({op.name}) of the phase {expected!r} reads buffer {buffer}, which is made in "
+                        f"the phase {phases[buffer]!r}; it must be accumulated or packed between"
+                    )
+            for buffer in (*op.reads(), *op.writes()):
+                if op.phase == "micro" and buffer in changed:
+                    raise ValueError(
+                        f"op {position} ({op.name}) runs for each micro-batch, and uses buffer {buffer}, which the "
+                        "step has changed before"
+                    )
+            for buffer in op.writes():
+                if self.buffers[buffer].role == "temporary":
+                    phases.setdefault(buffer, made)
+                elif op.phase == "step":
+                    changed.add(buffer)

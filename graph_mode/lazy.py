@@ -6,8 +6,8 @@ tensors that ops meet while a graph is built become variables of its job, which 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
@@ -16,7 +16,7 @@ from vmflow.instructions.instruction import Dependence
 from vmflow.interpreter import check_fits, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
-from .job import Buffer, Draw, Drawn, Job, JobOp, Operand, Role
+from .job import Buffer, Draw, Drawn, Gathering, Job, JobOp, Operand, Role
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import Node
@@ -74,6 +74,9 @@ class JobBuilder:
         generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
         node: the step of the backward pass that is being recorded; None outside of one.
         paths, stages: as given.
+        phase: of the ops that are being recorded; see `JobOp`.
+        micro_batches: of the job.
+        prepare_loss: what is done to a loss before its backward pass; None for nothing.
     """
 
     def __init__(
@@ -91,6 +94,9 @@ class JobBuilder:
         self.bindings: dict[int, Tensor] = {}
         self.generators: list[Generator] = []
         self.node: Node | None = None
+        self.phase: Literal["micro", "step"] = "step"
+        self.micro_batches = 1
+        self.prepare_loss: Callable[[Tensor], Tensor] | None = None
         self._names = names
         self._open = True
         self._constants: dict[int, Array] = {}
@@ -136,9 +142,44 @@ class JobBuilder:
             tuple(self._numbers),
             tuple(self._draws),
             dict(self._constants),
+            self.micro_batches,
         )
         job.check()
         return job
+
+    def gather(self, kind: Gathering, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Unpack, accumulate or pack tensors, by one op for each device; returns what of each comes out, so shaped."""
+        results: list[Tensor] = []
+        for tensor, shape in zip(tensors, shapes, strict=True):
+            given = tensor._blob.meta
+            made = meta(shape, given.dtype, given.device)
+            results.append(new_tensor(Blob(self._storage(made), made), None))
+        for device in dict.fromkeys([tensor.device for tensor in tensors]):
+            here = [position for position, tensor in enumerate(tensors) if tensor.device is device]
+            read = tuple([self._operand(tensors[it]._blob) for it in here])
+            written = tuple([self._operand(results[it]._blob) for it in here])
+            self._ops.append(JobOp(kind, read, written, kind=kind, phase="micro"))
+        return results
+
+    def whole(self, tensor: Tensor) -> Tensor:
+        """The tensor, or if its memory is not its alone, to be read as a whole by a task of its own, a copy."""
+        blob = tensor._blob
+        operand = self._operand(blob)
+        buffer = self._buffers[operand.buffer]
+        alone = operand.strides is None and operand.meta is buffer.meta and buffer.role == "temporary"
+        if alone and not any([op.kind == "unpack" and operand.buffer in op.writes() for op in self._ops]):
+            return tensor
+        copy = Blob(self._storage(blob.meta), blob.meta)
+        self._ops.append(
+            JobOp("cast", (operand,), (self._operand(copy),), (blob.meta.dtype,), phase=self.phase),
+        )
+        return new_tensor(copy, None)
+
+    def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """What backward passes begin with, in place of the losses that `build` has called `backward` of."""
+        if self.prepare_loss is None:
+            return losses
+        return tuple([self.prepare_loss(loss) for loss in losses])
 
     # As an interpreter
 
@@ -213,7 +254,7 @@ class JobBuilder:
             if generator not in self.generators:
                 self.generators.append(generator)
             number = self.generators.index(generator) + 1
-        self._draws.append(Draw(elements, number))
+        self._draws.append(Draw(elements, number, self.phase))
         return Drawn(len(self._draws) - 1, 0), Drawn(len(self._draws) - 1, 1)
 
     def made(self, storage: Storage) -> None:
@@ -268,7 +309,9 @@ class JobBuilder:
             return
         copy = self._storage(given.meta)
         whole = (Operand(given.id, given.meta),)
-        self._ops.append(JobOp("cast", whole, (Operand(copy.buffer, given.meta),), (given.meta.dtype,)))
+        self._ops.append(
+            JobOp("cast", whole, (Operand(copy.buffer, given.meta),), (given.meta.dtype,), phase=self.phase)
+        )
         storage.buffer = copy.buffer
 
     def _add(
@@ -301,6 +344,7 @@ class JobBuilder:
                 line=line,
                 backward=node is not None,
                 stage=stage,
+                phase=self.phase,
                 **rest,
             )
         )

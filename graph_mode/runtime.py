@@ -32,6 +32,7 @@ from .actors import Action, ActorSystem
 from .actors.bus import Act
 from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
+from .compiler import stream_of
 from .job import Job
 from .launch import Launch
 from .plan import Plan
@@ -223,7 +224,7 @@ class GraphRuntime:
         self._allocate()
         self.alone: int | None = None
         self.brief = False
-        if len(plan.chains) == len(self._working) == 1:
+        if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
             self.alone, chain = next(iter(plan.chains.items()))
             self._lone = (self._streams[self.alone], chain.cost)
             self.brief = chain.cost < _BRIEF
@@ -251,8 +252,7 @@ class GraphRuntime:
         chain = self.plan.chains.get(task)
         if chain is not None:
             return self.machine.stream(chain.device, chain.stream)
-        contents = self.plan.contents[self._tasks[task].all_produced()[0]]
-        return self.machine.stream(contents.device)
+        return self.machine.stream(*stream_of(self.job.ops[self.plan.gathers[task]]))
 
     def _actors(self, acts: dict[int, Act]) -> ActorSystem:
         system = ActorSystem(self.plan.tasks, self.plan.registers, acts, checked=True)
@@ -570,11 +570,15 @@ class GraphRuntime:
     def _gather(self, task: int, action: Action) -> None:
         op = self.job.ops[self.plan.gathers[task]]
         count = self.job.micro_batches
-        source, target = action.inputs[0], action.outputs[0]
-        read = self._slot_arrays(source.register, source.slot)
-        written = self._slot_arrays(target.register, target.slot)
+        read: dict[int, Array] = {}
+        written: dict[int, Array] = {}
+        for slot in action.inputs:
+            read.update(self._slot_arrays(slot.register, slot.slot))
+        for slot in action.outputs:
+            written.update(self._slot_arrays(slot.register, slot.slot))
         for given, made in zip(op.inputs, op.outputs, strict=True):
-            gather(op.kind, read[given.buffer], written[made.buffer], action.index, count)
+            if made.buffer in written:  # what nobody reads is in no register
+                gather(op.kind, read[given.buffer], written[made.buffer], action.index, count)
 
 
 def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
@@ -584,7 +588,7 @@ def gather(kind: str, read: Array, written: Array, index: int, count: int) -> No
         np.copyto(written, read[index * size : (index + 1) * size])
     elif kind == "pack":
         parts = written.reshape(count, *read.shape)
-        np.copyto(parts[index], read)
+        np.copyto(parts[index, ...], read)
     elif index == 0:
         np.copyto(written, read)
     else:

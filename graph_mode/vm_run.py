@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine
 
 from .compiler import stream_of
-from .job import Drawn, Job, JobOp, Operand
+from .job import GATHERING, Drawn, Job, JobOp, Operand
 from .runtime import gather
 
 
@@ -50,12 +50,14 @@ def run(
     walk.tensors.update(zip(job.inputs, given, strict=True))
     for number, value in zip(job.numbers, numbers, strict=True):
         walk.tensors[number] = creation.from_array(np.array(value, np.float64), job.buffers[number].meta.device)
-    micro = [op for op in job.ops if op.phase == "micro" or op.kind in ("unpack", "accumulate", "pack")]
-    for index in range(job.micro_batches if micro else 0):
-        for op in micro:
-            walk.issue(op, index)
+    for index in range(job.micro_batches):
+        for op in job.ops:
+            if op.kind in GATHERING:
+                walk.gather(op, index)
+            elif op.phase == "micro":
+                walk.issue(op, index)
     for op in job.ops:
-        if op not in micro:
+        if op.phase == "step":
             walk.issue(op, 0)
     # What is handed out must not change with the variables or the arguments.
     return [new_tensor(walk.blob(operand), walk.tensors[operand.buffer]._lease).clone() for operand in job.outputs]
@@ -100,7 +102,7 @@ class _Walk:
             self.machine,
             lambda builder: builder.op_call(
                 op.op,
-                self._kernel(op, micro),
+                self._kernel(op),
                 inputs,
                 outputs,
                 scalars=tuple([self._scalar(it, micro) for it in op.scalars]),
@@ -109,14 +111,29 @@ class _Walk:
             ),
         )
 
+    def gather(self, op: JobOp, micro: int) -> None:
+        """Issue one step of unpacking, accumulating or packing, an instruction for each pair."""
+        for given, made in zip(op.inputs, op.outputs, strict=True):
+            if micro == 0 or op.kind == "unpack":
+                self.tensors[made.buffer] = self._new(made.meta)
+            target = self.blob(made)
+            # A part that is missing is missing in the whole too.
+            read = (self.blob(given),) if micro == 0 or op.kind == "unpack" else (self.blob(given), target)
+            self._issue_gathering(op, micro, read, target)
+
+    def _issue_gathering(self, op: JobOp, micro: int, read: tuple[Blob, ...], target: Blob) -> None:
+        kernel = _gathering(op.kind, micro, self.job.micro_batches, target.meta)
+        physical_run(
+            self.machine,
+            lambda builder: builder.op_call(op.op, kernel, read, (target,), stream=self.machine.stream(*stream_of(op))),
+        )
+
     def _scalar(self, scalar: Any, micro: int) -> Any:
         return self.draws[micro][scalar.draw][scalar.part] if isinstance(scalar, Drawn) else scalar
 
-    def _kernel(self, op: JobOp, micro: int) -> Kernel:
+    def _kernel(self, op: JobOp) -> Kernel:
         if op.kind == "transfer":
             return _copy
-        if op.kind in ("unpack", "accumulate", "pack"):
-            return _gathering(op.kind, micro, self.job.micro_batches, len(op.inputs))
         inferred = op.infer()
         if inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
             return inferred.kernel
@@ -133,11 +150,11 @@ def _copy(array: Array, out: Array | None) -> Array:
     return out
 
 
-def _gathering(kind: str, index: int, count: int, pairs: int) -> Callable[..., Any]:
+def _gathering(kind: str, index: int, count: int, made: TensorMeta) -> Kernel:
     def kernel(*arrays: Any) -> Any:
-        outputs = arrays[pairs] if pairs > 1 else (arrays[pairs],)
-        for read, written in zip(arrays[:pairs], outputs, strict=True):
-            gather(kind, read, written, index, count)
-        return outputs if pairs > 1 else outputs[0]
+        read, out = arrays[0], arrays[-1]
+        written = np.empty(tuple(made.shape), made.dtype.numpy) if out is None else out
+        gather(kind, read, written, index, count)
+        return written
 
     return kernel

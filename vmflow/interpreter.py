@@ -73,6 +73,8 @@ class Recorder(Interpreter, Protocol):
 
     def made(self, storage: Storage) -> None: ...
 
+    def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
+
 
 class EagerLocalInterpreter:
     """Issues each op to the mode's machine at once."""

@@ -125,7 +125,7 @@ class Plan:
             for other in self.tasks.values():
                 if other is not task and other.buffer == task.buffer:
                     raise ValueError(f"{task} and {other} take from the same buffer {task.buffer!r}; give each its own")
-        if kind.counts or task.kind == IDENTITY:
+        if kind.repeats or task.kind == IDENTITY:
             inputs, outputs = self._data(task.all_consumed()), self._data(task.all_produced())
             if len(inputs) != 1 or len(outputs) != 1:
                 raise ValueError(
@@ -135,7 +135,7 @@ class Plan:
                 raise ValueError(
                     f"{task} is to hold {task.count}, but its register {outputs[0].id} has {outputs[0].count} slots"
                 )
-        elif task.count != 1:
+        elif task.count != 1 and not kind.counts:
             raise ValueError(f"{task} has the count {task.count}, which its kind has no use for")
 
     def _data(self, registers: list[int]) -> list[RegisterDescriptor]:

@@ -52,7 +52,7 @@ class Kind:
 
     @property
     def counts(self) -> bool:
-        """Whether `count` is a number of acts or copies; such tasks have one data input and one data output."""
+        """Whether `count` is a number of acts or copies; what repeats has one data input and one data output."""
         return self.gathers or self.spreads or self.repeats
 
 

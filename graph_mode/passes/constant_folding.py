@@ -54,8 +54,9 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
         [it.buffer not in constants for it in op.inputs]
     ):
         return False
-    read = sum([constants[it].nbytes for it in {operand.buffer for operand in op.inputs}])
-    return sum([it.meta.nbytes for it in op.outputs]) <= max(read, SMALL)
+    read: int = sum([constants[it].nbytes for it in {operand.buffer for operand in op.inputs}])
+    made: int = sum([it.meta.nbytes for it in op.outputs])
+    return made <= max(read, SMALL)
 
 
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:

@@ -46,7 +46,9 @@ def fuse_elementwise(job: Job) -> Job:
     ops: list[JobOp] = []
     for position, op in enumerate(job.ops):
         if position in last:
-            ops.append(_fused(job, last[position], needed))
+            # One of which nobody needs anything is dead.
+            if not last[position].makes.keys().isdisjoint(needed):
+                ops.append(_fused(job, last[position], needed))
         elif position not in members:
             ops.append(op)
     return job.with_ops(ops)

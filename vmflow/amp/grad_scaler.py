@@ -9,6 +9,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
+from vmflow.interpreter import eagerly
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.creation import full, zeros
 from vmflow.optim.optimizer import Optimizer
@@ -69,8 +70,8 @@ class GradScaler:
     def _tensors(self) -> tuple[Tensor, Tensor]:
         """The scale, and the number of steps since it was changed last."""
         if self._scale is None or self._growth_tracker is None:
-            # They outlive the scope around.
-            with scope(shield=True):
+            # They outlive the scope around, and the building of a graph.
+            with scope(shield=True), eagerly():
                 self._scale = full((), self._init_scale, dtype=dtypes.float32, device=self._device)
                 self._growth_tracker = zeros((), dtype=dtypes.int32, device=self._device)
         return self._scale, self._growth_tracker

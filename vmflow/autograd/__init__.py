@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from vmflow.context import MODE
+
 from .engine import run_backward
 from .function import Function as Function
 from .function import FunctionContext as FunctionContext
@@ -17,6 +19,7 @@ from .grad_mode import set_grad_enabled as set_grad_enabled
 from .node import AutogradMeta, Edge, Node, check_history
 
 if TYPE_CHECKING:
+    from vmflow.interpreter import Recorder
     from vmflow.tensors import Tensor
 
 
@@ -38,6 +41,9 @@ def backward(
         RuntimeError: if a tensor has nothing to differentiate, or a gradient is needed or does not fit.
     """
     outputs = _as_tuple(tensors)
+    recorder: Recorder | None = MODE.get().interpreter
+    if recorder is not None:
+        outputs = recorder.final(outputs)
     run_backward(
         _roots(outputs, grad_tensors),
         retain_graph=create_graph if retain_graph is None else retain_graph,

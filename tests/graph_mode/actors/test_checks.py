@@ -63,7 +63,7 @@ def test_a_plan_that_can_run_passes() -> None:
         (_with_task(1, buffer="b"), "reader .* has no use for the buffer 'b'"),
         (_with_task(1, kind="callback_notify", buffer="source"), "take from the same buffer 'source'"),
         (_with_task(1, count=2), "reader .* has the count 2, which its kind has no use for"),
-        (_with_task(1, kind="acc", count=2), "reader .* one data input and one data output, but has 1 and 0"),
+        (_with_task(1, kind="repeat", count=2), "reader .* one data input and one data output, but has 1 and 0"),
         (Sketch().task("free", writes="x").plan(), "free .* consumes nothing, so that it would never stop"),
         (
             Sketch().source(writes="x").task("keep", "identity", reads="x", writes="y*2", count=3).plan(),

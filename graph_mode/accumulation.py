@@ -1,0 +1,83 @@
+"""Accumulating gradients: a call's arguments cut into micro-batches, and what they make put together again.
+
+This is part of building, not a pass: `build` has to see one micro-batch, so that what it does with shapes holds, and
+only here is it known which tensors are gradients.  What is recorded for a micro-batch is of the phase "micro" and runs
+once for each; what the optimizers do is of the phase "step" and runs once per call.  Three ops lead from the one to the
+other: "unpack" hands out the parts of all arguments, "accumulate" sums all gradients, and "pack" puts all results one
+after the other.  As in a loop of eager backward passes, the first gradient is copied and later ones are added to it, so
+that the sums have the same bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from vmflow.tensors import Tensor
+
+if TYPE_CHECKING:
+    from .lazy import JobBuilder
+
+
+def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], count: int) -> list[Tensor]:
+    """Begin the micro-batches: what is recorded from now on runs once for each.
+
+    Args:
+        builder: of the job.
+        inputs: the whole arguments.
+        names: of the arguments, for errors.
+        count: how many micro-batches.
+
+    Returns:
+        The arguments' parts.
+
+    Raises:
+        ValueError: if there is no argument, or if one cannot be cut into so many equal parts.
+    """
+    if not inputs:
+        raise ValueError(
+            f"graph {builder.name!r}: with set_gradient_accumulation_steps({count}) the arguments are cut into "
+            "micro-batches, but there is no tensor among them; make the batch an argument of build()"
+        )
+    shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
+    builder.micro_batches = count
+    builder.phase = "micro"
+    return builder.gather("unpack", inputs, shapes)
+
+
+def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
+    shape = tuple(whole.shape)
+    if not shape or shape[0] % count:
+        found = f"has {shape[0]} along its first dimension" if shape else "has no dimension"
+        raise ValueError(
+            f"graph {graph!r}: set_gradient_accumulation_steps({count}) cuts each argument into {count} equal parts "
+            f"along its first dimension, but {name} of shape {list(shape)} {found}; give a multiple of {count}"
+        )
+    return shape[0] // count, *shape[1:]
+
+
+def put_together(builder: JobBuilder, outputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+    """End the micro-batches: what is recorded from now on runs once, with the sums of the gradients in `grad`.
+
+    Args:
+        builder: of the job.
+        outputs: what `build` has returned.
+        parameters: those whose gradients are wanted.
+
+    Returns:
+        The results of all micro-batches, one after the other; of those without dimensions, one element each.
+    """
+    parts = [builder.whole(tensor) for tensor in outputs]
+    owners = list(dict.fromkeys([it for it in parameters if it.grad is not None]))
+    gradients = [builder.whole(it.grad) for it in owners if it.grad is not None]
+    sums = builder.gather("accumulate", gradients, [tuple(it.shape) for it in gradients])
+    count = builder.micro_batches
+    packed = builder.gather("pack", parts, [_packed(tuple(it.shape), count) for it in parts])
+    builder.phase = "step"
+    for owner, total in zip(owners, sums, strict=True):
+        owner.grad = total
+    return packed
+
+
+def _packed(shape: tuple[int, ...], count: int) -> tuple[int, ...]:
+    return (shape[0] * count, *shape[1:]) if shape else (count,)
