@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
@@ -309,9 +310,9 @@ class JobBuilder:
             return
         copy = self._storage(given.meta)
         whole = (Operand(given.id, given.meta),)
-        self._ops.append(
-            JobOp("cast", whole, (Operand(copy.buffer, given.meta),), (given.meta.dtype,), phase=self.phase)
-        )
+        copied = (Operand(copy.buffer, given.meta),)
+        module = "" if self.node is not None else self._path_of(MODE.get().module)
+        self._ops.append(JobOp("cast", whole, copied, (given.meta.dtype,), module=module, phase=self.phase))
         storage.buffer = copy.buffer
 
     def _add(

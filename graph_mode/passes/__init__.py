@@ -17,6 +17,7 @@ from .dead_ops import drop_dead_ops
 from .fuse_elementwise import fuse_elementwise
 from .identities import drop_identities
 from .order import reorder
+from .recompute import recompute
 
 
 @attrs.frozen
@@ -75,6 +76,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         "what nobody sees need not be computed; behind those that let ops read something else",
         drop_dead_ops,
     ),
+    Pass("recompute", "what checkpointed blocks make need not be kept; behind what looks for equal ops", recompute),
     Pass(
         "fuse_elementwise",
         "memory is walked through once for many elementwise ops, in tiles that stay in the cache",

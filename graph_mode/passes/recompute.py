@@ -1,0 +1,171 @@
+"""Compute what a block has made anew for the backward pass, and do not keep it until then.
+
+For a block with ``config.activation_checkpointing``, the ops of its forward pass that its backward pass needs something
+of are there a second time, right before the first op of the backward pass that does.  What goes into the block and what
+leaves it lives on; everything between can be forgotten once the block is through.  A block that is called several times
+is computed anew for each call, one whose calls follow each other directly for all of them at once.
+
+A second run gives the same bits: random ops have the same place in their generator's sequence, and variables that are
+read must not have been written since, else the calls at hand are left as they are.  Ops that change variables, such as
+those of running statistics, are not repeated.
+
+This is to be done behind whatever looks for equal ops, which would undo it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from vmflow.graph_mode.job import Buffer, Job, JobOp, Operand
+
+if TYPE_CHECKING:
+    from . import Settings
+
+_REPEATABLE: Final = ("call", "into", "transfer")
+
+
+@attrs.define(eq=False)
+class _Entry:
+    """An op on its way through the pass.
+
+    Attributes:
+        op: the op.
+        copy: 0 for what was there; otherwise, which run of copies it belongs to.
+    """
+
+    op: JobOp
+    copy: int = 0
+
+    @property
+    def forward(self) -> bool:
+        """Whether it makes something that a backward pass may need."""
+        return not self.op.backward or self.copy > 0
+
+
+def recompute(job: Job, settings: Settings) -> Job:
+    """The job with the ops of checkpointed blocks repeated where the backward pass needs their results."""
+    paths = [path for path, config in settings.blocks.items() if config.activation_checkpointing]
+    work = _Work(job)
+    # Blocks within others last: they find the copies made for the blocks around.
+    for path in sorted(paths, key=lambda path: path.count(".")):
+        for run in reversed(list(_runs(work.entries, path))):
+            work.repeat(run)
+    return job.with_ops([entry.op for entry in work.entries], work.buffers) if work.copies else job
+
+
+def _runs(entries: Sequence[_Entry], path: str) -> Iterator[list[_Entry]]:
+    """The ops of each call of a block, in order."""
+
+    def call(entry: _Entry) -> int | None:
+        inside = entry.op.module == path or entry.op.module.startswith(path + ".")
+        return entry.copy if inside and entry.forward else None
+
+    for key, run in groupby(entries, call):
+        if key is not None:
+            yield list(run)
+
+
+class _Work:
+    """A job being changed.
+
+    Attributes:
+        entries: its ops.
+        buffers: its buffers.
+        copies: how many runs of ops have been copied.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.entries = [_Entry(op) for op in job.ops]
+        self.buffers = dict(job.buffers)
+        self.copies = 0
+        self._outputs = {operand.buffer for operand in job.outputs}
+        self._next = max(self.buffers, default=-1) + 1
+
+    def repeat(self, run: list[_Entry]) -> None:
+        """Let the backward pass use copies of these ops, which follow each other, if that is possible."""
+        start = self.entries.index(run[0])
+        end = start + len(run)
+        made = self._made(start, end)
+        leaving = made & self._outputs
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for position in range(end, len(self.entries)):
+            entry = self.entries[position]
+            for buffer in made.intersection(entry.op.reads()):
+                last[buffer] = position
+                if entry.forward:
+                    leaving.add(buffer)
+                else:
+                    first.setdefault(buffer, position)
+        wanted = first.keys() - leaving
+        if not wanted:
+            return
+        place = min([first[buffer] for buffer in wanted])
+        living = {buffer for buffer in leaving if buffer in self._outputs or last.get(buffer, -1) >= place}
+        own = made - living
+        chosen = self._needed(start, end, wanted, own)
+        later = {buffer for entry in self.entries[end:] for buffer in entry.op.writes()}
+        if wanted.isdisjoint(later) and self._stays_the_same(chosen, made, own, place):
+            self._copy(chosen, wanted, own, place)
+
+    def _made(self, start: int, end: int) -> set[int]:
+        """The buffers that begin to be there within."""
+        made = {buffer for entry in self.entries[start:end] for buffer in entry.op.writes()}
+        made = {buffer for buffer in made if self.buffers[buffer].role == "temporary"}
+        return made.difference(*[entry.op.writes() for entry in self.entries[:start]])
+
+    def _needed(self, start: int, end: int, wanted: set[int], own: set[int]) -> list[int]:
+        """The positions of the ops from which these buffers come, by way of those that the copies have of their own."""
+        needed = set(wanted)
+        chosen: list[int] = []
+        for position in reversed(range(start, end)):
+            op = self.entries[position].op
+            if needed.intersection(op.writes()):
+                chosen.append(position)
+                needed.update(own.intersection(op.reads()))
+        return chosen[::-1]
+
+    def _stays_the_same(self, chosen: list[int], made: set[int], own: set[int], place: int) -> bool:
+        """Whether running these ops again at that place gives what they gave, and does nothing else."""
+        written: dict[int, int] = {}  # by buffer, the position of the last write before that place
+        for position in range(chosen[0], place):
+            written.update(dict.fromkeys(self.entries[position].op.writes(), position))
+        again: set[int] = set()
+        for position in chosen:
+            op = self.entries[position].op
+            if op.kind not in _REPEATABLE or not made.issuperset(op.writes()):
+                return False
+            if op.phase != self.entries[place].op.phase:
+                return False
+            if any([written.get(buffer, -1) > position for buffer in op.reads() if buffer not in again]):
+                return False
+            again.update(own.intersection(op.writes()))
+        return True
+
+    def _copy(self, chosen: list[int], wanted: set[int], own: set[int], place: int) -> None:
+        names: dict[int, int] = {}
+        copies: list[_Entry] = []
+        self.copies += 1
+        for position in chosen:
+            op = self.entries[position].op
+            inputs = _renamed(op.inputs, {buffer: names[buffer] for buffer in own.intersection(names)})
+            for buffer in op.writes():
+                if buffer not in names:
+                    names[buffer] = self._next
+                    self.buffers[self._next] = Buffer(self._next, self.buffers[buffer].meta)
+                    self._next += 1
+            copy = attrs.evolve(op, inputs=inputs, outputs=_renamed(op.outputs, names), backward=True)
+            copies.append(_Entry(copy, self.copies))
+        taken = {buffer: names[buffer] for buffer in wanted}
+        for entry in self.entries[place:]:
+            if not entry.forward and not wanted.isdisjoint(entry.op.reads()):
+                entry.op = attrs.evolve(entry.op, inputs=_renamed(entry.op.inputs, taken))
+        self.entries[place:place] = copies
+
+
+def _renamed(operands: tuple[Operand, ...], names: dict[int, int]) -> tuple[Operand, ...]:
+    return tuple([attrs.evolve(it, buffer=names[it.buffer]) if it.buffer in names else it for it in operands])

@@ -1,0 +1,179 @@
+"""Checkpointed blocks: what is computed twice, that nothing else changes, and what memory it saves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn, optim
+from vmflow.graph_mode.job import Job
+
+functional = nn.functional
+
+
+class Train(nn.Graph):
+    """Steps of training, with the blocks at `paths` checkpointed."""
+
+    def __init__(self, module: nn.Module, paths: Sequence[str] = (), steps: int = 1) -> None:
+        super().__init__()
+        self.model = module
+        self.add_optimizer(optim.AdamW(module.parameters(), lr=0.01))
+        self.config.set_gradient_accumulation_steps(steps)
+        self.config.set_execution_order("given")
+        for path in paths:
+            block = self.model
+            for name in path.split(".") if path else ():
+                block = getattr(block, name)
+            block.config.activation_checkpointing = True
+
+    def build(self, x: flow.Tensor) -> Any:
+        """The mean of the squares."""
+        loss = (self.model(x) ** 2).mean()
+        loss.backward()
+        return loss
+
+
+def numbers(*shape: int) -> flow.Tensor:
+    return flow.tensor(np.random.default_rng(2).normal(size=shape).astype(np.float32))
+
+
+def compared(
+    make: Callable[[], nn.Module], paths: Sequence[str], x: flow.Tensor, steps: int = 1
+) -> tuple[Train, Train]:
+    """A graph without and one with checkpointing, after having seen that they do the same, to the bit."""
+    graphs: list[Train] = []
+    stories: list[list[Any]] = []
+    for chosen in ((), paths):
+        flow.manual_seed(1)
+        graph = Train(make(), chosen, steps)
+        flow.manual_seed(2)
+        story = [graph(x).numpy() for _ in range(3)]
+        story.append(graph.run_by_vm(x).numpy())
+        story += [it.numpy() for it in graph.model.origin.state_dict().values()]
+        stories.append(story)
+        graphs.append(graph)
+    for one, other in zip(*stories, strict=True):
+        np.testing.assert_array_equal(one, other)
+    return graphs[0], graphs[1]
+
+
+def forward_backward(job: Job) -> list[tuple[str, str]]:
+    return [(op.op, op.module) for op in job.ops if op.phase == "micro" or op.kind == "call"]
+
+
+def mlp() -> nn.Module:
+    block = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 6), nn.Tanh())
+    return nn.Sequential(nn.Linear(6, 6), block, nn.Linear(6, 6))
+
+
+def test_the_job_before_and_after() -> None:
+    _, graph = compared(mlp, ["1"], numbers(4, 6))
+    before = [op.op for op in graph.job.ops if op.module.startswith("model.1")]
+    after = [op.op for op in graph.full_job.ops if op.module.startswith("model.1")]
+    forward = ["linear", "relu", "dropout", "linear", "tanh"]
+    assert before[: len(forward)] == forward == after[: len(forward)]
+    # What leaves the block is still there, so that its last two ops need not be repeated.
+    assert after[len(forward) :].count("linear") == 1
+    assert [it for it in after[len(forward) :] if it in forward][:3] == ["linear", "relu", "dropout"]
+    assert len(after) == len(before) + 3
+    repeated = [op for op in graph.full_job.ops if op.op == "dropout"]
+    assert [op.scalars for op in repeated] == [repeated[0].scalars] * 2
+    assert [op.backward for op in repeated] == [False, True]
+
+
+def test_without_checkpointing_the_job_stays_as_it_is() -> None:
+    graph, _ = compared(mlp, [""], numbers(4, 6))
+    assert [op.op for op in graph.full_job.ops].count("relu") == 1
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [["1"], ["", "1"], ["1", "1.1"], ["0", "1", "2"]],
+    ids=lambda paths: "+".join(it or "model" for it in paths),
+)
+def test_nested_blocks(paths: list[str]) -> None:
+    def make() -> nn.Module:
+        inner = [nn.Sequential(nn.Linear(6, 6), nn.SiLU(), nn.Dropout(0.2)) for _ in range(3)]
+        return nn.Sequential(nn.Linear(6, 6), nn.Sequential(*inner), nn.Softplus())
+
+    _, graph = compared(make, paths, numbers(4, 6))
+    if "1.1" in paths:
+        # The block within is there a third time, for its own part of the backward pass.
+        ops = [op.op for op in graph.full_job.ops if op.module == "model.1.1.0" and op.op == "linear"]
+        assert len(ops) == 3
+
+
+class Twice(nn.Module):
+    """Calls a block twice, with something in between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.block = nn.Sequential(nn.Linear(6, 6), nn.ReLU(), nn.Dropout(0.3), nn.Linear(6, 6))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """Itself, of itself."""
+        return self.block(self.block(x).sin())
+
+
+def test_a_block_that_is_called_twice() -> None:
+    _, graph = compared(Twice, ["block"], numbers(4, 6))
+    assert [op.backward for op in graph.full_job.ops if op.op == "relu"] == [False, False, True, True]
+
+
+def test_running_statistics_are_updated_once() -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(6, 6), nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.ReLU(inplace=True), nn.Linear(8, 6))
+        )
+
+    _, graph = compared(make, ["1"], numbers(4, 6))
+    ops = [op.op for op in graph.full_job.ops]
+    assert ops.count("batch_norm") == 2
+    assert ops.count("batch_norm.running") == 1
+
+
+class Counting(nn.Module):
+    """Reads what it changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.register_buffer("factor", flow.ones(()))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """Another function each time."""
+        y = (self.linear(x) + self.factor).sin()
+        self.factor += 1
+        return y.cos()
+
+
+def test_a_block_that_reads_what_it_changes_is_left_alone() -> None:
+    plain, graph = compared(lambda: nn.Sequential(nn.Linear(6, 6), Counting()), ["1"], numbers(4, 6))
+    assert [op.op for op in graph.full_job.ops] == [op.op for op in plain.full_job.ops]
+
+
+def test_with_micro_batches() -> None:
+    _, graph = compared(mlp, ["1"], numbers(6, 6), steps=3)
+    assert {op.phase for op in graph.full_job.ops if op.op == "dropout"} == {"micro"}
+
+
+def test_a_pass_that_is_disabled() -> None:
+    graph = Train(mlp(), ["1"])
+    graph.config.disabled.add("recompute")
+    graph(numbers(4, 6)).numpy()
+    assert [op.op for op in graph.full_job.ops].count("relu") == 1
+
+
+def test_what_it_saves() -> None:
+    """A training step of a transformer of six layers."""
+
+    def make() -> nn.Module:
+        layer = nn.TransformerEncoderLayer(32, 4, 64, dropout=0.1, batch_first=True)
+        return nn.Sequential(nn.Linear(16, 32), nn.TransformerEncoder(layer, 6), nn.Linear(32, 5))
+
+    plain, graph = compared(make, [f"1.layers.{layer}" for layer in range(6)], numbers(8, 16, 16))
+    assert graph.plan.nbytes < 0.4 * plain.plan.nbytes
