@@ -84,9 +84,25 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
     if slots < 1:
         raise ValueError(f"a register has at least one slot, not {slots}")
     job.check()
+    _check_complete(job)
     tasks, makers = _form_tasks(job)
     _number(tasks)
     return _Linking(job, tasks, makers, slots).plan()
+
+
+def _check_complete(job: Job) -> None:
+    """A job that was read from a text lacks what is no data."""
+    for position, op in enumerate(job.ops):
+        if op.kind == "update" and op.update is None:
+            raise ValueError(
+                f"op {position} ({op.name}) of job {job.name!r} cannot be run: its kernel is a Python function, which "
+                "was not kept when the job was written; build the graph again"
+            )
+    for buffer in job.buffers.values():
+        if buffer.role == "constant" and buffer.id not in job.constants:
+            raise ValueError(
+                f"constant {buffer.id} ({buffer.name}) of job {job.name!r} has no value; give the constants to from_json"
+            )
 
 
 # Which ops are one task

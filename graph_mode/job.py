@@ -9,11 +9,13 @@ Jobs are never changed.  A pass makes another; see `graph_mode.passes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
 
+from vmflow.context import MODE
+from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
 from vmflow.ops.table import OPS, Inferred
@@ -114,6 +116,7 @@ class JobOp:
         stage: of a pipeline; stages have streams of their own.
         cost: nanoseconds, of an update; all others are estimated from what they are.
         overwrites: of an update, whether the old values do not matter.
+        default_dtype: the dtype that the caller had set for new floating-point tensors; None for the usual one.
         update: the kernel of an update, which is the one thing here that is not data.
     """
 
@@ -130,6 +133,7 @@ class JobOp:
     stage: int = 0
     cost: int = 0
     overwrites: bool = False
+    default_dtype: DType | None = None
     update: UpdateKernel | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -160,9 +164,16 @@ class JobOp:
         op = OPS[self.op]
         metas = tuple([operand.meta for operand in self.inputs])
         kinds = tuple([int if isinstance(scalar, Drawn) else type(scalar) for scalar in self.scalars])
-        key = (metas, self.attributes, kinds, None)
+        key = (metas, self.attributes, kinds, self.default_dtype)
         found = op.known.get(key)
-        return found if found is not None else op.inferred(key, self.attributes, metas, kinds)
+        if found is not None:
+            return found
+        # Of whoever built the job, not of whoever happens to run it.
+        token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
+        try:
+            return op.inferred(key, self.attributes, metas, kinds)
+        finally:
+            MODE.reset(token)
 
 
 @attrs.frozen
@@ -271,3 +282,30 @@ class Job:
                     phases.setdefault(buffer, made)
                 elif op.phase == "step":
                     changed.add(buffer)
+
+    def to_json(self, indent: int | None = None) -> str:
+        """As text; see `graph_mode.serialization`, also for what stays out: constants' values and updates' kernels."""
+        from .serialization import job_to_json
+
+        return job_to_json(self, indent)
+
+    @staticmethod
+    def from_json(text: str, constants: Mapping[int, Array] | None = None) -> Job:
+        """What `to_json` was called on.
+
+        Args:
+            text: the JSON.
+            constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
+
+        Raises:
+            ValueError: if the text is damaged or was made by a newer version; names the place.
+        """
+        from .serialization import job_from_json
+
+        return job_from_json(text, constants)
+
+    def to_dot(self) -> str:
+        """As a picture's description for Graphviz: ops by module, and the buffers between them."""
+        from .drawing import job_to_dot
+
+        return job_to_dot(self)

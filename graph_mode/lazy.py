@@ -346,6 +346,7 @@ class JobBuilder:
                 backward=node is not None,
                 stage=stage,
                 phase=self.phase,
+                default_dtype=mode.dtype,
                 **rest,
             )
         )

@@ -103,3 +103,37 @@ class Plan:
     def lower_bound(self) -> int:
         """What no layout of the tasks' own memory can undercut; with the registers, which cannot be laid out better."""
         return self.nbytes - sum([it.arena.nbytes - it.arena.lower_bound for it in self.chains.values()])
+
+    @property
+    def without_reuse(self) -> int:
+        """What a run would take if no memory of a task were used twice."""
+        return self.nbytes + sum([it.arena.without_reuse - it.arena.nbytes for it in self.chains.values()])
+
+    def to_json(self, indent: int | None = None) -> str:
+        """As text; see `graph_mode.serialization`."""
+        from .serialization import plan_to_json
+
+        return plan_to_json(self, indent)
+
+    @staticmethod
+    def from_json(text: str) -> Plan:
+        """What `to_json` was called on.
+
+        Raises:
+            ValueError: if the text is damaged or was made by a newer version; names the place.
+        """
+        from .serialization import plan_from_json
+
+        return plan_from_json(text)
+
+    def to_dot(self) -> str:
+        """As a picture's description for Graphviz: tasks by stream, and the registers between them."""
+        from .drawing import plan_to_dot
+
+        return plan_to_dot(self)
+
+    def memory_report(self) -> str:
+        """What a run takes, against what it would take at best and without reuse, for people."""
+        from .describing import memory_report
+
+        return memory_report(self)

@@ -1,0 +1,270 @@
+"""Jobs and plans as JSON, and back.
+
+What is read has been checked: its operands lie within their buffers, its ops are known and take such operands, so that
+what a file says can make a job wrong but not dangerous.  Two things are no data and stay out: the constants' values,
+which belong into a file for arrays, and the kernels of updates, without which a job can be looked at and not run.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.ops.table import OPS, Inferred, ViewExpr
+
+from .actors import check
+from .job import Buffer, Drawn, Job, JobOp, Operand
+from .plan import Plan
+from .structured_json import from_json, read, refused, shown, to_json, written
+
+# To be raised when what is written now would be misunderstood by the program as it was.
+JOB_VERSION: Final = 1
+PLAN_VERSION: Final = 1
+
+_JOB: Final = "vmflow.job"
+_PLAN: Final = "vmflow.plan"
+_JOB_SKIPS: Final = ("constants", "update")
+
+
+def job_to_json(job: Job, indent: int | None = None) -> str:
+    """The text of a job, without the values of its constants and the kernels of its updates.
+
+    Args:
+        job: what to write.
+        indent: spaces by which to indent; None for one line.
+
+    Raises:
+        TypeError: if an attribute of an op is no data; says which.
+    """
+    return written(_JOB, JOB_VERSION, _job_to_json(job), indent)
+
+
+def _job_to_json(job: Job) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = to_json(job, Job, _JOB_SKIPS)
+    except TypeError:
+        for op in job.ops:
+            try:
+                to_json(op, JobOp, _JOB_SKIPS)
+            except TypeError as error:
+                raise TypeError(f"the op {op.name} cannot be written as JSON: {error}") from error
+        raise
+    return found
+
+
+def job_from_json(text: str, constants: Mapping[int, Array] | None = None) -> Job:
+    """The job of a text that `job_to_json` has made.
+
+    Args:
+        text: the JSON.
+        constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
+
+    Raises:
+        ValueError: if the text is damaged, was made by a newer version, or uses ops that are not known; names the place.
+    """
+    job: Job = read(text, _JOB, JOB_VERSION, lambda content: _job(content, constants))
+    return job
+
+
+def plan_to_json(plan: Plan, indent: int | None = None) -> str:
+    """The text of a plan.
+
+    Args:
+        plan: what to write.
+        indent: spaces by which to indent; None for one line.
+    """
+    return written(_PLAN, PLAN_VERSION, to_json(plan, Plan), indent)
+
+
+def plan_from_json(text: str) -> Plan:
+    """The plan of a text that `plan_to_json` has made.
+
+    Raises:
+        ValueError: if the text is damaged, was made by a newer version, or the plan could not run; names the place.
+    """
+    plan: Plan = read(text, _PLAN, PLAN_VERSION, _plan)
+    return plan
+
+
+# Checks of jobs
+
+
+def _job(content: dict[str, Any], constants: Mapping[int, Array] | None) -> Job:
+    declare_all_ops()  # whose attributes may be of classes of their modules
+    job: Job = from_json(content, Job, "job", _JOB_SKIPS)
+    _check_buffers(job)
+    for position, op in enumerate(job.ops):
+        _check_op(job, op, f"job.ops[{position}]")
+    for position, operand in enumerate(job.outputs):
+        _check_operand(job, operand, f"job.outputs[{position}]")
+    job.check()
+    return job if constants is None else attrs.evolve(job, constants=_checked_constants(job, constants))
+
+
+def _check_buffers(job: Job) -> None:
+    for number, buffer in job.buffers.items():
+        if buffer.id != number:
+            raise refused(f"job.buffers[{number}]", f"its id is {buffer.id}")
+    for what, role in (("inputs", "input"), ("numbers", "number")):
+        given: Sequence[int] = getattr(job, what)
+        for number in given:
+            if number not in job.buffers or job.buffers[number].role != role:
+                raise refused(f"job.{what}", f"the job has no buffer {number} of the role {role!r}")
+        if sorted(given) != sorted([it.id for it in job.buffers.values() if it.role == role]):
+            raise refused(f"job.{what}", f"all buffers of the role {role!r} belong here, each once")
+    for number in job.numbers:
+        if job.buffers[number].meta.shape:
+            raise refused(f"job.buffers[{number}]", "a number has no dimensions")
+    for position, draw in enumerate(job.draws):
+        if draw.elements < 0 or draw.generator < 0:
+            raise refused(f"job.draws[{position}]", "elements and generators are counted from 0 on")
+    if job.micro_batches < 1:
+        raise refused("job.micro_batches", f"expected 1 or more, found {job.micro_batches}")
+
+
+def _check_operand(job: Job, operand: Operand, place: str) -> None:
+    """That it lies in its buffer."""
+    buffer = job.buffers.get(operand.buffer)
+    if buffer is None:
+        raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")
+    seen, whole = operand.meta, buffer.meta
+    if seen.dtype is not whole.dtype or seen.device is not whole.device:
+        raise refused(f"{place}.meta", f"buffer {buffer.id} is {whole!r} on {whole.device}, not {seen!r}")
+    if operand.strides is None:
+        if operand.offset or seen.numel != whole.numel:
+            raise refused(place, f"this is not the whole of buffer {buffer.id}, which is {whole!r}, and has no strides")
+        return
+    if len(operand.strides) != len(seen.shape):
+        raise refused(f"{place}.strides", f"expected one for each of {len(seen.shape)} dimensions")
+    if seen.numel:
+        steps = [(size - 1) * stride for size, stride in zip(seen.shape, operand.strides, strict=True)]
+        lowest = operand.offset + sum([it for it in steps if it < 0])
+        highest = operand.offset + sum([it for it in steps if it > 0])
+        if lowest < 0 or highest >= whole.numel:
+            raise refused(place, f"it reaches beyond buffer {buffer.id}, which is {whole!r}")
+    elif not 0 <= operand.offset <= whole.numel:
+        raise refused(f"{place}.offset", f"it lies beyond buffer {buffer.id}, which is {whole!r}")
+
+
+def _check_op(job: Job, op: JobOp, place: str) -> None:
+    for what in ("inputs", "outputs"):
+        operands: Sequence[Operand] = getattr(op, what)
+        for position, operand in enumerate(operands):
+            _check_operand(job, operand, f"{place}.{what}[{position}]")
+    if not op.outputs:
+        raise refused(f"{place}.outputs", "an op writes something")
+    for name in ("stage", "cost"):
+        if getattr(op, name) < 0:
+            raise refused(f"{place}.{name}", "expected 0 or more")
+    for position, scalar in enumerate(op.scalars):
+        if isinstance(scalar, Drawn):
+            if not 0 <= scalar.draw < len(job.draws) or scalar.part not in (0, 1):
+                raise refused(f"{place}.scalars[{position}]", f"the job does not draw {scalar}")
+        elif type(scalar) not in (bool, int, float, complex):
+            raise refused(f"{place}.scalars[{position}]", f"{shown(scalar)} is no number")
+    given = tuple([it.meta for it in op.inputs])
+    made = tuple([it.meta for it in op.outputs])
+    if op.kind in ("call", "into"):
+        _check_inferred(op, made, place)
+    elif op.kind != "update" and not _fits(op.kind, given, made, job.micro_batches):
+        raise refused(place, f"{op.kind!r} does not make {list(made)} of {list(given)}")
+
+
+def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None:
+    found = OPS.get(op.op)
+    if found is None or isinstance(found, ViewExpr):
+        raise refused(f"{place}.op", f"this vmflow has no op {shown(op.op)}")
+    try:
+        inferred: Inferred = op.infer()
+    except Exception as error:
+        # An op's rule may stumble over attributes that no call would give it, in ways of its own.
+        raise refused(place, f"{op.op} cannot be called so: {type(error).__name__}: {error}") from error
+    if [it.shape for it in inferred.outputs] != [it.shape for it in made]:
+        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
+
+
+def _fits(kind: str, given: tuple[TensorMeta, ...], made: tuple[TensorMeta, ...], count: int) -> bool:
+    """Whether an op that moves data makes this of that."""
+    if len(given) != len(made) or (kind == "transfer" and len(made) != 1):
+        return False
+    for one, other in zip(given, made, strict=True):
+        if one.dtype is not other.dtype:
+            return False
+        if kind in ("transfer", "accumulate"):
+            fits = one.shape == other.shape
+        elif kind == "unpack":
+            fits = one.numel == count * other.numel and bool(one.shape) and one.shape[1:] == other.shape[1:]
+        else:
+            fits = other.numel == count * one.numel
+        if not fits:
+            return False
+    return True
+
+
+def _checked_constants(job: Job, constants: Mapping[int, Array]) -> dict[int, Array]:
+    wanted = {it.id: it for it in job.buffers.values() if it.role == "constant"}
+    for number in sorted(constants.keys() ^ wanted.keys()):
+        problem = "it is missing" if number in wanted else "the job has no such constant"
+        raise refused(f"constant {number}", problem)
+    for number, buffer in wanted.items():
+        _check_array(buffer, constants[number])
+    return {number: constants[number] for number in wanted}
+
+
+def _check_array(buffer: Buffer, array: Array) -> None:
+    expected = buffer.meta
+    if tuple(array.shape) != tuple(expected.shape) or array.dtype != expected.dtype.numpy:
+        raise refused(f"constant {buffer.id}", f"expected {expected!r}, found {array.dtype}{list(array.shape)}")
+
+
+_declared: list[bool] = []
+
+
+def declare_all_ops() -> None:
+    """Load every module that declares ops; usually they are loaded by the layers that need them."""
+    if _declared:
+        return
+    import vmflow.ops
+
+    for found in pkgutil.iter_modules(vmflow.ops.__path__, "vmflow.ops."):
+        importlib.import_module(found.name)
+    importlib.import_module("vmflow.nn.functional")
+    importlib.import_module("vmflow.nn.init")
+    _declared.append(True)
+
+
+# Checks of plans
+
+
+def _plan(content: dict[str, Any]) -> Plan:
+    plan: Plan = from_json(content, Plan, "plan")
+    tasks = {it.id for it in plan.tasks}
+    registers = {it.id for it in plan.registers}
+    for what, owners, known in (
+        ("chains", plan.chains, tasks),
+        ("gathers", plan.gathers, tasks),
+        ("contents", plan.contents, registers),
+    ):
+        for number in owners:
+            if number not in known:
+                raise refused(f"plan.{what}[{number}]", "the plan has no such task or register")
+    for number, chain in plan.chains.items():
+        place = f"plan.chains[{number}]"
+        for name in ("ops", "inputs", "numbers", "outputs"):
+            if any([it < 0 for it in getattr(chain, name)]):
+                raise refused(f"{place}.{name}", "expected numbers from 0 on")
+        outside = [it for it, offset in chain.arena.offsets.items() if not 0 <= offset <= chain.arena.nbytes]
+        if outside:
+            raise refused(f"{place}.arena.offsets[{outside[0]}]", f"it lies beyond {chain.arena.nbytes} bytes")
+    if plan.launches_at_once < 1:
+        raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
+    try:
+        check(plan.tasks, plan.registers)
+    except ValueError as error:
+        raise refused("plan", str(error)) from error
+    return plan

@@ -1,0 +1,434 @@
+"""Plain data to JSON and back, by the types that attrs classes declare; and what is said of JSON that does not fit.
+
+An attrs class is an object of its fields, without those that have their default.  What is declared as ``Any`` is
+written so that its type is told: null, true, false, integers, finite floats and strings stand for themselves, and
+everything else is an object of one key:
+
+    {"float": "nan"}                    a float that JSON has no word for
+    {"complex": [real, imaginary]}      a complex number
+    {"tuple": [...]}                    a tuple; {"size": [...]} a shape
+    {"slice": [start, stop, step]}      a slice; {"ellipsis": null} is ...
+    {"set": [...]}                      a frozenset
+    {"bytes": "00ff"}                   bytes
+    {"dtype": "float32"}                a dtype
+    {"device": "cpu"}                   a device
+    {"meta": [dtype, shape, device]}    a `TensorMeta`
+    {"named": [class, [...]]}           a named tuple of vmflow's
+    {"record": [class, {...}]}          an attrs class of vmflow's
+
+Reading raises ValueError, with the place, for whatever does not fit, and never anything else.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import types
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import attrs
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Size, TensorMeta, meta
+
+# Larger arrays no machine can address.
+_MOST_BYTES: Final = 1 << 62
+_MOST_DIMENSIONS: Final = 32  # numpy's limit, before its second version
+
+
+def refused(place: str, problem: str) -> ValueError:
+    """What is raised for JSON that does not fit, at this place in it."""
+    return ValueError(f"{place}: {problem}")
+
+
+def shown(value: Any) -> str:
+    """A piece of JSON, cut short."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+# Documents
+
+
+def written(kind: str, version: int, content: dict[str, Any], indent: int | None = None) -> str:
+    """The text of a document that says what it is."""
+    return json.dumps({"kind": kind, "version": version, **content}, allow_nan=False, indent=indent)
+
+
+def parsed(text: str, kind: str, version: int) -> dict[str, Any]:
+    """The content of a document.
+
+    Raises:
+        ValueError: if it is no JSON, of another kind, or of a version that is not known here.
+    """
+    try:
+        content = json.loads(text, parse_constant=_no_constant)
+    except RecursionError:
+        raise refused(kind, "the JSON is nested too deeply") from None
+    except ValueError as error:
+        raise refused(kind, f"this is no JSON: {error}") from error
+    if not isinstance(content, dict) or content.get("kind") != kind:
+        found = content.get("kind") if isinstance(content, dict) else content
+        raise refused(kind, f"expected an object of the kind {kind!r}, found {shown(found)}")
+    found = content.get("version")
+    if type(found) is not int or found != version:
+        newer = type(found) is int and found > version
+        reason = "a newer version of vmflow has written it" if newer else "there is no such version"
+        raise refused(kind, f"the format's version is {shown(found)}, and this vmflow reads {version}: {reason}")
+    return {key: value for key, value in content.items() if key not in ("kind", "version")}
+
+
+def read(text: str, kind: str, version: int, build: Callable[[dict[str, Any]], Any]) -> Any:
+    """What a document's content stands for."""
+    content = parsed(text, kind, version)
+    try:
+        return build(content)
+    except RecursionError:
+        raise refused(kind, "the JSON is nested too deeply") from None
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is no JSON")
+
+
+# By declared types
+
+
+def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
+    """The JSON of a value of this type.
+
+    Args:
+        value: what to write.
+        declared: its type.
+        skip: fields of an attrs class that are left out.
+
+    Raises:
+        TypeError: if something in it is no data.
+    """
+    if declared is Any:
+        return encode(value)
+    if declared in (int, str, bool):
+        return value
+    if declared in _SPECIAL:
+        return _SPECIAL[declared][0](value)
+    if attrs.has(declared):
+        return _fields_to_json(value, declared, skip)
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin is Literal:
+        return value
+    if origin in (Union, types.UnionType):
+        return None if value is None else to_json(value, _not_none(arguments), skip)
+    if origin is tuple:
+        return [to_json(it, arguments[0], skip) for it in value]
+    if origin is None or not issubclass(origin, Mapping):
+        raise TypeError(f"values of the type {declared!r} cannot be written as JSON")
+    return {str(key): to_json(it, arguments[1], skip) for key, it in value.items()}
+
+
+def _fields_to_json(value: Any, declared: Any, skip: tuple[str, ...]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, kind, default in _fields(declared):
+        if name not in skip:
+            content = getattr(value, name)
+            if default is attrs.NOTHING or content != _made(default):
+                found[name] = to_json(content, kind, skip)
+    return found
+
+
+def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ()) -> Any:
+    """The value of this type for which a piece of JSON stands.
+
+    Args:
+        value: the JSON.
+        declared: the type.
+        place: where that is, for errors.
+        skip: fields of an attrs class that are left at their defaults.
+
+    Raises:
+        ValueError: if it stands for none.
+    """
+    if declared is Any:
+        return decode(value, place)
+    if declared in (int, str, bool):
+        if type(value) is not declared:
+            raise refused(place, f"expected {_NAMES[declared]}, found {shown(value)}")
+        return value
+    if declared in _SPECIAL:
+        return _SPECIAL[declared][1](value, place)
+    if attrs.has(declared):
+        return _fields_from_json(value, declared, place, skip)
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin is Literal:
+        if type(value) is not str or value not in arguments:
+            raise refused(place, f"expected one of {', '.join(map(repr, arguments))}, found {shown(value)}")
+        return value
+    if origin in (Union, types.UnionType):
+        return None if value is None else from_json(value, _not_none(arguments), place, skip)
+    if origin is tuple:
+        given = listed(value, place)
+        return tuple([from_json(it, arguments[0], f"{place}[{at}]", skip) for at, it in enumerate(given)])
+    if type(value) is not dict:
+        raise refused(place, f"expected an object, found {shown(value)}")
+    return {
+        _key(key, arguments[0], place): from_json(it, arguments[1], f"{place}[{key}]", skip)
+        for key, it in value.items()
+    }
+
+
+def _fields_from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...]) -> Any:
+    if type(value) is not dict:
+        raise refused(place, f"expected an object, found {shown(value)}")
+    left = dict(value)
+    found: dict[str, Any] = {}
+    for name, kind, default in _fields(declared):
+        if name in skip:
+            continue
+        if name in left:
+            found[name] = from_json(left.pop(name), kind, f"{place}.{name}", skip)
+        elif default is attrs.NOTHING:
+            raise refused(place, f"{name!r} is missing")
+    if left:
+        raise refused(place, f"there is nothing called {shown(next(iter(left)))} here")
+    return declared(**found)
+
+
+@cache
+def _fields(declared: Any) -> tuple[tuple[str, Any, Any], ...]:
+    """Of each field the name, the type and the default."""
+    attrs.resolve_types(declared)
+    return tuple([(it.name, it.type, it.default) for it in attrs.fields(declared)])
+
+
+def _made(default: Any) -> Any:
+    return default.factory() if isinstance(default, attrs.Factory) else default  # type: ignore[arg-type]
+
+
+def _not_none(arguments: tuple[Any, ...]) -> Any:
+    (found,) = [it for it in arguments if it is not type(None)]
+    return found
+
+
+def _key(key: str, declared: Any, place: str) -> Any:
+    if declared is str:
+        return key
+    if not (key.isascii() and key.isdigit() and len(key) <= 20 and str(int(key)) == key):
+        raise refused(place, f"expected numbers as keys, found {shown(key)}")
+    return int(key)
+
+
+def listed(value: Any, place: str, count: int | None = None) -> list[Any]:
+    """A list, of `count` elements if that is given.
+
+    Raises:
+        ValueError: if it is none.
+    """
+    if type(value) is not list or (count is not None and len(value) != count):
+        wanted = "a list" if count is None else f"a list of {count}"
+        raise refused(place, f"expected {wanted}, found {shown(value)}")
+    return value
+
+
+# Types of vmflow's own
+
+
+def _meta_to_json(value: TensorMeta) -> Any:
+    return [value.dtype.name, list(value.shape), str(value.device)]
+
+
+def _meta_from_json(value: Any, place: str) -> TensorMeta:
+    dtype, shape, device = listed(value, place, 3)
+    sizes = listed(shape, f"{place}[1]")
+    if len(sizes) > _MOST_DIMENSIONS:
+        raise refused(place, f"{len(sizes)} dimensions are more than {_MOST_DIMENSIONS}")
+    if not all([type(it) is int and it >= 0 for it in sizes]):
+        raise refused(place, f"expected sizes, which are integers from 0 on, found {shown(sizes)}")
+    # An empty array can be too large as well, by what its other dimensions would take.
+    known = _dtype_from_json(dtype, f"{place}[0]")
+    if math.prod([max(it, 1) for it in sizes]) * known.itemsize > _MOST_BYTES:
+        raise refused(place, f"an array of the shape {shown(sizes)} is too large for any memory")
+    return meta(tuple(sizes), known, _device_from_json(device, f"{place}[2]"))
+
+
+def _dtype_from_json(value: Any, place: str) -> DType:
+    for known in dtypes.ALL:
+        if known.name == value:
+            return known
+    raise refused(place, f"expected the name of a dtype, found {shown(value)}")
+
+
+def _device_from_json(value: Any, place: str) -> Device:
+    if type(value) is not str or len(value) > 20:
+        raise refused(place, f"expected the name of a device, found {shown(value)}")
+    try:
+        return Device(value)
+    except ValueError as error:
+        raise refused(place, str(error)) from error
+
+
+_SPECIAL: Final[dict[Any, tuple[Callable[[Any], Any], Callable[[Any, str], Any]]]] = {
+    TensorMeta: (_meta_to_json, _meta_from_json),
+    DType: (lambda value: value.name, _dtype_from_json),
+    Device: (str, _device_from_json),
+}
+_NAMES: Final = {int: "an integer", str: "a string", bool: "true or false"}
+
+
+# Values that tell their type
+
+
+def encode(value: Any) -> Any:
+    """The JSON of a value that tells its type.
+
+    Raises:
+        TypeError: if there is none for values of its type.
+    """
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind is float:
+        return value if math.isfinite(value) else {"float": repr(value)}
+    if kind in _TO_JSON:
+        name, parts = _TO_JSON[kind]
+        return {name: parts(value)}
+    if issubclass(kind, tuple) and hasattr(kind, "_fields") and _is_ours(kind.__module__):
+        return {"named": [_class_name(kind), [encode(it) for it in value]]}
+    if attrs.has(kind) and _is_ours(kind.__module__):
+        return {"record": [_class_name(kind), _fields_to_json(value, kind, ())]}
+    raise TypeError(f"{value!r} of the type {kind.__module__}.{kind.__qualname__} cannot be written as JSON")
+
+
+_TO_JSON: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
+    complex: ("complex", lambda value: [encode(value.real), encode(value.imag)]),
+    tuple: ("tuple", lambda value: [encode(it) for it in value]),
+    Size: ("size", list),
+    slice: ("slice", lambda value: [encode(it) for it in (value.start, value.stop, value.step)]),
+    type(...): ("ellipsis", lambda value: None),
+    frozenset: ("set", lambda value: sorted([encode(it) for it in value], key=json.dumps)),
+    bytes: ("bytes", lambda value: value.hex()),
+    DType: ("dtype", lambda value: value.name),
+    Device: ("device", str),
+    TensorMeta: ("meta", _meta_to_json),
+}
+
+
+def decode(value: Any, place: str) -> Any:
+    """The value that a piece of JSON stands for, which is hashable.
+
+    Raises:
+        ValueError: if it stands for none.
+    """
+    if value is None or type(value) in (bool, int, str, float):
+        return value
+    if type(value) is dict and len(value) == 1:
+        ((kind, content),) = value.items()
+        if kind in _FROM_JSON:
+            return _FROM_JSON[kind](content, place)
+    raise refused(place, f"{shown(value)} stands for no value")
+
+
+def _float(content: Any, place: str) -> float:
+    if content not in ("nan", "inf", "-inf"):
+        raise refused(place, f"{shown(content)} is no float")
+    return float(content)
+
+
+def _complex(content: Any, place: str) -> complex:
+    parts = _several(listed(content, place, 2), place)
+    if any([type(it) is not float for it in parts]):
+        raise refused(place, f"{shown(content)} is no complex number")
+    return complex(*parts)
+
+
+def _several(content: Any, place: str) -> tuple[Any, ...]:
+    return tuple([decode(it, f"{place}[{at}]") for at, it in enumerate(listed(content, place))])
+
+
+def _size(content: Any, place: str) -> Size:
+    if any([type(it) is not int for it in listed(content, place)]):
+        raise refused(place, f"{shown(content)} is no shape")
+    return Size(content)
+
+
+def _ellipsis(content: Any, place: str) -> Any:
+    if content is not None:
+        raise refused(place, "of an ellipsis there is nothing to tell")
+    return ...
+
+
+def _bytes(content: Any, place: str) -> bytes:
+    try:
+        return bytes.fromhex(content)
+    except (TypeError, ValueError):
+        raise refused(place, f"{shown(content)} are no bytes") from None
+
+
+def _slice(content: Any, place: str) -> slice:
+    return slice(*_several(listed(content, place, 3), place))
+
+
+def _named(content: Any, place: str) -> Any:
+    name, parts = listed(content, place, 2)
+    found = _class(name, place)
+    if not issubclass(found, tuple) or not hasattr(found, "_fields"):
+        raise refused(place, f"{name} is no named tuple")
+    return found(*_several(listed(parts, place, len(found._fields)), place))
+
+
+def _record(content: Any, place: str) -> Any:
+    name, fields = listed(content, place, 2)
+    found = _class(name, place)
+    if not attrs.has(found):
+        raise refused(place, f"{name} is no class of plain data")
+    try:
+        made = _fields_from_json(fields, found, f"{place}({name})", ())
+        hash(made)
+    except (TypeError, NameError) as error:
+        raise refused(place, f"this is no {name}: {error}") from error
+    return made
+
+
+_FROM_JSON: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "float": _float,
+    "complex": _complex,
+    "tuple": _several,
+    "size": _size,
+    "slice": _slice,
+    "ellipsis": _ellipsis,
+    "set": lambda content, place: frozenset(_hashable(it, place) for it in _several(content, place)),
+    "bytes": _bytes,
+    "dtype": _dtype_from_json,
+    "device": _device_from_json,
+    "meta": _meta_from_json,
+    "named": _named,
+    "record": _record,
+}
+
+
+def _hashable(value: Any, place: str) -> Any:
+    try:
+        hash(value)
+    except TypeError:
+        raise refused(place, f"{shown(value)} cannot be in a set") from None
+    return value
+
+
+def _is_ours(module: str) -> bool:
+    return module.startswith(("vmflow.ops.", "vmflow.nn.", "vmflow.graph_mode."))
+
+
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _class(name: Any, place: str) -> Any:
+    """A class of vmflow's that is loaded; nothing is imported because a file says so."""
+    module, _, attribute = name.rpartition(".") if type(name) is str else ("", "", "")
+    found = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
+    if not isinstance(found, type) or found.__module__ != module:
+        raise refused(place, f"vmflow has no class {shown(name)}")
+    return found
