@@ -63,7 +63,7 @@ class CompiledGraph:
         out_tree: of the results.
 
     Attributes:
-        job, tree, metas: as given.
+        job, outside, settings, tree, metas, out_tree: as given.
         full_job: after all passes.
         plan: how that is run.
     """
@@ -80,10 +80,11 @@ class CompiledGraph:
         self.job = job
         self.tree = tree
         self.metas = metas
+        self.settings = settings
         self.full_job = run_passes(job, settings)
         self.plan: Plan = compile_job(self.full_job, settings.config.outputs_buffer_size)
-        self._outside = outside
-        self._out_tree = out_tree
+        self.outside = outside
+        self.out_tree = out_tree
         # Every machine has its runtime: there, since that holds the machine in turn.
         self._runtimes: weakref.WeakSet[GraphRuntime] = weakref.WeakSet()
         self._lock = threading.Lock()
@@ -236,11 +237,11 @@ class CompiledGraph:
         return drawn
 
     def _drawn(self, draw: Draw) -> tuple[int, int]:
-        generator = self._outside.generators[draw.generator - 1] if draw.generator else chosen_generator(None)
+        generator = self.outside.generators[draw.generator - 1] if draw.generator else chosen_generator(None)
         return generator.take(draw.elements)
 
     def _structured(self, results: Sequence[Tensor]) -> Any:
-        return args_tree.unflatten(self._out_tree, results, awaitable)
+        return args_tree.unflatten(self.out_tree, results, awaitable)
 
 
 def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:

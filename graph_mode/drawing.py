@@ -10,7 +10,6 @@ from .job import Buffer, Job, JobOp, Operand
 from .plan import Plan
 
 
-
 class _Branch:
     """A module, with the modules in it and the lines that draw its ops."""
 

@@ -26,6 +26,9 @@ from .structured_json import from_json, read, refused, shown, to_json, written
 JOB_VERSION: Final = 1
 PLAN_VERSION: Final = 1
 
+# Of a register; and the most micro-batches.
+_MOST_SLOTS: Final = 1 << 16
+
 _JOB: Final = "vmflow.job"
 _PLAN: Final = "vmflow.plan"
 _JOB_SKIPS: Final = ("constants", "update")
@@ -263,6 +266,13 @@ def _plan(content: dict[str, Any]) -> Plan:
             raise refused(f"{place}.arena.offsets[{outside[0]}]", f"it lies beyond {chain.arena.nbytes} bytes")
     if plan.launches_at_once < 1:
         raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
+    # Plans are tried out by running them, which must come to an end.
+    for what, those in (("tasks", plan.tasks), ("registers", plan.registers)):
+        for position, each in enumerate(those):
+            if each.count > _MOST_SLOTS:
+                raise refused(f"plan.{what}[{position}].count", f"there are more than {_MOST_SLOTS}")
+    if len({it.count for it in plan.tasks} - {1}) > 1:
+        raise refused("plan.tasks", "all that count have the same count, of a launch's micro-batches")
     try:
         check(plan.tasks, plan.registers)
     except ValueError as error:
