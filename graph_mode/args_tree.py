@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import attrs
 
+from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor
 
 
@@ -116,6 +117,25 @@ def difference(old: Tree, new: Tree, path: str) -> str | None:
         same = old.value is new.value or (type(old.value) is type(new.value) and bool(old.value == new.value))
         return None if same else f"{path} was {old.value!r} when the graph was built, and is {new.value!r}"
     return f"{path} was {_described(old)} when the graph was built, and is {_described(new)}"
+
+
+def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: Sequence[TensorMeta]) -> str | None:
+    """Where the arguments of a call differ from those that a graph was built for, for people; None if they do not.
+
+    Args:
+        built, metas: the tree of those, a tuple of positional and a dict of named arguments, and its tensors.
+        given, given_metas: of the call.
+    """
+    args, kwargs = built.children  # type: ignore[union-attr]
+    new_args, new_kwargs = given.children  # type: ignore[union-attr]
+    found = difference(args, new_args, "args") or difference(kwargs, new_kwargs, "kwargs")
+    if found is not None:
+        return found
+    names = paths(args, "args") + paths(kwargs, "kwargs")
+    for name, old, new in zip(names, metas, given_metas, strict=True):
+        if old is not new:
+            return f"{name} was {old!r} on {old.device} when the graph was built, and is {new!r} on {new.device}"
+    return None
 
 
 def _described(tree: Tree) -> str:

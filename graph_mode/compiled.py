@@ -30,6 +30,7 @@ from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_m
 from . import args_tree, vm_run
 from .args_tree import Branch, Tree
 from .compiler import compile_job
+from .describing import SILENT, BuildReport
 from .job import Draw, Job
 from .launch import Launch
 from .passes import Settings, run_passes
@@ -61,6 +62,7 @@ class CompiledGraph:
         tree: of the arguments.
         metas: of the tensors among them.
         out_tree: of the results.
+        report: told of how it goes; by default, nobody is.
 
     Attributes:
         job, outside, settings, tree, metas, out_tree: as given.
@@ -76,13 +78,17 @@ class CompiledGraph:
         tree: Tree,
         metas: tuple[TensorMeta, ...],
         out_tree: Tree,
+        report: BuildReport | None = None,
     ) -> None:
         self.job = job
         self.tree = tree
         self.metas = metas
         self.settings = settings
-        self.full_job = run_passes(job, settings)
+        report = report or BuildReport(job.name, SILENT)
+        self.full_job = run_passes(job, settings, report.passed)
+        report.lap(f"passes to {len(self.full_job.ops)} ops")
         self.plan: Plan = compile_job(self.full_job, settings.config.outputs_buffer_size)
+        report.compiled(self.plan)
         self.outside = outside
         self.out_tree = out_tree
         # Every machine has its runtime: there, since that holds the machine in turn.

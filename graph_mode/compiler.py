@@ -101,7 +101,7 @@ def _check_complete(job: Job) -> None:
     for buffer in job.buffers.values():
         if buffer.role == "constant" and buffer.id not in job.constants:
             raise ValueError(
-                f"constant {buffer.id} ({buffer.name}) of job {job.name!r} has no value; give the constants to from_json"
+                f"constant {buffer.id} ({buffer.name}) of job {job.name!r} has no value; give the values to from_json"
             )
 
 

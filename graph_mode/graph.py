@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow.amp import autocast
 from vmflow.context import MODE
-from vmflow.instructions.blob import Storage, TensorMeta
+from vmflow.instructions.blob import Storage
 from vmflow.nn.module import Module
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
@@ -20,9 +21,10 @@ from .args_tree import Tree
 from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
-from .describing import described
+from .describing import BuildReport, described
 from .lazy import JobBuilder
 from .passes import Settings
+from .saving import save_graph
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
@@ -177,7 +179,17 @@ class Graph:
             self.__dict__[name] = shared_graph.__dict__[name]
 
     def debug(self, v_level: int = 0) -> None:
-        """Print what is built: -1 nothing, 0 how long it took, 1 also the ops, 2 also what each pass has changed."""
+        """Print, whenever the graph is built, how that goes.
+
+        Args:
+            v_level: -1 nothing, 0 how long building, passes and compiling took, 1 also the ops and where memory goes, 2
+                also what each pass has changed.
+
+        Raises:
+            ValueError: for another level.
+        """
+        if v_level not in (-1, 0, 1, 2):
+            raise ValueError(f"debug: the level must be -1, 0, 1 or 2, not {v_level!r}")
         self._debug = v_level
 
     # Calling
@@ -233,27 +245,15 @@ class Graph:
         if found is None:
             found = self._compiled[None] = self._built(tree, given)
         elif found.metas != metas or found.tree != tree:
-            raise ValueError(self._misfit(found, tree, metas))
+            ask = "make another graph, or call with_dynamic_input_shape() before the first call"
+            raise ValueError(f"{self.name}: {args_tree.misfit(found.tree, found.metas, tree, metas)}; {ask}")
         return found
-
-    def _misfit(self, built: CompiledGraph, tree: Tree, metas: tuple[TensorMeta, ...]) -> str:
-        ask = "make another graph, or call with_dynamic_input_shape() before the first call"
-        args, kwargs = built.tree.children  # type: ignore[union-attr]
-        new_args, new_kwargs = tree.children  # type: ignore[union-attr]
-        found = args_tree.difference(args, new_args, "args") or args_tree.difference(kwargs, new_kwargs, "kwargs")
-        if found is None:
-            names = args_tree.paths(args, "args") + args_tree.paths(kwargs, "kwargs")
-            for name, old, new in zip(names, built.metas, metas, strict=True):
-                if old is not new:
-                    found = f"{name} was {old!r} on {old.device} when the graph was built, "
-                    found += f"and is {new!r} on {new.device}"
-                    break
-        return f"{self.name}: {found}; {ask}"
 
     # Building
 
     def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
+        report = BuildReport(self.name, self._debug)
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
         builder = JobBuilder(self.name, self._names(), self._paths(), stages)
         names = [
@@ -280,9 +280,10 @@ class Graph:
             finally:
                 MODE.reset(token)
         job = builder.finish(outputs)
+        report.recorded(job)
         outside = Outside(builder.bindings, tuple(builder.generators))
         metas = tuple([it._blob.meta for it in given])
-        return CompiledGraph(job, outside, Settings(self.config, self._block_configs), tree, metas, out_tree)
+        return CompiledGraph(job, outside, Settings(self.config, self._block_configs), tree, metas, out_tree, report)
 
     def _precision(self, given: list[Tensor]) -> AbstractContextManager[object]:
         """Automatic mixed precision, if that is asked for."""
@@ -433,6 +434,10 @@ class Graph:
         if self._optimizers:
             # Loading has given the optimizers other tensors to remember things in.
             self.close()
+
+    def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
+        """What `vmflow.save` does."""
+        save_graph(self.name, self.config, self._block_configs, list(self._compiled.values()), folder)
 
     def close(self) -> None:
         """Forget what was built; launches under way end as they would.  The next call builds anew."""

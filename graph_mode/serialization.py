@@ -68,7 +68,7 @@ def job_from_json(text: str, constants: Mapping[int, Array] | None = None) -> Jo
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
     Raises:
-        ValueError: if the text is damaged, was made by a newer version, or uses ops that are not known; names the place.
+        ValueError: if the text is damaged, was made by a newer version, or uses unknown ops; names the place.
     """
     job: Job = read(text, _JOB, JOB_VERSION, lambda content: _job(content, constants))
     return job
@@ -267,10 +267,11 @@ def _plan(content: dict[str, Any]) -> Plan:
     if plan.launches_at_once < 1:
         raise refused("plan.launches_at_once", f"expected 1 or more, found {plan.launches_at_once}")
     # Plans are tried out by running them, which must come to an end.
-    for what, those in (("tasks", plan.tasks), ("registers", plan.registers)):
-        for position, each in enumerate(those):
-            if each.count > _MOST_SLOTS:
-                raise refused(f"plan.{what}[{position}].count", f"there are more than {_MOST_SLOTS}")
+    counts = [(f"tasks[{at}]", it.count) for at, it in enumerate(plan.tasks)]
+    counts += [(f"registers[{at}]", it.count) for at, it in enumerate(plan.registers)]
+    for place, count in counts:
+        if count > _MOST_SLOTS:
+            raise refused(f"plan.{place}.count", f"there are more than {_MOST_SLOTS}")
     if len({it.count for it in plan.tasks} - {1}) > 1:
         raise refused("plan.tasks", "all that count have the same count, of a launch's micro-batches")
     try:

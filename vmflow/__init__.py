@@ -406,6 +406,7 @@ if _TYPE_CHECKING:
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
     from .exchange import from_dlpack as from_dlpack
+    from .graph_mode.loading import load_graph as load_graph
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
@@ -424,6 +425,7 @@ _LAZY_NAMES = {
     "get_printoptions": ".representation",
     "is_autocast_enabled": ".amp.autocasting",
     "load": ".io",
+    "load_graph": ".graph_mode.loading",
     "printoptions": ".representation",
     "save": ".io",
     "set_printoptions": ".representation",

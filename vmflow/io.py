@@ -71,18 +71,28 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
     are stored once, and share memory again when loaded.  Values still being computed are waited for; in a coroutine,
     ``await vmflow.synchronize()`` first, so as not to block the event loop.
 
+    A graph that has been built, and that predicts, is written to a folder: what it does, with its variables, so that
+    `load_graph` gives a graph that needs neither its class nor its modules.  One built for several shapes of arguments
+    (see `nn.Graph.with_dynamic_input_shape`) is saved with all of them.
+
     Args:
-        obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these.
-        f: the path of the file.
+        obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these; or an
+            `nn.Graph`.
+        f: the path of the file, or of the folder of a graph.
 
     Raises:
         TypeError: naming the place of a value that cannot be saved; no file is touched.
+        RuntimeError: if a graph has not been built, or trains.
+        FileExistsError: if a graph is to be saved where there is something else than a saved graph.
         ValueError: if a list or dict contains itself.
         ImportError: if the package safetensors is not installed and the file is none for numpy.
         OSError: if the file cannot be written; a file that was there stays.
     """
     if not isinstance(f, (str, os.PathLike)):
         raise TypeError(f"save: expected the path of a file, got {type(f).__name__}")
+    if hasattr(type(obj), "save_to_folder"):
+        obj.save_to_folder(f)
+        return
     path = os.path.realpath(os.fspath(f))
     npz = _is_npz(path)
     if not npz:
@@ -262,16 +272,16 @@ def _write(path: str, put: Callable[[str], None]) -> None:
         with suppress(FileNotFoundError):
             mode = os.stat(path).st_mode & 0o777
         os.chmod(temporary, mode)
-        _flush(temporary)
+        flush(temporary)
         os.replace(temporary, path)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    _flush(folder or ".")
+    flush(folder or ".")
 
 
-def _flush(path: str) -> None:
+def flush(path: str) -> None:
     """Wait until a file, or the names in a folder, are on the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -86,8 +86,13 @@ PASSES: Final[tuple[Pass, ...]] = (
 )
 
 
-def run_passes(job: Job, settings: Settings) -> Job:
+def run_passes(job: Job, settings: Settings, passed: Callable[[str, Job, Job], None] | None = None) -> Job:
     """The job after all passes that the settings allow.
+
+    Args:
+        job: as recorded.
+        settings: see `Settings`.
+        passed: told of each pass that has run: its name, and the job before and after.
 
     Raises:
         ValueError: if a pass is to be left out that does not exist.
@@ -96,8 +101,10 @@ def run_passes(job: Job, settings: Settings) -> Job:
         require_pass(name)
     for each in PASSES:
         if each.name not in settings.config.disabled:
-            job = each.apply(job, settings)
+            before, job = job, each.apply(job, settings)
             job.check()
+            if passed is not None:
+                passed(each.name, before, job)
     return job
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -23,7 +24,6 @@ from vmflow.graph_mode import args_tree
 from vmflow.graph_mode.compiled import CompiledGraph
 from vmflow.graph_mode.compiler import compile_job
 from vmflow.graph_mode.job import Drawn, Job
-from vmflow.graph_mode.passes import Settings
 from vmflow.graph_mode.plan import Plan
 from vmflow.graph_mode.structured_json import decode, encode
 from vmflow.instructions.blob import Size, meta
@@ -51,7 +51,7 @@ class Train(nn.Graph):
         self.add_optimizer(flow.optim.Adam(self.model.parameters(), lr=0.1))
 
     def build(self, x: flow.Tensor) -> flow.Tensor:
-        loss = self.model(x).square().mean()
+        loss: flow.Tensor = self.model(x).square().mean()
         loss.backward()
         return loss
 
@@ -94,11 +94,7 @@ recorded: set[str] = set()
 
 
 def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
-    try:
-        made = compiled(graph, *args)
-    except RuntimeError as error:
-        assert "while the graph is being built" in str(error)  # ops whose shapes depend on values
-        return
+    made = compiled(graph, *args)
     text = made.job.to_json()
     assert Job.from_json(text, made.job.constants) == made.job
     assert Plan.from_json(made.plan.to_json()) == made.plan
@@ -126,14 +122,14 @@ def test_a_job_with_an_op_that_makes_tensors_comes_back(op: str) -> None:
 
 
 # Backward passes that call ops which no row does, with results that can be compared.
-BACKWARD = {
+BACKWARD: dict[str, Callable[[flow.Tensor], flow.Tensor]] = {
     "recurrence": lambda x: x.cumprod(0),
     "strided_get": lambda x: _assigned(x),
 }
 
 
 def _assigned(x: flow.Tensor) -> flow.Tensor:
-    buffer = flow.zeros(3)
+    buffer: flow.Tensor = flow.zeros(3)
     buffer[1:] = x[1:]
     return buffer
 

@@ -1,0 +1,358 @@
+"""Loading graphs that `graph_mode.saving` has written, and running them without the classes they were made of."""
+
+from __future__ import annotations
+
+import collections
+import keyword
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, final
+
+import attrs
+import numpy as np
+
+from vmflow.instructions.blob import TensorMeta
+from vmflow.io import load
+from vmflow.ops.creation import from_array
+from vmflow.random import Generator
+from vmflow.tensors import Tensor
+
+from . import args_tree
+from .args_tree import Branch, Fixed, Leaf, Tree
+from .blocks import BlockConfig
+from .compiled import CompiledGraph, Outside
+from .config import GraphConfig
+from .describing import described_job
+from .job import Job
+from .passes import Settings
+from .plan import Plan
+from .saving import HOST, KIND, MANIFEST, TENSORS, VERSION, FormDescription, GeneratorState, Manifest, save_graph
+from .serialization import job_from_json
+from .structured_json import decode, from_json, listed, read, refused, shown
+
+
+def load_graph(folder: str | os.PathLike[str]) -> LoadedGraph:
+    """The graph that `vmflow.save` has written to a folder; the class and the modules it was made of are not needed.
+
+    What is loaded is data: no code of the author's runs.
+
+    Args:
+        folder: its path.
+
+    Raises:
+        ValueError: if the folder is damaged or was written by a newer version; names the file, and the place in it or
+            the tensor.
+        DeviceUnavailable: if the graph runs on a device that is not here.
+        OSError: if it cannot be read.
+        ImportError: if the package safetensors is not installed.
+    """
+    if not isinstance(folder, (str, os.PathLike)):
+        raise TypeError(f"load_graph: expected the path of a folder, got {type(folder).__name__}")
+    return _Loading(os.fspath(folder)).graph()
+
+
+class _Loading:
+    """A saved graph being loaded from this folder."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        self.structures: list[tuple[Tree, Tree]] = []
+        self.manifest: Manifest = self._read(MANIFEST, lambda text: read(text, KIND, VERSION, self._manifest))
+        self.unused: dict[str, Tensor] = {}
+        self.variables: dict[str, Tensor] = {}
+        self.generators = [self._generator(it) for it in self.manifest.generators]
+
+    def graph(self) -> LoadedGraph:
+        """All of it."""
+        tensors = load(os.path.join(self.path, TENSORS))
+        if type(tensors) is not dict or not all([isinstance(it, Tensor) for it in tensors.values()]):
+            raise ValueError(f"load_graph: {os.path.join(self.path, TENSORS)} holds more than tensors by name")
+        self.unused = tensors
+        settings = Settings(
+            self._set(GraphConfig(), self.manifest.config, "config"),
+            {name: self._set(BlockConfig(), said, f"blocks[{name!r}]") for name, said in self.manifest.blocks.items()},
+        )
+        parts = [self._form(form, trees) for form, trees in zip(self.manifest.forms, self.structures, strict=True)]
+        if self.unused:
+            raise self._refused(TENSORS, f"there is no use for the tensor {next(iter(self.unused))!r}")
+        forms = [
+            CompiledGraph(job, outside, settings, tree, metas, out_tree)
+            for job, outside, tree, metas, out_tree in parts
+        ]
+        return LoadedGraph(self.manifest.name, settings, forms, self.variables)
+
+    def _manifest(self, content: dict[str, Any]) -> Manifest:
+        pairs = listed(content.pop("structures", None), "structures")
+        manifest: Manifest = from_json(content, Manifest, "graph")
+        if len(pairs) != len(manifest.forms) or not pairs:
+            raise refused("structures", f"expected one for each of {len(manifest.forms)} forms, and at least one")
+        for position, pair in enumerate(pairs):
+            arguments, results = listed(pair, f"structures[{position}]", 2)
+            trees = tree_from_json(arguments, "args"), tree_from_json(results, "result")
+            form = manifest.forms[position]
+            if len(args_tree.paths(trees[0], "")) != len(form.metas) or not _is_call(trees[0]):
+                raise refused(f"structures[{position}]", "the arguments do not fit the metas of the form")
+            if any([not 0 <= it < len(manifest.generators) for it in form.generators]):
+                raise refused(f"graph.forms[{position}].generators", "there is no such generator")
+            self.structures.append(trees)
+        return manifest
+
+    def _form(
+        self, form: FormDescription, trees: tuple[Tree, Tree]
+    ) -> tuple[Job, Outside, Tree, tuple[TensorMeta, ...], Tree]:
+        if os.path.basename(form.job) != form.job:
+            raise self._refused(MANIFEST, f"{form.job!r} is not the name of a file in the folder")
+        job: Job = self._read(form.job, job_from_json)
+        buffers = job.buffers
+        if any([op.kind == "update" for op in job.ops]) or job.numbers:
+            raise self._refused(form.job, "a saved graph predicts, and updates nothing")
+        if [buffers[it].meta for it in job.inputs] != list(form.metas):
+            raise self._refused(form.job, f"the job's inputs are not those of the form, {list(form.metas)}")
+        if len(args_tree.paths(trees[1], "")) != len(job.outputs):
+            raise self._refused(form.job, "the job's outputs do not fit the structure of the results")
+        if any([draw.generator > len(form.generators) for draw in job.draws]):
+            raise self._refused(form.job, "the job draws from a generator that there is not")
+        self._require_names(form.job, job, "variable", form.variables)
+        self._require_names(form.job, job, "constant", form.constants)
+        bindings = {number: self._variable(name, buffers[number].meta) for number, name in form.variables.items()}
+        constants = {
+            number: self._tensor(name, buffers[number].meta).numpy() for number, name in form.constants.items()
+        }
+        generators = tuple([self.generators[it] for it in form.generators])
+        return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], form.metas, trees[1]
+
+    def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
+        wanted = {it.id for it in job.buffers.values() if it.role == role}
+        for number in sorted(wanted ^ names.keys()):
+            which = "has no tensor" if number in wanted else "is not in the job"
+            raise self._refused(file, f"{role} {number} {which}")
+
+    def _variable(self, name: str, expected: TensorMeta) -> Tensor:
+        """A variable, which several forms may share."""
+        found = self.variables.get(name)
+        if found is None:
+            found = self.variables[name] = self._tensor(name, expected).to(expected.device)
+        elif found._blob.meta is not expected:
+            raise self._refused(TENSORS, f"the tensor {name!r} is {found._blob.meta!r}, and used as {expected!r}")
+        return found
+
+    def _tensor(self, name: str, expected: TensorMeta) -> Tensor:
+        found = self.unused.pop(name, None)
+        if found is None:
+            raise self._refused(TENSORS, f"the tensor {name!r} is missing")
+        given = found._blob.meta
+        if given.shape != expected.shape or given.dtype is not expected.dtype:
+            raise self._refused(TENSORS, f"the tensor {name!r} is {given!r}, and {expected!r} is needed")
+        return found
+
+    def _generator(self, state: GeneratorState) -> Generator:
+        if not 0 <= state.seed < 1 << 64 or not 0 <= state.position < 1 << 128:
+            raise self._refused(MANIFEST, f"{state} is no state of a generator")
+        content = state.seed.to_bytes(16, "little") + state.position.to_bytes(16, "little")
+        return Generator(state.device).set_state(from_array(np.frombuffer(content, np.uint8).copy(), HOST))
+
+    def _set(self, usual: Any, said: Mapping[str, Any], place: str) -> Any:
+        """Settings with these in place of the usual ones."""
+        for name, value in said.items():
+            if not hasattr(usual, name) or name.startswith("_") or callable(getattr(usual, name)):
+                raise self._refused(MANIFEST, f"{place}: this vmflow has no setting {name!r}")
+            old = getattr(usual, name)
+            given = set(value) if isinstance(value, frozenset) else value
+            if old is not None and type(given) is not type(old):
+                raise self._refused(MANIFEST, f"{place}: {name!r} cannot be {value!r}")
+            setattr(usual, name, given)
+        return usual
+
+    def _read(self, file: str, decoded: Any) -> Any:
+        try:
+            with open(os.path.join(self.path, file), encoding="utf-8") as content:
+                return decoded(content.read())
+        except ValueError as error:
+            raise self._refused(file, str(error)) from error
+
+    def _refused(self, file: str, problem: str) -> ValueError:
+        return ValueError(f"load_graph: {os.path.join(self.path, file)}: {problem}")
+
+
+def _is_call(tree: Tree) -> bool:
+    """Whether this is a tuple of positional arguments and a dict of named ones."""
+    if not isinstance(tree, Branch) or len(tree.children) != 2:
+        return False
+    args, kwargs = tree.children
+    return isinstance(args, Branch) and isinstance(kwargs, Branch) and (args.kind, kwargs.kind) == ("tuple", "dict")
+
+
+@final
+class LoadedGraph:
+    """A graph without the modules and the class it was made of; call it as the one that was saved.
+
+    A call returns at once: ``await`` what it returns, or read it.
+
+    Attributes:
+        name: of the graph.
+        config: its settings.
+    """
+
+    def __init__(
+        self, name: str, settings: Settings, forms: list[CompiledGraph], variables: Mapping[str, Tensor]
+    ) -> None:
+        self.name = name
+        self.config = settings.config
+        self._settings = settings
+        self._forms = forms
+        self._variables = dict(variables)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it once.
+
+        Raises:
+            ValueError: if it was not saved for such arguments.
+        """
+        form, given = self._form(args, kwargs)
+        return form.call(given, ())
+
+    def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
+        """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
+
+        Raises:
+            ValueError: as for a call.
+        """
+        form, given = self._form(args, kwargs)
+        return form.run_by_vm(given, ())
+
+    def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:
+        tree, given = args_tree.flatten((args, kwargs))
+        metas = tuple([tensor._blob.meta for tensor in given])
+        for form in self._forms:
+            if form.metas == metas and form.tree == _alike(form.tree, tree):
+                return form, given
+        latest = self._forms[-1]
+        problem = args_tree.misfit(latest.tree, latest.metas, _alike(latest.tree, tree), metas)
+        forms = "" if len(self._forms) == 1 else f" (as in none of the other {len(self._forms) - 1} forms)"
+        raise ValueError(f"{self.name}: {problem}{forms}; save the graph after a call with such arguments")
+
+    @property
+    def job(self) -> Job:
+        """What is run, as it was recorded; of the latest form."""
+        return self._forms[-1].job
+
+    @property
+    def full_job(self) -> Job:
+        """The same after all passes."""
+        return self._forms[-1].full_job
+
+    @property
+    def plan(self) -> Plan:
+        """How that is run."""
+        return self._forms[-1].plan
+
+    @property
+    def is_compiled(self) -> bool:
+        """Always."""
+        return True
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """The variables by name, such as "model.0.weight"; they share the graph's memory."""
+        return {name: tensor.detach() for name, tensor in self._variables.items()}
+
+    def load_state_dict(self, state_dict: Mapping[str, Tensor]) -> None:
+        """Give the variables other values.
+
+        Raises:
+            KeyError: if one is missing or unknown; nothing is changed.
+            ValueError: if one has another shape; nothing is changed.
+        """
+        for name in sorted(self._variables.keys() ^ state_dict.keys()):
+            problem = "is missing" if name in self._variables else "is not part of the graph"
+            raise KeyError(f"{self.name}: {name!r} {problem}")
+        for name, tensor in self._variables.items():
+            if tensor.shape != state_dict[name].shape:
+                raise ValueError(
+                    f"{self.name}: {name!r} is {tensor._blob.meta!r}, and {state_dict[name]._blob.meta!r} was given"
+                )
+        for name, tensor in self._variables.items():
+            tensor.detach().copy_(state_dict[name].detach())
+
+    def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
+        """What `vmflow.save` does."""
+        save_graph(self.name, self.config, self._settings.blocks, self._forms, folder)
+
+    def close(self) -> None:
+        """Give back the memory that runs need; launches under way end as they would.  The next call takes it anew."""
+        for form in self._forms:
+            form.close()
+
+    def __del__(self) -> None:
+        with suppress(AttributeError):  # of one that was not made to the end
+            self.close()
+
+    def __repr__(self) -> str:
+        return described_job(self.name, "LoadedGraph", self.config, self.job)
+
+
+# Structures
+
+
+def tree_from_json(value: Any, place: str) -> Tree:
+    """The tree that a piece of JSON stands for.
+
+    Raises:
+        ValueError: if it stands for none.
+    """
+    if value == "tensor":
+        return Leaf()
+    if type(value) is not dict or len(value) != 1:
+        raise refused(place, f"{shown(value)} is no part of a structure")
+    ((kind, content),) = value.items()
+    if kind == "fixed":
+        return Fixed(decode(content, place))
+    if kind in ("tuple", "list"):
+        return Branch(kind, tuple(range(len(listed(content, place)))), _children(content, place))
+    if kind == "dict":
+        pairs = [listed(pair, place, 2) for pair in listed(content, place)]
+        keys = tuple([decode(key, place) for key, _ in pairs])
+        if len(set(map(_hashable(place), keys))) != len(keys):
+            raise refused(place, "a key of a dict appears twice")
+        return Branch("dict", keys, _children([child for _, child in pairs], place))
+    if kind == "named":
+        name, fields, content = listed(content, place, 3)
+        children = _children(listed(content, place), place)
+        return Branch(_named_tuple(name, fields, len(children), place), tuple(range(len(children))), children)
+    raise refused(place, f"there are no structures of the kind {shown(kind)}")
+
+
+def _hashable(place: str) -> Any:
+    def checked(key: Any) -> Any:
+        try:
+            hash(key)
+        except TypeError:
+            raise refused(place, f"{key!r} cannot be a key") from None
+        return key
+
+    return checked
+
+
+def _children(content: Any, place: str) -> tuple[Tree, ...]:
+    return tuple([tree_from_json(it, f"{place}[{at}]") for at, it in enumerate(content)])
+
+
+def _named_tuple(name: Any, fields: Any, count: int, place: str) -> Any:
+    """A class like that of the tuple that was saved."""
+    names = [name, *listed(fields, place, count)]
+    good = [type(it) is str and it.isidentifier() and not keyword.iskeyword(it) for it in names]
+    if not all(good) or len(set(fields)) != count or any([it.startswith("_") for it in fields]):
+        raise refused(place, f"{shown(names)} is no named tuple")
+    return collections.namedtuple(name, fields)
+
+
+def _alike(saved: Tree, given: Tree) -> Tree:
+    """The given tree with the named tuples of the saved one, where they are called and made alike."""
+    if not isinstance(saved, Branch) or not isinstance(given, Branch) or len(saved.keys) != len(given.keys):
+        return given
+    kind = given.kind
+    if not isinstance(kind, str) and not isinstance(saved.kind, str):
+        same = kind.__name__ == saved.kind.__name__ and kind._fields == saved.kind._fields
+        kind = saved.kind if same else kind
+    children = [_alike(one, other) for one, other in zip(saved.children, given.children, strict=True)]
+    return Branch(kind, given.keys, tuple(children))

@@ -1,0 +1,278 @@
+"""Saving graphs that predict, to be run without the classes of which they were made; see `graph_mode.loading`.
+
+A saved graph is a folder:
+
+    manifest.json       the version, the name and settings of the graph, and its forms: for each the structure of
+                        arguments and results, and which tensors its variables and constants are
+    job_0.json ...      the job of each form, as recorded; passes run anew when it is loaded
+    tensors.safetensors variables by their names, and constants
+
+A form is what a graph has built for arguments of one kind.  A graph has one, but with `with_dynamic_input_shape` as
+many as it remembers, and all of them are saved; they share their variables.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Mapping
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from vmflow.devices import device as Device
+from vmflow.instructions.blob import Storage, TensorMeta
+from vmflow.io import flush, save
+from vmflow.ops.creation import from_array
+from vmflow.random import Generator
+from vmflow.tensors import Tensor
+
+from .args_tree import Fixed, Leaf, Tree
+from .blocks import BlockConfig
+from .compiled import CompiledGraph
+from .config import GraphConfig
+from .job import Job
+from .serialization import job_to_json
+from .structured_json import encode, to_json, written
+
+VERSION: Final = 1
+
+HOST: Final = Device("cpu")
+KIND: Final = "vmflow.graph"
+MANIFEST: Final = "manifest.json"
+TENSORS: Final = "tensors.safetensors"
+
+
+@attrs.frozen
+class FormDescription:
+    """One form in the manifest.
+
+    Attributes:
+        job: the name of the file.
+        metas: of the tensors among the arguments.
+        variables, constants: by buffer, the names of tensors.
+        generators: places in those of the manifest.
+    """
+
+    job: str
+    metas: tuple[TensorMeta, ...]
+    variables: dict[int, str]
+    constants: dict[int, str]
+    generators: tuple[int, ...] = ()
+
+
+@attrs.frozen
+class GeneratorState:
+    """Where a random generator is in its sequence."""
+
+    device: Device
+    seed: int
+    position: int
+
+
+@attrs.frozen
+class Manifest:
+    """What a saved graph is; in the file the structures of the forms are beside it, as `tree_to_json` has them.
+
+    Attributes:
+        name: of the graph.
+        config: settings of the graph that are not the usual ones, by name; `blocks` those of blocks, by path.
+        generators: the random generators that it was given.
+        forms: see `FormDescription`.
+    """
+
+    name: str
+    forms: tuple[FormDescription, ...]
+    config: dict[str, Any] = attrs.field(factory=dict)
+    blocks: dict[str, dict[str, Any]] = attrs.field(factory=dict)
+    generators: tuple[GeneratorState, ...] = ()
+
+
+# Trees
+
+
+def tree_to_json(tree: Tree, place: str) -> Any:
+    """The JSON of a tree of arguments or results.
+
+    Raises:
+        TypeError: naming the place of what is no data.
+    """
+    if isinstance(tree, Leaf):
+        return "tensor"
+    try:
+        if isinstance(tree, Fixed):
+            return {"fixed": encode(tree.value)}
+        keys = [encode(key) for key in tree.keys] if tree.kind == "dict" else []
+    except TypeError as error:
+        raise TypeError(f"{place} is part of the graph, and no data: {error}") from error
+    children = [tree_to_json(child, f"{place}[{key!r}]") for key, child in zip(tree.keys, tree.children, strict=True)]
+    if tree.kind == "dict":
+        return {"dict": [list(pair) for pair in zip(keys, children, strict=True)]}
+    if isinstance(tree.kind, str):
+        return {tree.kind: children}
+    return {"named": [tree.kind.__name__, list(tree.kind._fields), children]}
+
+
+# Saving
+
+
+def save_graph(
+    name: str,
+    config: GraphConfig,
+    blocks: Mapping[str, BlockConfig],
+    forms: list[CompiledGraph],
+    folder: str | os.PathLike[str],
+) -> None:
+    """Write a graph to a folder, which `vmflow.load_graph` reads.
+
+    The folder appears whole or not at all.  If there is a saved graph, it is replaced.
+
+    Args:
+        name: of the graph.
+        config, blocks: its settings.
+        forms: what it has built.
+        folder: its path.
+
+    Raises:
+        RuntimeError: if the graph has not been built, or changes what it works with, as training does.
+        TypeError: if an argument or a setting is no data; says which.
+        FileExistsError: if there is something else at that path.
+        OSError: if the folder cannot be written; what was there stays.
+        ImportError: if the package safetensors is not installed.
+    """
+    if not forms:
+        raise RuntimeError(f"save: {name} has not been built, which its first call does; call it once and save it then")
+    for form in forms:
+        _require_prediction(name, form.job)
+    path = os.path.realpath(os.fspath(folder))
+    _require_place(path)
+    tensors: dict[str, Tensor] = {}
+    names: dict[Storage, str] = {}
+    generators: list[Generator] = []
+    structures = [
+        [tree_to_json(form.tree, "what is called with"), tree_to_json(form.out_tree, "the result")] for form in forms
+    ]
+    described = [_describe(position, form, tensors, names, generators) for position, form in enumerate(forms)]
+    manifest = Manifest(
+        name,
+        tuple(described),
+        _settings(config, GraphConfig()),
+        {path: said for path, block in blocks.items() if (said := _settings(block, BlockConfig()))},
+        tuple([_state(it) for it in generators]),
+    )
+    content = {**to_json(manifest, Manifest), "structures": structures}
+    texts = {MANIFEST: written(KIND, VERSION, content, 1)}
+    texts.update({one.job: job_to_json(form.job) for one, form in zip(described, forms, strict=True)})
+    _write(path, texts, tensors)
+
+
+def _require_prediction(name: str, job: Job) -> None:
+    for op in job.ops:
+        if op.kind == "update":
+            raise RuntimeError(
+                f"save: {name} changes its modules or their state by {op.name} (at {op.line}), which is Python code "
+                "and not data; save a graph that predicts: of the same modules, without optimizers, after model.eval()"
+            )
+    if job.numbers:
+        raise RuntimeError(f"save: {name} is given numbers by an optimizer at each call; save a graph that predicts")
+
+
+def _require_place(path: str) -> None:
+    if os.path.lexists(path) and not os.path.isfile(os.path.join(path, MANIFEST)):
+        if os.path.isdir(path) and not os.listdir(path):
+            return
+        raise FileExistsError(f"save: {path} is there, and is no saved graph; name another folder, or remove it")
+
+
+def _describe(
+    position: int,
+    form: CompiledGraph,
+    tensors: dict[str, Tensor],
+    names: dict[Storage, str],
+    generators: list[Generator],
+) -> FormDescription:
+    """One form, whose tensors and generators are added to those there are."""
+    variables: dict[int, str] = {}
+    constants: dict[int, str] = {}
+    for buffer in form.job.buffers.values():
+        if buffer.role == "variable":
+            tensor = form.outside.bindings[buffer.id]
+            storage = tensor._blob.storage
+            if storage not in names:
+                names[storage] = _unused(buffer.name, tensors)
+                tensors[names[storage]] = tensor
+            variables[buffer.id] = names[storage]
+        elif buffer.role == "constant":
+            constants[buffer.id] = _unused(f"form_{position}.{buffer.name}", tensors)
+            tensors[constants[buffer.id]] = from_array(np.array(form.job.constants[buffer.id]), HOST)
+    return FormDescription(
+        f"job_{position}.json",
+        form.metas,
+        variables,
+        constants,
+        tuple([_place_in(generators, it) for it in form.outside.generators]),
+    )
+
+
+def _unused(wanted: str, taken: Mapping[str, Any]) -> str:
+    name, number = wanted, 1
+    while name in taken:
+        number += 1
+        name = f"{wanted}~{number}"
+    return name
+
+
+def _place_in(generators: list[Generator], one: Generator) -> int:
+    if one not in generators:
+        generators.append(one)
+    return generators.index(one)
+
+
+def _state(generator: Generator) -> GeneratorState:
+    state = generator.get_state().numpy().tobytes()
+    seed, position = [int.from_bytes(part, "little") for part in (state[:16], state[16:])]
+    return GeneratorState(generator.device, seed, position)
+
+
+def _settings(given: Any, usual: Any) -> dict[str, Any]:
+    """Those that are not the usual ones."""
+    names = usual.__slots__ if hasattr(usual, "__slots__") else list(usual.__dict__)
+    found = {name: getattr(given, name) for name in names if getattr(given, name) != getattr(usual, name)}
+    return {name: frozenset(value) if isinstance(value, set) else value for name, value in found.items()}
+
+
+def _write(path: str, texts: Mapping[str, str], tensors: dict[str, Tensor]) -> None:
+    """Write under another name in the same folder, and put it in place when all is on the disk."""
+    around, name = os.path.split(path)
+    temporary = os.path.join(around, f".{name}.{secrets.token_hex(8)}.tmp")
+    os.mkdir(temporary)
+    try:
+        save(tensors, os.path.join(temporary, TENSORS))
+        for file, text in texts.items():
+            with open(os.path.join(temporary, file), "w", encoding="ascii") as content:
+                content.write(text)
+                content.flush()
+                os.fsync(content.fileno())
+        flush(temporary)
+        _put_in_place(temporary, path)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    flush(around)
+
+
+def _put_in_place(temporary: str, path: str) -> None:
+    if not os.path.isfile(os.path.join(path, MANIFEST)):
+        os.rename(temporary, path)  # also onto an empty folder
+        return
+    # A folder cannot be replaced in one step; if the second fails, the first is undone.
+    old = f"{temporary}.old"
+    os.rename(path, old)
+    try:
+        os.rename(temporary, path)
+    except BaseException:
+        os.rename(old, path)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
