@@ -4,8 +4,24 @@ from __future__ import annotations
 
 from .blocks import Block, BlockConfig, GraphModule
 from .config import GraphConfig
+from .functions import CompiledFunction, global_function
 from .graph import Graph
 from .job import Job
 from .plan import Plan
+from .session import Session, SessionClosed, clear_default_session, default_session
 
-__all__ = ["Block", "BlockConfig", "Graph", "GraphConfig", "GraphModule", "Job", "Plan"]
+__all__ = [
+    "Block",
+    "BlockConfig",
+    "CompiledFunction",
+    "Graph",
+    "GraphConfig",
+    "GraphModule",
+    "Job",
+    "Plan",
+    "Session",
+    "SessionClosed",
+    "clear_default_session",
+    "default_session",
+    "global_function",
+]

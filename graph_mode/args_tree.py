@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 import attrs
+import numpy as np
 
 from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor
@@ -16,11 +17,22 @@ class Leaf:
     """A tensor's place."""
 
 
-@attrs.frozen
+@attrs.frozen(eq=False)
 class Fixed:
-    """Something that is no tensor, and part of what the graph is."""
+    """Something that is no tensor, and part of what the graph is.
+
+    Equal to another if a graph cannot tell them apart: ``1``, ``1.0`` and ``True`` make different ones.
+    """
 
     value: Any
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Fixed):
+            return NotImplemented
+        return _same(self.value, other.value)
+
+    def __hash__(self) -> int:
+        return hash(type(self.value))
 
 
 @attrs.frozen
@@ -39,6 +51,18 @@ class Branch:
 
 
 Tree: TypeAlias = Leaf | Fixed | Branch
+
+
+def _same(one: Any, other: Any) -> bool:
+    if one is other:
+        return True
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, float):
+        return bool(one.hex() == other.hex())  # which tells zeros apart, and not nans
+    if isinstance(one, np.ndarray):
+        return (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
+    return bool(one == other)
 
 
 def flatten(value: Any) -> tuple[Tree, list[Tensor]]:
@@ -114,8 +138,7 @@ def difference(old: Tree, new: Tree, path: str) -> str | None:
     if isinstance(old, Leaf) and isinstance(new, Leaf):
         return None
     if isinstance(old, Fixed) and isinstance(new, Fixed):
-        same = old.value is new.value or (type(old.value) is type(new.value) and bool(old.value == new.value))
-        return None if same else f"{path} was {old.value!r} when the graph was built, and is {new.value!r}"
+        return None if old == new else f"{path} was {old.value!r} when the graph was built, and is {new.value!r}"
     return f"{path} was {_described(old)} when the graph was built, and is {_described(new)}"
 
 
@@ -133,7 +156,7 @@ def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: S
         return found
     names = paths(args, "args") + paths(kwargs, "kwargs")
     for name, old, new in zip(names, metas, given_metas, strict=True):
-        if old is not new:
+        if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
             return f"{name} was {old!r} on {old.device} when the graph was built, and is {new!r} on {new.device}"
     return None
 

@@ -36,6 +36,7 @@ from .launch import Launch
 from .passes import Settings, run_passes
 from .plan import Plan
 from .runtime import GraphRuntime
+from .session import default_session
 
 
 @attrs.frozen
@@ -68,6 +69,7 @@ class CompiledGraph:
         job, outside, settings, tree, metas, out_tree: as given.
         full_job: after all passes.
         plan: how that is run.
+        calling: held while a call takes what calls have to take in order.
     """
 
     def __init__(
@@ -93,8 +95,10 @@ class CompiledGraph:
         self.out_tree = out_tree
         # Every machine has its runtime: there, since that holds the machine in turn.
         self._runtimes: weakref.WeakSet[GraphRuntime] = weakref.WeakSet()
+        self.calling = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
+        self._session = default_session()
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
         # The variables of jobs whose passes have dropped what uses them are of no interest.
         self._bindings = {it.id: outside.bindings[it.id] for it in self.full_job.variables()}
@@ -104,6 +108,16 @@ class CompiledGraph:
         self._nbytes = sum(
             [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
         )
+        self._session.own(self, job.name)
+
+    def require_open(self) -> None:
+        """Raise `SessionClosed` if the session that it belongs to has been closed, else do nothing."""
+        self._session.require_open(self.job.name)
+
+    def forget_threads(self) -> None:
+        """In a forked child: locks may have been held by threads that are not here."""
+        self.calling = threading.Lock()
+        self._lock = threading.Lock()
 
     def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.

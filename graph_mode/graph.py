@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from vmflow.amp import autocast
@@ -25,15 +25,16 @@ from .describing import BuildReport, described
 from .lazy import JobBuilder
 from .passes import Settings
 from .saving import save_graph
+from .session import building_alone, default_session
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
 
+    from .functions import CompiledFunction
     from .job import Job
     from .plan import Plan
 
 # Held while graphs are built and looked up; building may come to another graph.
-_building = threading.RLock()
 _counts: defaultdict[str, int] = defaultdict(int)
 
 
@@ -85,6 +86,13 @@ class Graph:
         Arguments and results may be nested in tuples, lists and dicts.  What is no tensor is part of the graph.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
+
+    @staticmethod
+    def trace(func: Callable[..., Any]) -> CompiledFunction:
+        """A graph of a plain function of tensors; see `graph_mode.functions.trace`."""
+        from .functions import trace
+
+        return trace(func)
 
     # What it is made of
 
@@ -205,9 +213,11 @@ class Graph:
         """
         tree, given = args_tree.flatten((args, kwargs))
         compiled = self._compile_for(tree, given)
-        result = compiled.call(given, self.learning_rates())
-        self.advance_schedules()
-        return result
+        with compiled.calling:
+            compiled.require_open()
+            rates = self.learning_rates()
+            self.advance_schedules()
+        return compiled.call(given, rates)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
@@ -216,9 +226,12 @@ class Graph:
             ValueError: as for a call.
         """
         tree, given = args_tree.flatten((args, kwargs))
-        result = self._compile_for(tree, given).run_by_vm(given, self.learning_rates())
-        self.advance_schedules()
-        return result
+        compiled = self._compile_for(tree, given)
+        with compiled.calling:
+            compiled.require_open()
+            rates = self.learning_rates()
+            self.advance_schedules()
+        return compiled.run_by_vm(given, rates)
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Build and plan for arguments like these, without running."""
@@ -226,33 +239,31 @@ class Graph:
         self._compile_for(tree, given)
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
-        # Two threads that call it first must not both build it.
-        with _building:
-            return self._compiled_for(tree, given)
-
-    def _compiled_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         metas = tuple([tensor._blob.meta for tensor in given])
-        if self._dynamic:
-            key = (repr(tree), metas)
-            found = self._compiled.get(key)
-            if found is None:
-                found = self._compiled[key] = self._built(tree, given)
-                while len(self._compiled) > self._dynamic:
-                    self._compiled.popitem(last=False)[1].close()
-            self._compiled.move_to_end(key)
-            return found
-        found = self._compiled.get(None)
+        key = (tree, metas) if self._dynamic else None
+        found = self._compiled.get(key)
         if found is None:
-            found = self._compiled[None] = self._built(tree, given)
-        elif found.metas != metas or found.tree != tree:
-            ask = "make another graph, or call with_dynamic_input_shape() before the first call"
-            raise ValueError(f"{self.name}: {args_tree.misfit(found.tree, found.metas, tree, metas)}; {ask}")
+            with building_alone():
+                found = self._compiled.get(key)  # another thread may have been quicker
+                if found is None:
+                    found = self._compiled[key] = self._built(tree, given)
+                    while len(self._compiled) > max(self._dynamic, 1):
+                        self._compiled.popitem(last=False)[1].close()
+        if not self._dynamic and (found.metas != metas or found.tree != tree):
+            misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
+            if misfit is not None:
+                ask = "make another graph, or call with_dynamic_input_shape() before the first call"
+                raise ValueError(f"{self.name}: {misfit}; {ask}")
+        if self._dynamic > 1:
+            with suppress(KeyError):  # another thread may have let go of it
+                self._compiled.move_to_end(key)
         return found
 
     # Building
 
     def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
+        default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug)
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
         builder = JobBuilder(self.name, self._names(), self._paths(), stages)
@@ -279,6 +290,7 @@ class Graph:
                 self._take_steps()
             finally:
                 MODE.reset(token)
+                builder.restore_gradients()
         job = builder.finish(outputs)
         report.recorded(job)
         outside = Outside(builder.bindings, tuple(builder.generators))

@@ -17,10 +17,11 @@ from vmflow.instructions.instruction import Dependence
 from vmflow.interpreter import check_fits, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
+from . import naming
 from .job import Buffer, Draw, Drawn, Gathering, Job, JobOp, Operand, Role
 
 if TYPE_CHECKING:
-    from vmflow.autograd.node import Node
+    from vmflow.autograd.node import AutogradMeta, Node
     from vmflow.context import Mode
     from vmflow.multi_tensor import Update
     from vmflow.nn.module_path import ModulePath
@@ -111,6 +112,8 @@ class JobBuilder:
         self._made: set[Storage] = set()
         # Every result of a forward op with the module that called it, and by node what has been looked up.
         self._results: list[tuple[Tensor, str]] = []
+        # Of tensors outside, the gradients that they had before.
+        self._gradients: dict[AutogradMeta, Tensor | None] = {}
         self._modules: dict[Node, str] = {}
 
     # What a graph asks for
@@ -262,6 +265,19 @@ class JobBuilder:
         """This storage was made from data while building: it is nobody else's, and a constant."""
         self._made.add(storage)
 
+    def accumulates(self, autograd: AutogradMeta) -> None:
+        """A gradient is about to be added to this one's, which begins with none here."""
+        if autograd not in self._gradients:
+            before = autograd.grad
+            if before is None or not before.is_lazy:
+                self._gradients[autograd] = before
+                autograd.grad = None
+
+    def restore_gradients(self) -> None:
+        """Give what was met outside the gradients back that it had."""
+        for autograd, gradient in self._gradients.items():
+            autograd.grad = gradient
+
     # Buffers and ops
 
     def _storage(self, of: TensorMeta, role: Role = "temporary", name: str = "") -> LazyStorage:
@@ -291,6 +307,8 @@ class JobBuilder:
             lazy = self._storage(whole, "constant", f"constant_{len(self._constants)}")
             self._constants[lazy.buffer] = storage.array
         else:
+            if storage not in self._names:
+                naming.meet(MODE.get().module, self._names, self.paths)
             name, tensor = self._names.get(storage, ("", None))
             if tensor is None:
                 name, tensor = f"free_{len(self.bindings)}", new_tensor(Blob(storage, whole), None)
@@ -362,13 +380,8 @@ class JobBuilder:
         return max([self._made_in.get(operand.buffer, 0) for operand in inputs], default=0)
 
     def _path_of(self, path: ModulePath | None) -> str:
-        """The innermost module of those that the graph knows."""
-        while path is not None:
-            name = self.paths.get(path.module())
-            if name is not None:
-                return name
-            path = path.outer
-        return ""
+        naming.meet(path, self._names, self.paths)
+        return self.paths.get(path.module(), "") if path is not None else ""
 
     def _module_of(self, node: Node) -> str:
         """The module whose forward ran what a step of the backward pass is of."""

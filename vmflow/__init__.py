@@ -398,6 +398,7 @@ if _TYPE_CHECKING:
     from . import backends as backends
     from . import cuda as cuda
     from . import einops as einops
+    from . import graph_mode as graph
     from . import nn as nn
     from . import optim as optim
     from . import profiler as profiler
@@ -407,6 +408,9 @@ if _TYPE_CHECKING:
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
     from .exchange import from_dlpack as from_dlpack
     from .graph_mode.loading import load_graph as load_graph
+    from .graph_mode.functions import global_function as global_function
+    from .graph_mode.session import clear_default_session as clear_default_session
+    from .graph_mode.session import default_session as default_session
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
@@ -420,9 +424,12 @@ __version__ = "0.1.0"
 _LAZY_MODULES = ("amp", "array_api", "backends", "cuda", "einops", "nn", "optim", "profiler", "utils")
 _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
+    "clear_default_session": ".graph_mode.session",
+    "default_session": ".graph_mode.session",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
     "get_printoptions": ".representation",
+    "global_function": ".graph_mode.functions",
     "is_autocast_enabled": ".amp.autocasting",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
@@ -434,6 +441,8 @@ _LAZY_NAMES = {
 
 
 def __getattr__(name: str) -> object:
+    if name == "graph":
+        return _import_module(".graph_mode", __name__)
     if name in _LAZY_MODULES:
         return _import_module(f".{name}", __name__)
     if name in _LAZY_NAMES:
@@ -442,4 +451,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY_MODULES, *_LAZY_NAMES])
+    return sorted([*globals(), "graph", *_LAZY_MODULES, *_LAZY_NAMES])

@@ -75,6 +75,8 @@ class Recorder(Interpreter, Protocol):
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
 
+    def accumulates(self, autograd: _node.AutogradMeta) -> None: ...
+
 
 class EagerLocalInterpreter:
     """Issues each op to the mode's machine at once."""

@@ -158,6 +158,8 @@ class _Pass:
 
         The first gradient is copied if anything else may hold its memory: a leaf's `grad` is changed in place later.
         """
+        if self.recorder is not None:
+            self.recorder.accumulates(autograd)
         if autograd.grad is None:
             autograd.grad = gradient.clone() if shared else gradient
         elif self.create_graph:

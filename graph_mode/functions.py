@@ -1,0 +1,392 @@
+"""`global_function` and `trace`: plain functions of tensors that become graphs when they are first called.
+
+OneFlow's job functions were declared with the shapes of their arguments, made their parameters by name as they went,
+and ended in ``optimizer.minimize(loss)``.  Here the shapes are those of the call, and arguments of other shapes make
+another graph; parameters are those of the modules and tensors that the function uses; and a function of the type
+"train" is given its optimizers in the decorator and returns the loss, which is what is minimised.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import weakref
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, final, overload
+
+import attrs
+import numpy as np
+
+from vmflow.autograd import enable_grad
+from vmflow.context import MODE
+from vmflow.optim.optimizer import Optimizer
+from vmflow.tensors import Tensor
+
+from . import naming
+from .config import GraphConfig
+from .graph import Graph
+from .lazy import JobBuilder
+
+if TYPE_CHECKING:
+    from vmflow.instructions.blob import Storage
+
+Kind: TypeAlias = Literal["predict", "train"]
+
+# How many graphs are kept for one function: as many different shapes, or arguments that are no tensors.
+KEPT: Final = 10
+
+_counts: Counter[str] = Counter()
+
+# The function whose graph is being called, for the case that it has to be built.
+_FUNCTION: ContextVar[Callable[..., Any] | None] = ContextVar("vmflow.graph_mode.function", default=None)
+
+
+@attrs.frozen
+class Options:
+    """What a decorator was given.
+
+    Attributes:
+        kind: "predict", or "train".
+        config: of the graphs.
+        optimizers: each with its scheduler, or None.
+    """
+
+    kind: Kind = "predict"
+    config: GraphConfig = attrs.field(factory=GraphConfig)
+    optimizers: tuple[tuple[Optimizer, Any], ...] = ()
+
+
+@final
+class FunctionGraph(Graph):
+    """The graph of a function.
+
+    It does not hold the function, which may be a method of an object that holds this graph.
+    """
+
+    def __init__(self, name: str, options: Options) -> None:
+        super().__init__()
+        self.name = f"{name}_{_counts[name]}"
+        _counts[name] += 1
+        self.config = options.config
+        for optimizer, schedule in options.optimizers:
+            self.add_optimizer(optimizer, lr_sch=schedule)
+        self.with_dynamic_input_shape(size=KEPT)
+        self._kind = options.kind
+
+    def run(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call the function by its graph."""
+        token = _FUNCTION.set(function)
+        try:
+            return self(*args, **kwargs)
+        finally:
+            _FUNCTION.reset(token)
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        function = _FUNCTION.get()
+        if function is None:
+            raise RuntimeError(f"{self.name} has not been built for such arguments; call the function itself")
+        if self._kind == "predict":
+            return function(*args, **kwargs)
+        with enable_grad():
+            result = function(*args, **kwargs)
+            self._loss_of(result).backward()
+        return result
+
+    def _loss_of(self, result: Any) -> Tensor:
+        first = result[0] if isinstance(result, (tuple, list)) and result else result
+        if not isinstance(first, Tensor):
+            raise TypeError(
+                f'{self.name}: a function of the type "train" returns the loss, or a tuple that begins with it; this '
+                f"one returned {_kind_of(result)}"
+            )
+        if first.numel() != 1:
+            raise ValueError(
+                f"{self.name}: the loss must be one number, not a tensor of the shape {tuple(first.shape)}; take its "
+                "mean() or sum()"
+            )
+        if not first.requires_grad:
+            raise ValueError(f"{self.name}: the loss does not depend on anything that requires a gradient")
+        return first
+
+    def _names(self) -> dict[Storage, tuple[str, Tensor]]:
+        names = super()._names()
+        paths: naming.Paths = {}
+        self._learn(names, paths)
+        return names
+
+    def _paths(self) -> dict[Any, str]:
+        paths = super()._paths()
+        self._learn({}, paths)
+        return paths
+
+    def _learn(self, names: naming.Names, paths: naming.Paths) -> None:
+        """Name what the function finds around it as it does."""
+        function = _FUNCTION.get()
+        for name, found in naming.surroundings(function) if function is not None else ():
+            if isinstance(found, Tensor):
+                naming.add_tensor(found, name, names)
+            else:
+                naming.add_module(found, name, names, paths)
+
+
+@final
+class CompiledFunction:
+    """A function that runs as a graph.  Its calls return at once, as those of graphs do.
+
+    It is made by `global_function` and `trace`.  In a class it is a method, with a graph for each object.
+
+    What the function does beside computing with tensors it does once for each graph: while that is built.  That goes
+    for what surrounds the call as well: the values of what is no tensor, autocast, the default dtype.
+
+    Args:
+        function: to be compiled.
+        options: see `Options`.
+
+    Attributes:
+        graph: its graph; of a method, that of calls that give the object as an argument.
+    """
+
+    __name__: str
+    __wrapped__: Callable[..., Any]
+
+    def __init__(self, function: Callable[..., Any], options: Options) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._options = options
+        self.graph = FunctionGraph(_name_of(function), options)
+        # Of the objects whose method it is, by id: an object may not be hashable.
+        self._bound: dict[int, tuple[weakref.ref[Any], FunctionGraph]] = {}
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it; the first call, and those with arguments of other shapes, build a graph before.
+
+        Args:
+            args, kwargs: as the function takes them, nested in tuples, lists and dicts as it likes.  Arrays of numpy
+                become tensors.  What is neither is part of the graph: other values make another one.
+
+        Raises:
+            SessionClosed: if its session has been closed.
+        """
+        return _call(self._options, self._function, self.graph, args, kwargs)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        if instance is None:
+            return self
+        return BoundFunction(self, instance)
+
+    def graph_of(self, instance: Any) -> FunctionGraph:
+        """The graph of the method of this object."""
+        known = self._bound.get(id(instance))
+        if known is not None and known[0]() is instance:
+            return known[1]
+        number = id(instance)
+        bound = self._bound
+        made = FunctionGraph(_name_of(self._function), self._options)
+
+        def forget(reference: weakref.ref[Any]) -> None:
+            if number in bound and bound[number][0] is reference:
+                del bound[number]
+
+        try:
+            entry = (weakref.ref(instance, forget), made)
+        except TypeError:
+            raise TypeError(
+                f"{_name_of(self._function)}: a compiled method needs objects that can be referred to weakly; add "
+                f"'__weakref__' to the __slots__ of {type(instance).__name__}"
+            ) from None
+        if known is not None:
+            bound.pop(number, None)  # of an object that is gone, whose id this one has got
+        return bound.setdefault(number, entry)[1]
+
+    def __repr__(self) -> str:
+        return f"<compiled function {_name_of(self._function)}, type={self._options.kind!r}>"
+
+
+@final
+class BoundFunction:
+    """A compiled function as a method of an object."""
+
+    def __init__(self, compiled: CompiledFunction, instance: Any) -> None:
+        self.__func__ = compiled
+        self.__self__ = instance
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run it; see `CompiledFunction.__call__`."""
+        compiled = self.__func__
+        method = compiled._function.__get__(self.__self__)
+        return _call(compiled._options, method, self.graph, args, kwargs)
+
+    @property
+    def graph(self) -> FunctionGraph:
+        """The graph of the method of this object."""
+        return self.__func__.graph_of(self.__self__)
+
+    def __repr__(self) -> str:
+        return f"<{self.__func__!r} of {self.__self__!r}>"
+
+
+def _call(
+    options: Options, function: Callable[..., Any], graph: FunctionGraph, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    recorder = MODE.get().interpreter
+    if recorder is None:
+        return graph.run(function, _with_tensors(args), _with_tensors(kwargs))
+    if options.kind == "train":
+        building = recorder.name if isinstance(recorder, JobBuilder) else "another graph"
+        raise RuntimeError(
+            f"{graph.name} takes steps of its optimizer, and cannot be called while {building!r} is being built; call "
+            "the one behind the other"
+        )
+    return function(*args, **kwargs)
+
+
+def _with_tensors(value: Any) -> Any:
+    """The same with tensors in place of arrays."""
+    from vmflow.ops.creation import tensor
+
+    if isinstance(value, np.ndarray):
+        return tensor(value)
+    if isinstance(value, dict):
+        return {key: _with_tensors(it) for key, it in value.items()}
+    if isinstance(value, (tuple, list)):
+        items = [_with_tensors(it) for it in value]
+        if isinstance(value, list):
+            return items
+        return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+    return value
+
+
+# What decorators are given
+
+
+def trace(func: Callable[..., Any]) -> CompiledFunction:
+    """Make a graph of a function of tensors on its first call: ``nn.Graph.trace(func)``.
+
+    Args:
+        func: a function, a method or a module.
+
+    Raises:
+        TypeError: for a coroutine function, a generator, or what cannot be called.
+    """
+    _check_function(func, "nn.Graph.trace")
+    return CompiledFunction(func, Options())
+
+
+@overload
+def global_function(type: Callable[..., Any]) -> CompiledFunction: ...
+
+
+@overload
+def global_function(
+    type: Kind = "predict",
+    function_config: GraphConfig | None = None,
+    *,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    lr_scheduler: Any = None,
+) -> Callable[[Callable[..., Any]], CompiledFunction]: ...
+
+
+def global_function(
+    type: Kind | Callable[..., Any] = "predict",
+    function_config: GraphConfig | None = None,
+    *,
+    optimizer: Optimizer | Sequence[Optimizer] | None = None,
+    lr_scheduler: Any = None,
+) -> Any:
+    """Decorate a function so that it runs as a graph.
+
+    ::
+
+        @flow.global_function(type="train", optimizer=flow.optim.SGD(model.parameters(), lr=0.1))
+        def train(images, labels):
+            return flow.nn.functional.cross_entropy(model(images), labels)
+
+        loss = train(images, labels)    # has taken a step
+
+    Without arguments, ``@flow.global_function``, it is of the type "predict".
+
+    Args:
+        type: "predict" computes what the function returns.  "train" also takes a step: the function returns the loss,
+            or a tuple that begins with it.
+        function_config: settings of the graph, such as mixed precision.
+        optimizer: one or several, for "train".  Gradients begin at nothing in every call, and stay in the graph.
+        lr_scheduler: of the optimizer, or for each of them one or None; each call takes a step of it.
+
+    Raises:
+        TypeError: for a coroutine function, a generator, what cannot be called, or what is no optimizer.
+        ValueError: for another type; if "train" has no optimizer, or "predict" has one.
+    """
+    if callable(type):
+        return global_function()(type)
+    if isinstance(type, GraphConfig):
+        raise TypeError('global_function: the type comes first: global_function("predict", config)')
+    if type not in ("predict", "train"):
+        raise ValueError(f'global_function: the type is "predict" or "train", not {type!r}')
+    if function_config is not None and not isinstance(function_config, GraphConfig):
+        raise TypeError(
+            f"global_function: function_config must be a vmflow.nn.graph.GraphConfig, not {_kind_of(function_config)}"
+        )
+    options = Options(type, function_config or GraphConfig(), _optimizers(type, optimizer, lr_scheduler))
+
+    def decorator(func: Callable[..., Any]) -> CompiledFunction:
+        _check_function(func, "global_function")
+        return CompiledFunction(func, options)
+
+    return decorator
+
+
+def _optimizers(kind: Kind, optimizer: Any, schedule: Any) -> tuple[tuple[Optimizer, Any], ...]:
+    if kind == "predict":
+        if optimizer is not None or schedule is not None:
+            raise ValueError('global_function: only the type "train" takes an optimizer and a scheduler')
+        return ()
+    several = isinstance(optimizer, (tuple, list))
+    optimizers = list(optimizer) if several else [] if optimizer is None else [optimizer]
+    if not optimizers:
+        raise ValueError(
+            'global_function: the type "train" needs an optimizer: global_function("train", optimizer=...)'
+        )
+    schedules = list(schedule) if isinstance(schedule, (tuple, list)) else [schedule] if schedule is not None else []
+    if several and not schedules:
+        schedules = [None] * len(optimizers)
+    schedules += [None] * (not several and not schedules)
+    if len(schedules) != len(optimizers):
+        raise ValueError(
+            f"global_function: {len(optimizers)} optimizers and {len(schedules)} schedulers; give one for each, None "
+            "where there is none"
+        )
+    pairs = tuple(zip(optimizers, schedules, strict=True))
+    for one, scheduler in pairs:
+        # What does not fit is found here, and not at the first call.
+        Graph().add_optimizer(one, lr_sch=scheduler)
+    return pairs
+
+
+def _check_function(function: Any, who: str) -> None:
+    if isinstance(function, (classmethod, staticmethod)):
+        kind = function.__class__.__name__
+        raise TypeError(f"{who}: put @{kind} above the decorator that compiles, not below it")
+    if isinstance(function, (CompiledFunction, BoundFunction, Graph)):
+        raise TypeError(f"{who}: {function!r} is a graph already")
+    if inspect.isclass(function) or not callable(function):
+        raise TypeError(f"{who}: expected a function of tensors, got {_kind_of(function)}")
+    called = function if inspect.isroutine(function) else getattr(function, "__call__", function)  # noqa: B004
+    for candidate in (function, called):
+        if inspect.iscoroutinefunction(candidate) or inspect.isasyncgenfunction(candidate):
+            raise TypeError(
+                f"{who}: {_name_of(function)} is a coroutine function, and a graph cannot wait while it is built; make "
+                "it a plain function, and await what a call of it returns"
+            )
+        if inspect.isgeneratorfunction(candidate):
+            raise TypeError(f"{who}: {_name_of(function)} is a generator; return a list of tensors instead")
+
+
+def _kind_of(value: Any) -> str:
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    name = getattr(function, "__name__", None) or type(function).__name__
+    return "function" if name == "<lambda>" else str(name)

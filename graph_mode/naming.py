@@ -1,0 +1,96 @@
+"""What modules and tensors are called in a graph: those that it was given, and those that it meets as it is built."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from vmflow.nn.module import Module
+from vmflow.tensors import Tensor
+
+if TYPE_CHECKING:
+    from vmflow.instructions.blob import Storage
+    from vmflow.nn.module_path import ModulePath
+
+Names = dict["Storage", tuple[str, Tensor]]
+Paths = dict[Any, str]
+
+
+def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
+    """Give a module, what is in it, and their tensors the names that they do not have yet.
+
+    Args:
+        module: of the graph.
+        path: what the graph calls it.
+        names: by storage, the name of a tensor and the tensor.
+        paths: by module, its path.
+    """
+    for name, inner in module.named_modules():
+        paths.setdefault(inner, f"{path}.{name}" if name else path)
+    for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
+        add_tensor(tensor, f"{path}.{name}", names)
+
+
+def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
+    """Give a tensor a name, unless it has one or is a part of another."""
+    if tensor._blob.strides is None:
+        names.setdefault(tensor._blob.storage, (name, tensor))
+
+
+def meet(path: ModulePath | None, names: Names, paths: Paths) -> None:
+    """See to it that the module whose forward is running has a path, and so have its tensors.
+
+    What no module that is known contains is called by its class, behind whoever called it.
+    """
+    if path is None:
+        return
+    module = path.module()
+    if module is None or module in paths:
+        return
+    meet(path.outer, names, paths)
+    if module in paths:
+        return
+    outer = paths.get(path.outer.module()) if path.outer is not None else None
+    kind = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(module).__name__).lower()
+    taken = set(paths.values())
+    number = 0
+    while (name := ".".join([it for it in (outer, f"{kind}_{number}") if it])) in taken:
+        number += 1
+    add_module(module, name, names, paths)
+
+
+def surroundings(function: Callable[..., Any]) -> Iterator[tuple[str, Module | Tensor]]:
+    """The modules and tensors that a function finds around it, by the names that it uses for them.
+
+    They are looked for in what it closes over, in the globals it names, and in the object whose method it is.
+    """
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, Module):
+        yield "self", owner
+    elif owner is not None and not inspect.ismodule(owner):
+        for name, value in getattr(owner, "__dict__", {}).items():
+            yield from _named(f"self.{name}", value)
+    plain = inspect.unwrap(getattr(function, "__func__", function))
+    if isinstance(plain, Module):
+        yield "module", plain
+    if not inspect.isfunction(plain):
+        return
+    around = inspect.getclosurevars(plain)
+    for scope in (around.nonlocals, around.globals):
+        for name, value in scope.items():
+            yield from _named(name, value)
+
+
+def _named(name: str, value: Any) -> Iterator[tuple[str, Module | Tensor]]:
+    if isinstance(value, (Module, Tensor)):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if isinstance(inner, (Module, Tensor)):
+                yield f"{name}.{key}", inner
+    elif isinstance(value, (list, tuple)):
+        for position, inner in enumerate(value):
+            if isinstance(inner, (Module, Tensor)):
+                yield f"{name}.{position}", inner

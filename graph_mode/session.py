@@ -1,0 +1,186 @@
+"""`Session`: what compiled graphs belong to, from the first that is built to the end of the process.
+
+There is a default one, which opens by itself.  At exit what was started last ends first: the graphs, then their
+session, then the virtual machines.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import weakref
+from typing import Final, Literal, Protocol, TypeAlias, final
+
+from vmflow.vm.virtual_machine import GRACE_SECONDS
+
+State: TypeAlias = Literal["open", "running", "closed"]
+
+
+class Closeable(Protocol):
+    """What a session owns: a compiled graph."""
+
+    def close(self) -> None:
+        """Launch nothing any more; what was launched still runs."""
+        ...
+
+    def forget_threads(self) -> None:
+        """In a forked child: locks may have been held by threads that are not here."""
+        ...
+
+
+class SessionClosed(RuntimeError):
+    """A graph was called, or built, after its session was closed."""
+
+
+@final
+class Session:
+    """Owns compiled graphs, weakly: one that nobody can call any more goes by itself.
+
+    Attributes:
+        state: "open" until a graph is built in it, then "running", and in the end "closed".
+    """
+
+    def __init__(self) -> None:
+        self.state: State = "open"
+        self._lock = threading.Lock()
+        self._graphs: list[weakref.ref[Closeable]] = []
+
+    def own(self, graph: Closeable, name: str) -> None:
+        """Take a graph that has been compiled.
+
+        Raises:
+            SessionClosed: if the session has been closed; the graph is closed as well.
+        """
+        with self._lock:
+            closed = self.state == "closed"
+            if not closed:
+                self.state = "running"
+                self._graphs = [known for known in self._graphs if known() is not None]
+                self._graphs.append(weakref.ref(graph))
+        if closed:
+            graph.close()
+            self.require_open(name)
+
+    def require_open(self, name: str) -> None:
+        """Make sure that graphs can still be built and called.
+
+        Args:
+            name: of the graph, for the message.
+
+        Raises:
+            SessionClosed: if they cannot.
+        """
+        if self.state != "closed":
+            return
+        if _exiting.is_set() and threading.current_thread().daemon:
+            # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
+            threading.Event().wait()
+        raise SessionClosed(
+            f"graph {name!r} belongs to a session that has been closed, and cannot run any more; after "
+            "vmflow.clear_default_session() a new graph can be built, also one over the same modules"
+        )
+
+    def graphs(self) -> list[Closeable]:
+        """The compiled graphs that somebody can still call, in the order in which they were made."""
+        with self._lock:
+            known = list(self._graphs)
+        return [graph for graph in [it() for it in known] if graph is not None]
+
+    def close(self) -> None:
+        """Close all graphs, the newest first, and take no other.  What was launched still runs.
+
+        Later calls change nothing.
+        """
+        with self._lock:
+            if self.state == "closed":
+                return
+            self.state = "closed"
+        for graph in reversed(self.graphs()):
+            graph.close()
+        self._graphs = []
+
+    def _forget_threads(self) -> None:
+        self._lock = threading.Lock()
+        for graph in self.graphs():
+            graph.forget_threads()
+
+    def __repr__(self) -> str:
+        return f"<Session {self.state}, {len(self.graphs())} graphs>"
+
+
+_default: Session | None = None
+_default_lock = threading.Lock()
+_exiting: Final = threading.Event()
+
+
+def default_session() -> Session:
+    """The session to which graphs go that are built now.  It is opened by the first who asks for it."""
+    global _default
+    if _default is None:
+        with _default_lock:
+            if _default is None:
+                _default = Session()
+    return _default
+
+
+def clear_default_session() -> None:
+    """Close the default session with all its graphs; the next graph that is built opens another."""
+    global _default
+    with _default_lock:
+        session, _default = _default, None
+    if session is not None:
+        session.close()
+
+
+# Building a graph puts other gradients and learning rates into its modules and optimizers for a while.  Two graphs may
+# share these, so that one is built at a time in the whole process.
+building: threading.RLock = threading.RLock()
+
+
+def building_alone() -> threading.RLock:
+    """The lock to hold while a graph is built."""
+    return building
+
+
+# At exit
+
+
+def _at_exit() -> None:
+    _exiting.set()
+    if _default is not None:
+        _default.close()
+
+
+# Handlers are called in the reverse order of their registration: this comes before that of the machines, whose package
+# has been imported above.
+atexit.register(_at_exit)
+
+
+# Forking: a graph that is being built by another thread is finished before, or the child would find its modules torn.
+
+_held_for_fork = threading.local()
+
+
+def _before_fork() -> None:
+    _held_for_fork.lock = building if building.acquire(timeout=GRACE_SECONDS) else None
+
+
+def _after_fork_in_parent() -> None:
+    if _held_for_fork.lock is not None:
+        _held_for_fork.lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global building, _default_lock
+    if _held_for_fork.lock is not None:
+        _held_for_fork.lock.release()
+    else:
+        building = threading.RLock()
+    _default_lock = threading.Lock()
+    if _default is not None:
+        _default._forget_threads()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
