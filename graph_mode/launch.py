@@ -32,7 +32,7 @@ class Launch:
 
     Attributes:
         own: memory that the run itself changes, so that arguments that lie there have to be copied first.
-        inputs: the arguments' arrays, once it has started.
+        inputs: the arguments' arrays, once they have been fetched.
         opened: whether the arguments are there.
         failure: what went wrong first.
         over: whether it has ended.
@@ -93,8 +93,15 @@ class Launch:
         self.opened = True
 
     def start(self) -> None:
-        """Its turn has come: find the arguments."""
+        """Its turn has come."""
         self.started = True
+
+    def fetch(self) -> None:
+        """Find the arguments, behind all launches whose results they may be."""
+        for blob in self.sources:
+            if blob.storage.failure is not None:
+                self.fail(blob.storage.failure)
+                return
         own = self.own
         self.inputs = [
             blob.array() if not own or blob.storage not in own else blob.array().copy() for blob in self.sources
@@ -159,4 +166,7 @@ class Launch:
         if self.results or self.failure is None:
             return None
         error = self.failure.error
-        return error if isinstance(error, Exception) else None
+        if not isinstance(error, Exception):
+            return None
+        self.failure.observed = True  # the launch itself tells of it
+        return error

@@ -312,6 +312,7 @@ class GraphRuntime:
     def start(self, launch: Launch) -> None:
         """Called by the queue."""
         if self.alone is None:
+            launch.fetch()
             self._news.append(launch)
             self._pump()
         elif self.machine.closed:
@@ -442,6 +443,8 @@ class GraphRuntime:
         """The same for the only task of a plan."""
         assert self.alone is not None
         try:
+            # Not before: a launch may have begun while the one that makes its argument had only begun, too.
+            launch.fetch()
             self._do(self.alone, None, launch, 0)
         finally:
             launch.finish()

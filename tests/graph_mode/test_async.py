@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.vm.gates import HEAVY, PATIENCE, call, line_of, listening, turns
+from tests.vm.gates import _PLANTED, HEAVY, PATIENCE, call, line_of, listening, turns
 from vmflow import nn
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, DeadlineExceeded, OutOfMemory
+from vmflow.instructions.blob import meta
+from vmflow.interpreter import dispatch_into
 from vmflow.ops.table import OPS
 from vmflow.vm import VirtualMachine
 from vmflow.vm.stream_table import SIMULATED_BYTES
@@ -30,8 +32,6 @@ DEVICE = flow.device("sim:6")  # nobody else's
 @pytest.fixture(autouse=True)
 def _gates_in_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The ops of `tests.vm.gates` can be recorded like any other."""
-    from tests.vm.gates import _PLANTED
-
     monkeypatch.setitem(OPS, "planted", _PLANTED)
 
 
@@ -307,6 +307,13 @@ async def test_all_results_of_a_failed_launch_have_its_exception() -> None:
             await result
 
 
+def _put_one(array: Any, at: Any) -> Any:
+    """Stands for an in-place op that may fail half-way."""
+    result = array.copy()
+    result[at] = 1
+    return result
+
+
 class Update(nn.Graph):
     """Writes one parameter before an op that may fail, and one by it."""
 
@@ -320,7 +327,8 @@ class Update(nn.Graph):
     def build(self, at: flow.Tensor) -> flow.Tensor:
         self.state["before"].add_(1)
         if self.fails_in_place:
-            self.state["by"].scatter_(0, at, flow.ones(1))
+            written = meta((3,), flow.float32, self.state["by"].device)
+            dispatch_into(_PLANTED, self.state["by"], (self.state["by"], at), (_put_one, written, 0))
         else:
             gathered(flow.ones(3), at)
         self.state["behind"].add_(1)
@@ -366,6 +374,23 @@ async def test_a_poisoned_argument() -> None:
         await bad
     assert (await good).tolist() == [2]
     assert (await later).tolist() == [3]
+
+
+async def test_launches_with_the_results_of_others() -> None:
+    weight = flow.zeros(1)
+
+    def count(x: flow.Tensor) -> flow.Tensor:
+        weight.add_(1)
+        return x * weight
+
+    one, other = compiled(lambda x: x * 3), compiled(count)
+    x = y = z = flow.ones(1)
+    for _ in range(4):
+        x = one(x)
+        y = other(y)
+    for _ in range(2):
+        z = other(one(z) + 1)
+    assert [(await it).item() for it in (x, y, z)] == [81, 24, (4 * 5 * 3 + 1) * 6]
 
 
 async def test_a_launch_with_the_result_of_a_failed_one() -> None:
@@ -476,7 +501,7 @@ async def test_a_graph_without_results_that_fails() -> None:
         await flow.synchronize()
         assert len(listener.messages) == 1
         f(index(GOOD))
-        assert state.tolist() == [1] * 3
+        assert (await state).tolist() == [1] * 3
         assert len(listener.messages) == 1
 
 
@@ -539,13 +564,12 @@ async def test_a_machine_that_closes_fails_what_it_has_not_run(gate: Gate) -> No
     # Leaving the block has finished both.
     assert running.tolist() == [2, 2]
     assert waiting.tolist() == [2, 2]
+    before = MODE.get()
+    MODE.set(before.replace(machine=machine))
     with pytest.raises(flow.VirtualMachineClosed):
-        MODE.set(MODE.get().replace(machine=machine))
-        try:
-            f(flow.ones(2))
-        finally:
-            MODE.set(MODE.get().replace(machine=None))
-    assert f(flow.ones(2)) is not None
+        f(flow.ones(2))
+    MODE.set(before)
+    assert (await f(flow.ones(2))).tolist() == [2, 2]
 
 
 def test_loops_one_after_the_other() -> None:
