@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from .job import Job
     from .plan import Plan
 
-# Held while graphs are built and looked up; building may come to another graph.
 _counts: defaultdict[str, int] = defaultdict(int)
 
 

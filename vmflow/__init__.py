@@ -407,8 +407,8 @@ if _TYPE_CHECKING:
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
     from .amp.autocasting import is_autocast_enabled as is_autocast_enabled
     from .exchange import from_dlpack as from_dlpack
-    from .graph_mode.loading import load_graph as load_graph
     from .graph_mode.functions import global_function as global_function
+    from .graph_mode.loading import load_graph as load_graph
     from .graph_mode.session import clear_default_session as clear_default_session
     from .graph_mode.session import default_session as default_session
     from .info import show_config as show_config

@@ -55,6 +55,8 @@ ROWS: list[Row] = [
     Row("sigmoid", flow.sigmoid, _sigmoid, ORDERED, result="float", order=2),
     Row("tanh", flow.tanh, np.tanh, (*FRACTIONAL, *INTEGERS, "bool"), result="float", order=2),
     Row("erf", flow.erf, _erf, ORDERED, result="float", order=2),
+    Row("gelu", activation.gelu, lambda x: x * (_erf(x / math.sqrt(2)) + 1) / 2, REAL, order=2),
+    Row("silu", activation.silu, lambda x: x * _sigmoid(x), REAL, order=2),
     Row("softmax", lambda x: flow.softmax(x, 0), lambda x: _softmax(x, 0), REAL, shapes=CUTS, order=2),
     Row("softmax", lambda x: x.softmax(-1), lambda x: _softmax(x, -1), REAL, shapes=CUTS, order=2, label="-last"),
     Row("log_softmax", lambda x: flow.log_softmax(x, 0), lambda x: np.log(_softmax(x, 0)), REAL, shapes=CUTS, order=2),
@@ -71,9 +73,7 @@ ROWS: list[Row] = [
 
 # Made of several ops.
 COMPOSED: list[Row] = [
-    Row("gelu", activation.gelu, lambda x: x * (_erf(x / math.sqrt(2)) + 1) / 2, REAL, order=2),
     Row("gelu", lambda x: activation.gelu(x, "tanh"), _gelu_tanh, REAL, order=2, label="-tanh"),
-    Row("silu", activation.silu, lambda x: x * _sigmoid(x), REAL, order=2),
     Row("leaky_relu", lambda x: activation.leaky_relu(x, 0.3), lambda x: np.where(x > 0, x, 0.3 * x), REAL, order=2),
     Row("elu", lambda x: activation.elu(x, 1.5), lambda x: np.where(x > 0, x, 1.5 * np.expm1(x)), REAL, order=2),
     Row("softplus", activation.softplus, lambda x: np.log1p(np.exp(x)), REAL, order=2),

@@ -19,9 +19,12 @@ from vmflow.instructions.op_call import Kernel
 from .destination import written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
+from .error_function import erfc_of_double
 from .layer_operands import check_floating
+from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .tiles import in_tiles
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -72,21 +75,23 @@ def relu_(input: Tensor) -> Tensor:
     return _interpreter.dispatch_into(_RELU, input, (input,))
 
 
-def _sigmoid_kernel(xp: Any) -> Kernel:
-    def sigmoid(array: Array, out: Array | None) -> Array:
-        if array.dtype.itemsize == 2:
-            return sigmoid(array.astype(xp.float32), None).astype(array.dtype)
-        # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing
-        # left of what is below 1e-8 either.
-        result = xp.negative(array, out)
-        result = xp.exp(result, out)
-        result = xp.add(result, array.dtype.type(1), out)
-        return xp.reciprocal(result, out)
-
-    return sigmoid
+def _sigmoid_kernel(array: Array, out: Array | None) -> Array:
+    return (_sigmoid_of_double if array.dtype == np.float64 else _sigmoid_of_single)(array, out)
 
 
-_SIGMOID: OpExpr = elementwise("sigmoid", _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+def _sigmoid_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing left
+    # of what is below 1e-8 either.
+    (x,) = operands
+    np.negative(x, out)
+    np.exp(out, out)
+    np.add(out, 1, out)
+    np.reciprocal(out, out)
+
+
+_sigmoid_of_single = in_tiles(_sigmoid_step, 0, single=True)
+_sigmoid_of_double = in_tiles(_sigmoid_step, 0, single=False)
+_SIGMOID: OpExpr = elementwise("sigmoid", lambda xp: _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
 @_SIGMOID.gradient(outputs=(0,))
@@ -126,10 +131,7 @@ def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor
 
     @functools.wraps(function)
     def wrapped(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        if input.dtype.category != FLOATING:
-            raise TypeError(
-                f"{function.__name__} is not defined for {input.dtype.name} tensors; convert with .float() first"
-            )
+        _check_activated(function.__name__, input)
         if input.dtype is dtypes.float16 or input.dtype is dtypes.bfloat16:
             return function(input.to(dtypes.float32), *args, **kwargs).to(input.dtype)
         return function(input, *args, **kwargs)
@@ -137,7 +139,65 @@ def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor
     return wrapped
 
 
-@in_single_precision
+def _gelu_kernel(array: Array, out: Array | None) -> Array:
+    return (_gelu_of_double if array.dtype == np.float64 else gelu_of_single)(array, out)
+
+
+def _gelu_gradient_kernel(gradient: Array, array: Array, out: Array | None) -> Array:
+    if gradient.shape != array.shape:
+        gradient, array = np.broadcast_arrays(gradient, array)
+    return (_gelu_gradient_of_double if array.dtype == np.float64 else gelu_gradient_of_single)(gradient, array, out)
+
+
+def _gelu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    (x,) = operands
+    (chance,) = scratch
+    np.multiply(x, -sqrt(0.5), chance)
+    erfc_of_double(chance, chance)
+    np.multiply(chance, x, chance)
+    np.multiply(chance, 0.5, out)
+
+
+def _gelu_gradient_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    gradient, x = operands
+    chance, density = scratch
+    np.multiply(x, -sqrt(0.5), chance)
+    erfc_of_double(chance, chance)
+    np.multiply(chance, 0.5, chance)
+    np.multiply(x, -0.5, density)
+    np.multiply(density, x, density)
+    np.exp(density, density)
+    np.multiply(density, x, density)
+    np.multiply(density, 1 / sqrt(2 * pi), density)
+    np.add(chance, density, chance)
+    np.multiply(chance, gradient, out)
+
+
+_gelu_of_double = in_tiles(_gelu_step, 1, single=False)
+_gelu_gradient_of_double = in_tiles(_gelu_gradient_step, 2, single=False)
+
+_GELU: OpExpr = elementwise("gelu", lambda xp: _gelu_kernel, least=FLOATING, most=FLOATING, cost=DEAR)
+_GELU_GRADIENT: OpExpr = elementwise(
+    "gelu_gradient", lambda xp: _gelu_gradient_kernel, least=FLOATING, most=FLOATING, cost=DEAR * 2
+)
+
+
+@_GELU.gradient(inputs=(0,))
+def _gelu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_GELU_GRADIENT, (gradient, node.input(0))),)
+
+
+@_GELU_GRADIENT.gradient(inputs=(0, 1))
+def _gelu_second_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.needs
+    before, operand = node.input(0), node.input(1)
+    square = operand * operand
+    return (
+        _interpreter.dispatch(_GELU_GRADIENT, (gradient, operand)) if first else None,
+        gradient * before * exp(square * -0.5) * (2 - square) * (1 / sqrt(2 * pi)) if second else None,
+    )
+
+
 def gelu(input: Tensor, approximate: str = "none") -> Tensor:
     """``input * P(X <= input)`` for a standard normal X.
 
@@ -146,19 +206,60 @@ def gelu(input: Tensor, approximate: str = "none") -> Tensor:
         approximate: "none", or "tanh" for the usual approximation by a hyperbolic tangent.
 
     Raises:
+        TypeError: if `input` is not floating-point.
         ValueError: for another `approximate`.
     """
     if approximate == "none":
-        return input * (erf(input * sqrt(0.5)) + 1) * 0.5
+        _check_activated("gelu", input)
+        return _interpreter.dispatch(_GELU, (input,))
     if approximate == "tanh":
-        return input * (tanh((input + input * input * input * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
+        return _gelu_by_tanh(input)
     raise ValueError(f"gelu: approximate must be 'none' or 'tanh', not {approximate!r}")
 
 
+def _check_activated(name: str, input: Tensor) -> None:
+    if input.dtype.category != FLOATING:
+        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
+
+
 @in_single_precision
+def _gelu_by_tanh(input: Tensor) -> Tensor:
+    return input * (tanh((input + input * input * input * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
+
+
+def _silu_kernel(array: Array, out: Array | None) -> Array:
+    return (_silu_of_double if array.dtype == np.float64 else _silu_of_single)(array, out)
+
+
+def _silu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    (x,) = operands
+    (below,) = scratch
+    np.negative(x, below)
+    np.exp(below, below)
+    np.add(below, 1, below)
+    np.divide(x, below, out)
+
+
+_silu_of_single = in_tiles(_silu_step, 1, single=True)
+_silu_of_double = in_tiles(_silu_step, 1, single=False)
+_SILU: OpExpr = elementwise("silu", lambda xp: _silu_kernel, least=FLOATING, most=FLOATING, cost=DEAR)
+
+
+@_SILU.gradient(inputs=(0,))
+def _silu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand = node.input(0)
+    gate = sigmoid(operand)
+    return (gradient * (gate * (operand * (1 - gate) + 1)),)
+
+
 def silu(input: Tensor) -> Tensor:
-    """``input * sigmoid(input)``."""
-    return input * sigmoid(input)
+    """``input * sigmoid(input)``.
+
+    Raises:
+        TypeError: if `input` is not floating-point.
+    """
+    _check_activated("silu", input)
+    return _interpreter.dispatch(_SILU, (input,))
 
 
 @in_single_precision

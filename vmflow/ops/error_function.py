@@ -1,21 +1,25 @@
 """The error function, its complement and its inverse.
 
-numpy has none of them.  They are computed in float64, whatever the operand's dtype, and rounded once.
+numpy has none of them.  They are computed in float64, whatever the operand's dtype, and rounded once; but for the error
+function of float32, which is much asked for and has a kernel of its own.
 """
 
 from __future__ import annotations
 
 from math import pi, sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
 
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
+from .normal_kernels import erf_of_single
 from .table import OpExpr
+from .tiles import in_tiles
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -23,35 +27,48 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _erf_kernel(xp: Any) -> Kernel:
+def _erf_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
     """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
+    (x,) = operands
+    (size,) = scratch
+    np.abs(x, size)
+    near, middle, far = _ranges(size)
+    result = np.empty_like(size)
+    part = size[near]
+    result[near] = part * _ratio(part * part, _ERF_P, _ERF_Q)
+    part = size[middle]
+    result[middle] = 1.0 - np.exp(-part * part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    part = np.minimum(size[far], 6.0)  # where 1 is reached
+    result[far] = 1.0 - np.exp(-part * part) * _far(part)
+    np.copysign(result, x, out)
 
-    def erf(array: Array, out: Array | None) -> Array:
-        x = xp.abs(xp.asarray(array, dtype=xp.float64))
-        result = xp.empty_like(x)
-        small = x <= 0.46875
-        z = xp.where(small, x * x, 0.0)
-        result = x * _ratio(z, _ERF_P, _ERF_Q)
-        middle = xp.clip(x, 0.46875, 4.0)
-        tail = xp.exp(-middle * middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
-        large = xp.maximum(x, 4.0)
-        inverse = 1.0 / (large * large)
-        far = xp.exp(-large * large) / large * (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q))
-        result = xp.where(small, result, 1.0 - xp.where(x <= 4.0, tail, far))
-        result = xp.where(xp.isnan(x), x, result)
-        return xp.asarray(xp.copysign(result, array)).astype(array.dtype, copy=False)
 
-    return erf
+def _ranges(size: Array) -> tuple[Array, Array, Array]:
+    """Indices of what is near to 0, in the middle, and far out, where there also is what is no number."""
+    near = size <= 0.46875
+    up_to_middle = size <= 4.0
+    return near.nonzero()[0], (near ^ up_to_middle).nonzero()[0], (~up_to_middle).nonzero()[0]
+
+
+def _far(x: Array) -> Array:
+    inverse = 1.0 / (x * x)
+    return (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q)) / x
 
 
 def _ratio(x: Array, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Array:
     """A ratio of polynomials, highest power first."""
-    top = bottom = 0.0
-    for coefficient in numerator:
-        top = top * x + coefficient
-    for coefficient in denominator:
-        bottom = bottom * x + coefficient
-    return top / bottom
+    top = x * numerator[0]
+    for coefficient in numerator[1:-1]:
+        top += coefficient
+        top *= x
+    top += numerator[-1]
+    bottom = x * denominator[0]
+    for coefficient in denominator[1:-1]:
+        bottom += coefficient
+        bottom *= x
+    bottom += denominator[-1]
+    top /= bottom
+    return top
 
 
 _ONE_OVER_ROOT_PI = 1 / sqrt(pi)
@@ -102,7 +119,14 @@ _FAR_Q = (
     2.33520497626869185e-3,
 )
 
-_ERF: OpExpr = elementwise("erf", _erf_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
+erf_of_double = in_tiles(_erf_step, 1, single=False)
+
+
+def _erf_kernel(array: Array, out: Array | None) -> Array:
+    return (erf_of_double if array.dtype == np.float64 else erf_of_single)(array, out)
+
+
+_ERF: OpExpr = elementwise("erf", lambda xp: _erf_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
 @_ERF.gradient(inputs=(0,))
@@ -118,52 +142,54 @@ def erf(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_ERF, (input,))
 
 
-def _erfc_kernel(xp: Any) -> Kernel:
+def _erfc_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
     """As `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
+    (x,) = operands
+    (size,) = scratch
+    np.abs(x, size)
+    near, middle, far = _ranges(size)
+    beyond = np.empty_like(size)
+    part = size[near]
+    beyond[near] = 1.0 - part * _ratio(part * part, _ERF_P, _ERF_Q)
+    part = size[middle]
+    beyond[middle] = _gaussian(part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    part = np.minimum(size[far], 40.0)  # behind 27 nothing is left in float64
+    beyond[far] = _gaussian(part) * _far(part)
+    # Below 0 it is what is missing to 2: with the sign s of x, (1 - s) + s * beyond.
+    np.copysign(1.0, x, size)
+    np.multiply(beyond, size, beyond)
+    np.subtract(1.0, size, size)
+    np.add(beyond, size, out)
 
-    def erfc(array: Array, out: Array | None) -> Array:
-        x = xp.asarray(array, dtype=xp.float64)
-        size = xp.abs(x)
-        small = size <= 0.46875
-        near = 1.0 - x * _ratio(xp.where(small, x * x, 0.0), _ERF_P, _ERF_Q)
-        middle = xp.clip(size, 0.46875, 4.0)
-        tail = _gaussian(xp, middle) * _ratio(middle, _ERFC_P, _ERFC_Q)
-        large = xp.clip(size, 4.0, 40.0)  # behind 27 nothing is left in float64
-        inverse = 1.0 / (large * large)
-        far = _gaussian(xp, large) / large * (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q))
-        beyond = xp.where(size <= 4.0, tail, far)
-        result = xp.where(small, near, xp.where(x < 0, 2.0 - beyond, beyond))
-        return xp.asarray(result).astype(array.dtype, copy=False)
 
-    return erfc
+erfc_of_double = in_tiles(_erfc_step, 1, single=False)
 
 
-def _gaussian(xp: Any, x: Array) -> Array:
+def _gaussian(x: Array) -> Array:
     """``exp(-x * x)``; the square is taken in two parts, because its rounding error would be multiplied by x * x."""
-    coarse = xp.trunc(x * 16.0) / 16.0
-    return xp.exp(-coarse * coarse) * xp.exp(-(x - coarse) * (x + coarse))
+    coarse = np.trunc(x * 16.0) / 16.0
+    return np.asarray(np.exp(-coarse * coarse) * np.exp(-(x - coarse) * (x + coarse)))
 
 
-def _erfinv_kernel(xp: Any) -> Kernel:
+def _erfinv_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
     """By the normal distribution's quantiles: M. J. Wichura's algorithm AS 241 (Applied Statistics 37, 1988)."""
-
-    def erfinv(array: Array, out: Array | None) -> Array:
-        x = xp.asarray(array, dtype=xp.float64)
-        centre = x * 0.5
-        central = xp.abs(centre) <= 0.425
-        inner = centre * _ratio(xp.where(central, 0.180625 - centre * centre, 0.0), _CENTRAL_P, _CENTRAL_Q)
-        # Half of what is missing to 1 is the probability of the tail; the difference is exact.
-        distance = xp.sqrt(-xp.log((1.0 - xp.abs(x)) * 0.5))
-        middle = _ratio(xp.clip(distance, 0.0, 5.0) - 1.6, _MIDDLE_P, _MIDDLE_Q)
-        far = _ratio(xp.clip(distance, 5.0, 30.0) - 5.0, _TAIL_P, _TAIL_Q)
-        outer = xp.where(distance <= 5.0, middle, xp.where(distance == xp.inf, xp.inf, far))
-        result = xp.where(central, inner, xp.copysign(outer, x)) * _ROOT_HALF
-        result = xp.where(xp.abs(x) <= 1.0, result, xp.nan)
-        return xp.asarray(result).astype(array.dtype, copy=False)
-
-    return erfinv
+    (x,) = operands
+    (result,) = scratch
+    inside = np.abs(x) <= 0.85
+    central, outer = inside.nonzero()[0], (~inside).nonzero()[0]
+    half = x[central] * 0.5
+    result[central] = half * _ratio(0.180625 - half * half, _CENTRAL_P, _CENTRAL_Q)
+    part = x[outer]
+    # Half of what is missing to 1 is the probability of the tail; the difference is exact.
+    distance = np.sqrt(-np.log((1.0 - np.abs(part)) * 0.5))
+    middle = _ratio(np.minimum(distance, 5.0) - 1.6, _MIDDLE_P, _MIDDLE_Q)
+    far = _ratio(np.clip(distance, 5.0, 30.0) - 5.0, _TAIL_P, _TAIL_Q)
+    quantile = np.where(distance <= 5.0, middle, np.where(distance == np.inf, np.inf, far))
+    result[outer] = np.where(np.abs(part) <= 1.0, np.copysign(quantile, part), np.nan)
+    np.multiply(result, _ROOT_HALF, out)
 
 
+_erfinv_kernel = in_tiles(_erfinv_step, 1, single=False)
 _ROOT_HALF = sqrt(0.5)
 _CENTRAL_P = (
     2.5090809287301226727e3,
@@ -226,8 +252,8 @@ _TAIL_Q = (
     1.0,
 )
 
-_ERFC: OpExpr = elementwise("erfc", _erfc_kernel, TO_FLOAT, cost=DEAR * 10, most=FLOATING)
-_ERFINV: OpExpr = elementwise("erfinv", _erfinv_kernel, TO_FLOAT, cost=DEAR * 8, most=FLOATING)
+_ERFC: OpExpr = elementwise("erfc", lambda xp: erfc_of_double, TO_FLOAT, cost=DEAR * 4, most=FLOATING)
+_ERFINV: OpExpr = elementwise("erfinv", lambda xp: _erfinv_kernel, TO_FLOAT, cost=DEAR * 4, most=FLOATING)
 
 
 @_ERFC.gradient(inputs=(0,))

@@ -1,0 +1,156 @@
+"""Kernels that run tile by tile: their accuracy over a dense range, at the extremes, and in every layout of memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.nn import functional as F
+from vmflow.ops.error_function import erf_of_double, erfc_of_double
+from vmflow.ops.normal_kernels import erf_of_single
+from vmflow.ops.tiles import TILE, in_tiles
+
+from .oracle import Array
+
+INF, NAN = math.inf, math.nan
+_erfc = np.vectorize(math.erfc, otypes=[np.float64])
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _dense(lowest: float, highest: float, step: int) -> Array:
+    """Every so many-eth float32 from one positive number to another, and their negatives."""
+    bits = np.arange(np.float32(lowest).view(np.int32), np.float32(highest).view(np.int32), step, dtype=np.int32)
+    return np.concatenate([bits.view(np.float32), -bits.view(np.float32)])
+
+
+def _units(found: Array, exact: Array) -> float:
+    """The largest error in units of the last place of float32."""
+    spacing = np.spacing(np.abs(exact).astype(np.float32)).astype(np.float64)
+    return float(np.max(np.abs(found.astype(np.float64) - exact) / spacing))
+
+
+def test_erf_of_float32_is_within_two_units() -> None:
+    numbers = np.concatenate([_dense(2**-12, 4.5, 499), _dense(1e-45, 2**-12, 19_997), _dense(4.5, 3e38, 99_991)])
+    assert _units(flow.erf(flow.tensor(numbers)).numpy(), _erf(numbers.astype(np.float64))) < 1.6
+
+
+def test_erfc_of_float32_is_rounded_once() -> None:
+    numbers = np.concatenate([_dense(2**-12, 10.5, 997), _dense(1e-45, 2**-12, 99_991)])
+    assert _units(flow.erfc(flow.tensor(numbers)).numpy(), _erfc(numbers.astype(np.float64))) < 0.501
+
+
+def test_erf_and_its_complement_of_float64() -> None:
+    numbers = np.concatenate([np.linspace(-7, 27, 30_001), [0.46875, 4.0, -4.0, 6.0, 1e300, -1e300, 5e-324]])
+    assert np.all(np.abs(erf_of_double(numbers, None) - _erf(numbers)) <= 5e-16 * np.abs(_erf(numbers)))
+    exact = _erfc(numbers)
+    assert np.all(np.abs(erfc_of_double(numbers, None) - exact) <= 2e-15 * exact + 1e-320)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_extremes(dtype: str) -> None:
+    ends = flow.tensor(np.array([-INF, -0.0, 0.0, INF, NAN], dtype))
+    for function, expected in (
+        (flow.erf, [-1.0, -0.0, 0.0, 1.0, NAN]),
+        (flow.erfc, [2.0, 1.0, 1.0, 0.0, NAN]),
+        (flow.erfinv, [NAN, -0.0, 0.0, NAN, NAN]),
+        (flow.sigmoid, [0.0, 0.5, 0.5, 1.0, NAN]),
+    ):
+        found = function(ends).numpy()
+        np.testing.assert_array_equal(found, np.array(expected, dtype))
+        np.testing.assert_array_equal(np.signbit(found[:-1]), np.signbit(expected[:-1]))
+    tiny = flow.tensor(np.array([1e-45, -1e-45], "float32"))
+    np.testing.assert_array_equal(flow.erf(tiny).numpy(), tiny.numpy())
+    far = flow.tensor(np.array([-1e30, -1e4, -40.0, 1e4, INF], dtype))
+    np.testing.assert_array_equal(F.gelu(far).numpy(), np.array([0, 0, 0, 1e4, INF], dtype))
+
+
+def _gelu(x: Array) -> Array:
+    return np.asarray(x * _erfc(-x / math.sqrt(2)) / 2)
+
+
+def _gelu_slope(x: Array) -> Array:
+    return np.asarray(_erfc(-x / math.sqrt(2)) / 2 + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi))
+
+
+def _gelu_and_slope(numbers: Array) -> tuple[Array, Array]:
+    tensor = flow.tensor(numbers).requires_grad_()
+    result = F.gelu(tensor)
+    (slope,) = flow.autograd.grad(result, tensor, flow.ones_like(result))
+    assert slope is not None
+    return result.detach().numpy(), slope.numpy()
+
+
+def test_gelu_of_float32_and_its_slope() -> None:
+    numbers = np.concatenate([_dense(2**-12, 8.0, 997), _dense(1e-38, 2**-12, 99_991)])
+    exact = _gelu(numbers.astype(np.float64))
+    found, slope = _gelu_and_slope(numbers)
+    error = np.abs(found - exact)
+    assert np.max(error) < 3e-7
+    assert np.max(error[np.abs(numbers) < 2] / np.abs(exact[np.abs(numbers) < 2])) < 4e-6
+    # In the negative tail something is left: by 1 + erf there would be nothing below -5.5.
+    tail = (numbers < -2) & (numbers > -5)
+    assert np.max(error[tail] / np.abs(exact[tail])) < 5e-3
+    assert np.max(np.abs(slope - _gelu_slope(numbers.astype(np.float64)))) < 7e-7
+
+
+def test_gelu_is_as_accurate_as_torch() -> None:
+    torch = pytest.importorskip("torch")
+    numbers = _dense(2**-8, 8.0, 997)
+    exact = _gelu(numbers.astype(np.float64))
+    theirs = torch.nn.functional.gelu(torch.from_numpy(numbers)).numpy()
+    assert np.max(np.abs(_gelu_and_slope(numbers)[0] - exact)) < np.max(np.abs(theirs - exact)) + 1e-7
+
+
+def test_gelu_of_float64_keeps_its_digits() -> None:
+    numbers = np.linspace(-20, 20, 4001)
+    found, slope = _gelu_and_slope(numbers)
+    np.testing.assert_allclose(found, _gelu(numbers), rtol=3e-13, atol=0)
+    np.testing.assert_allclose(slope, _gelu_slope(numbers), rtol=3e-13, atol=1e-16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("function", [flow.erf, flow.sigmoid, F.gelu, F.silu], ids=lambda it: it.__name__)
+def test_half_precision_is_rounded_once(function: Callable[[flow.Tensor], flow.Tensor], dtype: str) -> None:
+    numbers = flow.linspace(-6, 6, 1001).to(getattr(flow, dtype))
+    found = function(numbers)
+    assert found.dtype is numbers.dtype
+    assert flow.equal(found, function(numbers.float()).to(numbers.dtype))
+
+
+@pytest.mark.parametrize("count", [TILE // 4 - 1, TILE // 4, TILE // 4 + 1, TILE // 2 + 5])
+def test_tiles_meet(count: int) -> None:
+    numbers = np.linspace(-3, 3, count).astype(np.float32)
+    whole = flow.erf(flow.tensor(numbers)).numpy()
+    pieces = [flow.erf(flow.tensor(it)).numpy() for it in np.array_split(numbers, 7)]
+    np.testing.assert_array_equal(whole, np.concatenate(pieces))
+
+
+def test_memory_that_overlaps() -> None:
+    numbers = np.linspace(-3, 3, TILE).astype(np.float32)
+    expected = erf_of_single(numbers[:-1].copy(), None)
+    np.testing.assert_array_equal(erf_of_single(numbers[:-1], numbers[1:]), expected)
+    same = numbers.copy()
+    assert erf_of_single(same, same) is same
+    np.testing.assert_array_equal(same, erf_of_single(numbers.copy(), None))
+    square = np.linspace(-3, 3, 400 * 400).astype(np.float32).reshape(400, 400)
+    expected = erf_of_single(square.T.copy(), None)
+    np.testing.assert_array_equal(erf_of_single(square.T, square), expected)
+
+
+def test_a_step_sees_all_operands_alike() -> None:
+    seen: list[tuple[Any, ...]] = []
+
+    def step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+        seen.append(tuple([(it.dtype.name, it.size) for it in (*operands, out, *scratch)]))
+        np.add(operands[0], operands[1], out)
+
+    kernel = in_tiles(step, 2, single=True)
+    first, second = np.arange(6, dtype=np.float16).reshape(2, 3), np.ones((2, 3), np.float16)
+    np.testing.assert_array_equal(kernel(first, second, None), first + 1)
+    assert seen == [(("float32", 6),) * 5]
+    assert kernel(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), None).shape == (0, 3)
