@@ -6,6 +6,7 @@ dtypes, shapes and layouts are compared with that, so that an op is right in all
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -51,6 +52,11 @@ ATTENDED: Final[tuple[Shapes, ...]] = (
     ((0, 4), (5, 4), (5, 2)),
 )
 MASKED: Final[tuple[Shapes, ...]] = tuple([(*it, (it[0][-2], it[1][-2])) for it in ATTENDED])
+
+
+def _gelu_gradient(gradient: Array, x: Array) -> Array:
+    chance = np.vectorize(math.erfc, otypes=[np.float64])(-x / math.sqrt(2)) / 2
+    return np.asarray(gradient * (chance + x * np.exp(-x * x / 2) / math.sqrt(2 * math.pi)))
 
 
 def widely(call: Callable[..., flow.Tensor]) -> Callable[..., Array]:
@@ -461,5 +467,13 @@ ROWS: Final[list[Row]] = [
     *_attentions("-masked", F.scaled_dot_product_attention, MASKED),
     _row("ctc_loss", _aligned, REAL, shapes=LOGARITHMS, domain=((-3.0, -0.5),)),
     _row("ctc_loss_gradient", gradient_of(_aligned), REAL, shapes=LOGARITHMS, domain=((-3.0, -0.5),), tolerance=0.1),
+    Row(
+        "gelu_gradient",
+        lambda x, y: interpreter.dispatch(OPS["gelu_gradient"], (x, y)),
+        _gelu_gradient,
+        REAL,
+        shapes=(((3, 4), (3, 4)), ((5,), (5,)), ((2, 0, 3), (2, 0, 3)), ((), ()), ((2, 1), (3,))),
+        order=2,
+    ),
     Row("largest_of_bag", _largest_of_bags, _largest_of_each, REAL, shapes=(((3, 4),), ((3, 0),), ((5, 1),))),
 ]

@@ -95,7 +95,7 @@ ROWS: list[Row] = [
     *_pair("sub", np.subtract, dtypes=NUMBERS, order=2, without=("-bool",)),
     *_pair("mul", np.multiply, order=2),
     *_pair("div", np.true_divide, result="float", order=2, domain=((-3.0, 3.0), (0.5, 3.0))),
-    *_pair("pow", np.power, dtypes=NUMBERS, order=2, domain=POSITIVE),
+    *_pair("pow", np.power, number=3, dtypes=NUMBERS, order=2, domain=POSITIVE),
     *_pair("floor_divide", np.floor_divide, dtypes=(*REAL, *INTEGERS), order=1, domain=NONZERO),
     *_pair("remainder", np.remainder, dtypes=(*REAL, *INTEGERS), order=2, domain=NONZERO),
     *_pair("fmod", np.fmod, dtypes=(*REAL, *INTEGERS), order=2, domain=NONZERO),
@@ -115,6 +115,9 @@ ROWS: list[Row] = [
     *_pair("bitwise_or", np.bitwise_or, dtypes=(*INTEGERS, "bool")),
     *_pair("bitwise_xor", np.bitwise_xor, dtypes=(*INTEGERS, "bool")),
     *_pair("clamp_min", np.maximum, order=2, dtypes=(*REAL, *INTEGERS), number=1, without=("-reversed",)),
+    Row("clamp", lambda x: x.clamp(-1, 2), lambda x: np.clip(x, -1, 2), (*REAL, *INTEGERS), order=2),
+    Row("clamp", lambda x: x.clamp(0, 2), lambda x: x * np.int64(1), ("bool",), result="wide", label="-bool"),
+    Row("square", lambda x: x**2, np.square, NUMBERS, order=2, label="-power"),
     *_pair("clamp_max", np.minimum, order=2, dtypes=(*REAL, *INTEGERS), number=1, without=("-reversed",)),
     Row(
         "trunc_divide",

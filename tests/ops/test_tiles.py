@@ -154,3 +154,65 @@ def test_a_step_sees_all_operands_alike() -> None:
     np.testing.assert_array_equal(kernel(first, second, None), first + 1)
     assert seen == [(("float32", 6),) * 5]
     assert kernel(np.zeros((0, 3), np.float32), np.zeros((0, 3), np.float32), None).shape == (0, 3)
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (3, 130, 140), (257, 129)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int8", "complex64"])
+def test_large_transposed_copies(shape: tuple[int, ...], dtype: str) -> None:
+    array = (np.arange(math.prod(shape)) % 97).astype(dtype).reshape(shape)
+    across = flow.tensor(array).transpose(-1, -2)
+    np.testing.assert_array_equal(across.contiguous().numpy(), np.swapaxes(array, -1, -2))
+    np.testing.assert_array_equal(across.to(flow.float64).numpy(), np.swapaxes(array, -1, -2).real.astype(np.float64))
+    target = flow.zeros(across.shape, dtype=across.dtype)
+    target.copy_(across)
+    np.testing.assert_array_equal(target.numpy(), np.swapaxes(array, -1, -2))
+
+
+def test_transposing_a_matrix_into_itself() -> None:
+    array = np.arange(200 * 200, dtype=np.float32).reshape(200, 200)
+    tensor = flow.tensor(array)
+    tensor.copy_(tensor.t())
+    np.testing.assert_array_equal(tensor.numpy(), array.T)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (130, 200), (200, 130), (2, 65, 64), (0, 3), (3, 0)])
+def test_triangles_of_any_height(shape: tuple[int, ...]) -> None:
+    array = np.arange(1, math.prod(shape) + 1, dtype=np.float32).reshape(shape)
+    array.reshape(-1)[:1] = INF
+    for diagonal in (-300, -70, -1, 0, 1, 63, 64, 129, 300):
+        for name, function in (("tril", np.tril), ("triu", np.triu)):
+            found = getattr(flow, name)(flow.tensor(array), diagonal).numpy()
+            np.testing.assert_array_equal(found, function(array, diagonal))
+
+
+@pytest.mark.parametrize("shape", [(300, 200), (2, 40_000), (1, 70_000), (3, 150, 130)])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_softmax_of_many_rows(shape: tuple[int, ...], dtype: str) -> None:
+    array = np.random.default_rng(0).standard_normal(shape) * 5
+    tensor = flow.tensor(array).to(getattr(flow, dtype))
+    exact = tensor.double().numpy()
+    exact = exact - np.log(np.exp(exact).sum(-1, keepdims=True))
+    tolerance = {"float32": 1e-5, "float64": 1e-12, "bfloat16": 2e-2}[dtype]
+    np.testing.assert_allclose(tensor.log_softmax(-1).double().numpy(), exact, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(tensor.softmax(-1).double().numpy(), np.exp(exact), rtol=tolerance * 5, atol=1e-30)
+
+
+def test_clamping_between_numbers_is_one_op_and_its_gradient() -> None:
+    tensor = flow.tensor([-2.0, -1.0, 0.5, 1.0, NAN], requires_grad=True)
+    tensor.clamp(-1, 1).backward(flow.ones(5))
+    assert tensor.grad is not None
+    np.testing.assert_array_equal(tensor.grad.numpy(), [0.0, 1.0, 1.0, 1.0, 1.0])
+    assert flow.tensor([1, 5]).clamp(1.5, 3).tolist() == [1.5, 3.0]
+    half = flow.tensor([-2.0, 0.5, 3.0]).bfloat16()
+    assert half.clamp(-1, 1).tolist() == [-1.0, 0.5, 1.0]
+    assert half.clamp_(3, 2).tolist() == [2.0, 2.0, 2.0]
+    with pytest.raises(TypeError, match="clamp is not defined for complex64"):
+        flow.ones(2, dtype=flow.complex64).clamp(0, 1)
+
+
+def test_index_select_refuses_what_is_out_of_range() -> None:
+    table = flow.arange(12.0).reshape(3, 4)
+    for wrong in (-1, 3):
+        with pytest.raises(IndexError, match=f"index {wrong} is out of range"):
+            table.index_select(0, flow.tensor([0, wrong])).tolist()
+    assert table.t().index_select(1, flow.tensor([2, 0])).tolist() == [[8.0, 0.0], [9.0, 1.0], [10.0, 2.0], [11.0, 3.0]]

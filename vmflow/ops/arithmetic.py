@@ -196,6 +196,13 @@ def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None
     _check_exponent("pow", input, exponent)
     if out is not None:
         return _POW.written(out, input, exponent)
+    if (
+        type(exponent) is int
+        and exponent == 2
+        and isinstance(input, _tensors.Tensor)
+        and input.dtype is not dtypes.bool_
+    ):
+        return _interpreter.dispatch(_SQUARE, (input,))
     return _POW(input, exponent)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
@@ -35,10 +37,30 @@ def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             array = array.real  # numpy would warn
         if out is None:
             return array.astype(to, order="C")
-        xp.copyto(out, array, casting="unsafe")
+        copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
         return out
 
     return Inferred(output, kernel, output.numel * CHEAP)
+
+
+def lies_across(out: Array, array: Array) -> bool:
+    """Whether `array` is large and lies in memory with its rows and columns exchanged, as seen from `out`."""
+    return (
+        out.size > 1 << 14
+        and out.shape == array.shape
+        and out.ndim > 1
+        and out.flags.c_contiguous
+        and array.strides[-2] == array.itemsize
+        and array.strides[-1] > array.itemsize * 16
+        and not np.may_share_memory(out, array)
+    )
+
+
+def copy_transposed(out: Array, array: Array) -> None:
+    """Copy what `lies_across`, in strips of a cache line, which by whole rows would be fetched many times."""
+    width = max(64 // out.itemsize, 1)
+    for start in range(0, out.shape[-1], width):
+        np.copyto(out[..., start : start + width], array[..., start : start + width], casting="unsafe")
 
 
 def _loses_imaginary(source: DType, target: DType) -> bool:
@@ -106,7 +128,7 @@ def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             array = array.real
         if out is None:
             return xp.broadcast_to(array, target.shape).astype(target.dtype.numpy, order="C")
-        xp.copyto(out, array, casting="unsafe")
+        copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
         return out
 
     return Inferred(target, kernel, target.numel * CHEAP)

@@ -96,15 +96,20 @@ def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     output = meta(shape, source.dtype, device)
     xp = array_module(device)
     copies = any([it.shape for it in indices])
+    selects = not from_the_end and len(dims) == 1 and len(indices[0].shape) == 1 and len(source.shape) > 0
 
     def kernel(array: Array, *rest: Any) -> Array:
         if not from_the_end:
             for dim, places in zip(dims, rest, strict=False):
                 check_places("index_select", places, array.shape, dim)
+        if selects:
+            # The index is known to be within its range; checked by numpy again, it would go through a buffer.
+            return xp.take(array, rest[0], dims[0], rest[1], "clip")
         seen, place = _placed(array, dims, rest[:-1])
         return xp.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
 
-    return Inferred(output, kernel, output.numel * CHEAP * 10)
+    cost = output.numel * CHEAP * 2 + indices[0].numel * 10 if selects else output.numel * CHEAP * 10
+    return Inferred(output, kernel, cost)
 
 
 _INDEX = OpExpr("index", _infer_index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -282,16 +282,34 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))
 
 
+# Rows of a matrix that are cut together.
+_BAND: Final = 64
+
+
 def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     lower, diagonal = cast("tuple[bool, int]", attributes)
     (source,) = metas
     if len(source.shape) < 2:
         raise ValueError(f"{'tril' if lower else 'triu'}: expected at least 2 dimensions, got {list(source.shape)}")
     xp = array_module(source.device)
-    cut = xp.tril if lower else xp.triu
+
+    nothing = xp.zeros((), source.dtype.numpy)
 
     def kernel(array: Array, out: Array | None) -> Array:
-        return cut(array, diagonal)
+        result = xp.empty(array.shape, array.dtype) if out is None else out
+        rows, columns = array.shape[-2:]
+        for start in range(0, rows, _BAND):
+            band = slice(start, min(start + _BAND, rows))
+            # Up to `first` all of the band is below the diagonal, from `second` on all of it is above.
+            first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
+            second = min(max(band.stop + diagonal, first), columns)
+            kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))
+            result[..., band, kept] = array[..., band, kept]
+            result[..., band, cleared] = 0
+            offset = start + diagonal - first - (0 if lower else 1)
+            below = xp.tri(band.stop - start, second - first, offset, dtype=bool)
+            result[..., band, first:second] = xp.where(below == lower, array[..., band, first:second], nothing)
+        return result
 
     return Inferred(source, kernel, source.numel * CHEAP * 2)
 

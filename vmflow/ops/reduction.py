@@ -591,7 +591,7 @@ def _running(name: str, function: str) -> OpExpr:
         def kernel(array: Array, out: Array | None) -> Array:
             if array.ndim == 0:
                 return array.astype(to)
-            return accumulate(array, dim, wide, None).astype(to, copy=False)
+            return accumulate(array, dim, wide, out if wide == to else None).astype(to, copy=False)
 
         return Inferred(output, kernel, source.numel * CHEAP * 4)
 

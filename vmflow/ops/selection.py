@@ -8,12 +8,24 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
-from vmflow.dtypes import FLOATING
+from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import Array, meta
 
 from .comparison import isnan, logical_not
 from .destination import delivered
-from .elementwise import CHEAP, REVERSED, Binary, by_keyword, constant, fitting, into, number, result_dtype, saturated
+from .elementwise import (
+    CHEAP,
+    ELEMENTWISE,
+    REVERSED,
+    Binary,
+    by_keyword,
+    constant,
+    fitting,
+    into,
+    number,
+    result_dtype,
+    saturated,
+)
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
@@ -176,6 +188,36 @@ def _clamp_max_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (where(node.input(0) > node.scalars[0], 0.0, gradient),)
 
 
+def _infer_clamp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    compute = result_dtype(metas, kinds)
+    if not INTEGER <= compute.category <= FLOATING:
+        raise TypeError(f"clamp is not defined for {compute.name} tensors")
+    output = meta(source.shape, compute, source.device)
+    xp = array_module(source.device)
+    to = compute.numpy
+    has_clip = compute is not dtypes.bfloat16  # numpy has it for its own dtypes
+
+    def kernel(array: Array, low: Any, high: Any, out: Array | None) -> Array:
+        array = array.astype(to, copy=False)
+        least, most = saturated(low, to), saturated(high, to)
+        if has_clip:
+            return xp.clip(array, least, most, out=out)
+        return xp.minimum(xp.maximum(array, least, out=out), most, out=out)
+
+    return Inferred(output, kernel, output.numel * CHEAP)
+
+
+ELEMENTWISE.add("clamp")
+_CLAMP = OpExpr("clamp", _infer_clamp)
+
+
+@_CLAMP.gradient(inputs=(0,))
+def _clamp_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    low, high = node.scalars
+    return (where((node.input(0) < low) | (node.input(0) > high), 0.0, gradient),)
+
+
 def clamp(
     input: Tensor,
     min: Tensor | Scalar | None = None,
@@ -198,8 +240,16 @@ def clamp(
             return clamp_max(input, max, out=out)
         return clamp_min(input, min, out=out) if max is None else clamp_max(clamp_min(input, min), max, out=out)
     if min is not None:
+        if _are_numbers(input, min, max):
+            return _interpreter.dispatch(_CLAMP, (input,), (), (number("clamp", min), number("clamp", max)))
         input = _CLAMP_MIN(input, min)
     return input if max is None else _CLAMP_MAX(input, max)
+
+
+def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
+    """Whether both limits are numbers, so that one pass does."""
+    tensors = isinstance(min, _tensors.Tensor) or isinstance(max, _tensors.Tensor)
+    return max is not None and not tensors and isinstance(input, _tensors.Tensor)
 
 
 def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scalar | None = None) -> Tensor:
@@ -207,6 +257,8 @@ def clamp_(input: Tensor, min: Tensor | Scalar | None = None, max: Tensor | Scal
     if min is None and max is None:
         raise ValueError("clamp_: give min, max or both")
     if min is not None:
+        if _are_numbers(input, min, max):
+            return into(_CLAMP, input, (input,), (), (number("clamp_", min), number("clamp_", max)))
         _CLAMP_MIN.into(input, min)
     return input if max is None else _CLAMP_MAX.into(input, max)
 

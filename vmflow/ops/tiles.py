@@ -41,6 +41,9 @@ def in_tiles(step: Step, scratch: int, single: bool) -> Callable[..., Array]:
         result = out if fits else np.empty(shape, dtype)
         converts = dtype != compute
         target = result.reshape(-1)
+        if target.size <= longest and not converts:
+            step(flat, target, [np.empty(target.size, compute) for _ in range(scratch)])
+            return result
         length = min(longest, target.size)
         work = [np.empty(length, compute) for _ in range(scratch + (len(arrays) + 1 if converts else 0))]
         for start in range(0, target.size, longest):

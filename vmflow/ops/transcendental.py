@@ -39,7 +39,7 @@ _SQRT = elementwise("sqrt", "sqrt", TO_FLOAT)
 _SIN = elementwise("sin", "sin", TO_FLOAT, cost=DEAR)
 _COS = elementwise("cos", "cos", TO_FLOAT, cost=DEAR)
 _TAN = elementwise("tan", "tan", TO_FLOAT, cost=DEAR)
-_RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x), out), TO_FLOAT)
+_RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x, out), out), TO_FLOAT)
 
 
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
