@@ -188,7 +188,7 @@ def test_floats_come_back_to_the_bit(number: float) -> None:
     assert math.isnan(number) if math.isnan(found) else struct.pack("d", found) == struct.pack("d", number)
 
 
-@pytest.mark.parametrize("value", [[1], {}, object(), np.float32(1), int, len], ids=repr)
+@pytest.mark.parametrize("value", [[1], {}, object(), np.float32(1), int, len])
 def test_what_is_no_data_is_refused(value: Any) -> None:
     with pytest.raises(TypeError, match="cannot be written as JSON"):
         encode(value)
