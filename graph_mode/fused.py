@@ -270,11 +270,16 @@ class FusedKernel:
         self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], workspace: Array
     ) -> Iterator[Call]:
         values = list(arrays)
+        # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
+        scratch: dict[tuple[int, np.dtype[Any]], Array] = {}
         for step, place in zip(self._steps, self._places, strict=True):
             if place.output >= 0:
                 out = outs[place.output]
             else:
-                out = np.ndarray(shape, step.output.dtype.numpy, workspace, place.offset)
+                key = (place.offset, step.output.dtype.numpy)
+                if key not in scratch:
+                    scratch[key] = np.ndarray(shape, key[1], workspace, key[0])
+                out = scratch[key]
             operands = [values[it] for it in step.operands]
             yield step.function, (*step.before, *operands, *step.after, out), out
             values.append(out)

@@ -73,11 +73,16 @@ class Environment:
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
         """Put buffers, and workspaces, into a piece of memory, which is one array of bytes; see `Arena`."""
+        made: dict[tuple[int, TensorMeta], Array] = {}
         for number, offset in offsets.items():
             if number < 0:
                 self._workspaces[-1 - number] = memory[offset:]
-            else:
-                self.put(number, array_at(memory, offset, self.job.buffers[number].meta))
+                continue
+            # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
+            key = (offset, self.job.buffers[number].meta)
+            if key not in made:
+                made[key] = array_at(memory, *key)
+            self.put(number, made[key])
 
     def workspace(self, op: int, nbytes: int) -> Array:
         """Memory in which an op, by its position, may work."""
