@@ -15,6 +15,7 @@ from .common_subexpressions import share_common_subexpressions
 from .constant_folding import fold_constants
 from .dead_ops import drop_dead_ops
 from .fuse_elementwise import fuse_elementwise
+from .fuse_updates import fuse_updates
 from .identities import drop_identities
 from .order import reorder
 from .recompute import recompute
@@ -82,6 +83,7 @@ PASSES: Final[tuple[Pass, ...]] = (
         "memory is walked through once for many elementwise ops, in tiles that stay in the cache",
         _if_fusing(fuse_elementwise),
     ),
+    Pass("fuse_updates", "several optimizers take their steps as one, which cannot be torn", _if_fusing(fuse_updates)),
     Pass("order", "less memory at a time; behind all that changes what there is to order", reorder),
 )
 
