@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import actors, layers, layers_sequence, loop_lag, ops, throughput
+from tests.benchmarks import actors, graph_fusion, layers, layers_sequence, loop_lag, ops, throughput
 from tests.benchmarks.measure import measure
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -123,3 +123,12 @@ def test_the_op_table_is_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 def test_every_op_of_the_table_runs() -> None:
     for case in ops.cases(None, 16, list(ops.OPS), 0.0):
         case.contenders["vmflow"]()
+
+
+def test_the_gains_of_fusing_are_printed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("sys.argv", ["graph_fusion", "--quick"])
+    graph_fusion.main()
+    printed = capsys.readouterr().out
+    assert "chain, 64: fused graph" in printed
+    assert "program, fused / program, unfused" in printed
+    assert "tiny ops, add: program" in printed
