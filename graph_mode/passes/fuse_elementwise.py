@@ -13,7 +13,7 @@ from typing import Final
 import attrs
 
 from vmflow.graph_mode.fused import Step, can_fuse, encoded
-from vmflow.graph_mode.job import Drawn, Job, JobOp, Operand
+from vmflow.graph_mode.job import Job, JobOp, Operand
 
 # Beyond these, the tiles of a group would no longer be in the cache together.
 _STEPS: Final = 64
@@ -137,8 +137,8 @@ def _fits(op: JobOp) -> bool:
     """Whether an op may be fused with others."""
     if op.kind != "call" or len(op.outputs) != 1 or not op.outputs[0].meta.numel:
         return False
-    if any([isinstance(scalar, Drawn) for scalar in op.scalars]):
-        return False
+    if not all([isinstance(scalar, (bool, int, float, complex)) for scalar in op.scalars]):
+        return False  # drawn by each launch, for instance
     if not can_fuse(op.op, tuple([operand.meta for operand in op.inputs])):
         return False
     output = op.outputs[0]

@@ -77,14 +77,15 @@ def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
     """What a graph of one chain computes, and nothing else."""
     graph(*arguments).numpy()
     (compiled,) = graph._compiled.values()
-    (runtime,) = compiled._runtimes.values()
+    (runtime,) = compiled._runtimes
     (program,) = runtime._programs.values()
     assert isinstance(program, Program)
     launch = Launch((), (), (), (), 0)
     inputs, outputs = program._inputs, program._outputs
     launch.inputs = [array for _, array in inputs]
 
-    def run() -> None:
+    # The graph has to live, since the memory is its.
+    def run(_owner: Function = graph) -> None:
         program._inputs, program._outputs = [], []
         program.run(launch)
         program._inputs, program._outputs = inputs, outputs

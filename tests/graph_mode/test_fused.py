@@ -30,9 +30,37 @@ def _step(op: str, *operands: int, attributes: tuple[Any, ...] = (), scalars: tu
 UNARY = frozenset(
     {
         *("abs", "acos", "acosh", "asin", "asinh", "atan", "atanh", "bitwise_not", "cast", "ceil", "conj", "cos"),
-        *("cosh", "digamma", "entr", "erf", "erfc", "erfinv", "exp", "exp2", "expm1", "floor", "isfinite", "isinf"),
+        *(
+            "cosh",
+            "digamma",
+            "entr",
+            "erf",
+            "erfc",
+            "erfinv",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "gelu",
+            "isfinite",
+            "isinf",
+        ),
         *("isnan", "lgamma", "log", "log10", "log1p", "log2", "logical_not", "neg", "reciprocal", "relu", "round"),
-        *("rsqrt", "sigmoid", "sign", "signbit", "sin", "sinc", "sinh", "sqrt", "square", "tan", "tanh", "trunc"),
+        *(
+            "rsqrt",
+            "sigmoid",
+            "sign",
+            "signbit",
+            "silu",
+            "sin",
+            "sinc",
+            "sinh",
+            "sqrt",
+            "square",
+            "tan",
+            "tanh",
+            "trunc",
+        ),
     }
 )
 
@@ -121,7 +149,7 @@ def test_every_op_that_may_be_a_step_is_equal_in_tiles(op: str, dtype: str, monk
     x = _numbers((1003,), dtype)
     attributes = (flow.float64,) if op == "cast" else ()
     takes: tuple[int, tuple[Any, ...]] = (1, (1.5,)) if op.endswith("_scalar") else (1, ()) if op in UNARY else (2, ())
-    count, scalars = (3, ()) if op == "where" else takes
+    count, scalars = {"where": (3, ()), "clamp": (1, (-1.0, 1.5))}.get(op, takes)
     operands = [x > 0, x, x[::-1]] if op == "where" else [x, _numbers((1003,), dtype, 1)][:count]
     if op.startswith("bitwise_"):
         operands = [np.abs(it).astype(np.int32) for it in operands]
