@@ -6,12 +6,15 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import numpy as np
 import pytest
 
 import vmflow as flow
 from vmflow import dtypes
-from vmflow.graph_mode.passes.identities import _loses_nothing
+from vmflow.graph_mode.job import Operand
+from vmflow.graph_mode.passes.identities import _loses_nothing, _through
+from vmflow.instructions.blob import meta
 from vmflow.tensors import Tensor
 
 from .agreement import Setting, agreed, names
@@ -44,8 +47,57 @@ def test_copies_of_what_is_written_afterwards_stay() -> None:
     graph = agreed(program, _x(), state=lambda: [flow.ones(3)], setting=ALONE)
     # All but the first of the readers need the copy.
     assert names(graph.full_job) == ["cast", "exp", "add", "mul_scalar"]
-    operands = [op.inputs[0].buffer for op in graph.full_job.ops]
-    assert operands[1] == operands[0]
+    copy, exp, add, _ = graph.full_job.ops
+    assert exp.inputs == copy.inputs
+    # What overwrites the original must not read it at the same time in another order.
+    assert add.inputs[1].buffer == copy.outputs[0].buffer
+
+
+def test_parts_of_copies_are_parts_of_the_original() -> None:
+    def program(state: list[Tensor], x: Tensor) -> Any:
+        copy = x[1:].clone()
+        return copy[0, 1:].exp(), copy.t()[2].sin(), copy[:, :2].sum()
+
+    graph = agreed(program, _x(), setting=ALONE)
+    assert names(graph.full_job) == ["exp", "sin", "sum"]
+
+
+def test_what_begins_between_two_elements_stays() -> None:
+    original = Operand(0, meta((4,), flow.float32, flow.device("cpu")), (1,), 3)
+    complex_ = meta((2,), flow.complex64, flow.device("cpu"))
+    assert _through(Operand(1, complex_, (1,), 1), original) is None
+    assert _through(Operand(1, complex_, (1,), 1), attrs.evolve(original, offset=2)) == Operand(0, complex_, (1,), 2)
+
+
+def test_what_is_copied_into_a_part_is_not_the_whole() -> None:
+    def program(state: list[Tensor], x: Tensor) -> Any:
+        target = flow.zeros(2, 3, device=x.device)
+        target[0].copy_(x[0])
+        broadcast = flow.zeros(2, 3, device=x.device)
+        broadcast.copy_(x[1])
+        return target.exp(), broadcast.exp()
+
+    graph = agreed(program, _x(), setting=ALONE)
+    assert names(graph.full_job) == ["fill", "copy_", "copy_", "exp", "exp"]
+
+
+def test_a_part_of_what_was_negated_or_cast_is_not_the_original() -> None:
+    def program(state: list[Tensor], x: Tensor) -> Any:
+        y = x.sin()
+        return y.neg()[1:].neg(), y.double()[1:].float(), y.neg().t().neg()
+
+    graph = agreed(program, _x(), setting=ALONE)
+    assert names(graph.full_job) == ["sin", "neg", "neg", "cast", "cast", "neg", "neg"]
+
+
+def test_casts_of_foreign_nans_stay() -> None:
+    signalling = flow.from_numpy(np.array([0x7C01, 0xFC01, 0x7E01, 0x3C00], np.uint16).view(np.float16))
+
+    def program(state: list[Tensor], x: Tensor) -> Any:
+        return x.float().half(), x.clone().float().half(), x.neg().neg(), x * 1
+
+    graph = agreed(program, signalling.to(_x().device), setting=ALONE)
+    assert names(graph.full_job) == ["cast", "cast", "cast", "cast", "neg", "neg", "mul_scalar"]
 
 
 def test_copies_of_what_is_strided_stay() -> None:
