@@ -38,14 +38,16 @@ class Setting:
     Attributes:
         passes: those that are applied; None for all.
         order: of ops.
+        fusion: whether ops are fused.
     """
 
     passes: Collection[str] | None = None
     order: Literal["memory", "speed", "given"] = "memory"
+    fusion: bool = False
 
     def configure(self, graph: Graph) -> None:
         """Build it so."""
-        graph.config.allow_fusion(False)
+        graph.config.allow_fusion(self.fusion)
         graph.config.set_execution_order(self.order)
         for each in PASSES:
             if self.passes is not None and each.name not in self.passes:

@@ -138,6 +138,7 @@ _ALL: Final = tuple([each.name for each in PASSES])
 _SETTINGS: Final = (
     Setting(),
     Setting(order="speed"),
+    Setting(fusion=True),
     Setting(passes=()),
     *[Setting(passes=(name,)) for name in _ALL],
 )
@@ -154,7 +155,7 @@ def test_every_bit_is_eagers(steps: list[Step], results: list[int]) -> None:
         assert found == wanted, (setting, graph.full_job.ops)
         assert unordered(graph.full_job, graph.plan) == []
         assert len(graph.full_job.draws) == len(graph.job.draws)
-    for setting in (Setting(), Setting(passes=())):
+    for setting in (Setting(), Setting(fusion=True), Setting(passes=())):
         found, graph = as_graph(program, _state, rounds, setting, by_vm=True)
         assert found == wanted, (setting, graph.full_job.ops)
 
