@@ -75,7 +75,8 @@ def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
         ]
     )
     made = tuple([(it.meta.shape, it.meta.dtype, it.meta.device) for it in op.outputs])
-    return (op.op, op.kind, op.phase, op.stage, inputs, made, exact(op.attributes), exact(op.scalars))
+    called = (op.op, op.kind, exact(op.attributes), exact(op.scalars), op.default_dtype)
+    return (*called, op.phase, op.stage, inputs, made)
 
 
 def exact(value: Any) -> Hashable:

@@ -65,6 +65,21 @@ def test_results_that_are_written_again_are_not_shared() -> None:
     assert names(graph.full_job) == ["exp", "exp", "mul_scalar"]
 
 
+def test_ops_called_under_different_default_dtypes_are_two() -> None:
+    def program(state: list[Tensor], x: Tensor) -> Any:
+        before = flow.get_default_dtype()
+        results = []
+        for default in (flow.float32, flow.float64):
+            flow.set_default_dtype(default)
+            results.append(x < 16777216.5)
+        flow.set_default_dtype(before)
+        return results
+
+    graph = agreed(program, flow.tensor([16777216, 16777217]), setting=ALONE)
+    assert names(graph.full_job) == names(graph.job)
+    assert len(names(graph.job)) == 2
+
+
 def test_random_ops_are_never_equal() -> None:
     def program(state: list[Tensor], x: Tensor) -> Any:
         return flow.rand(3, device=x.device), flow.rand(3, device=x.device)
