@@ -6,12 +6,13 @@ import os
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.amp import autocast
 from vmflow.context import MODE
 from vmflow.instructions.blob import Storage
 from vmflow.nn.module import Module
+from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _counts: defaultdict[str, int] = defaultdict(int)
+
+# Of a group of parameters: what is part of no op, or compared in another way.
+_SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
 
 
 class Graph:
@@ -75,6 +79,7 @@ class Graph:
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: GradScaler | None = None
         self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
+        self._built_for: list[Any] = []
         self._dynamic = 0
         self._debug = -1
 
@@ -128,14 +133,15 @@ class Graph:
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
         """Let each call take a step of an optimizer, behind what `build` computes.
 
-        Gradients are clipped before, where the optimizer's groups say so ("clip_grad_max_norm").
+        Gradients are clipped before, where the optimizer's groups say so ("clip_grad_max_norm").  Learning rates may
+        change at any time; if other settings of the groups do, the next call builds the graph anew.
 
         Args:
             optim: of parameters of the graph's modules.
             lr_sch: a learning rate scheduler of that optimizer; each call takes a step of it.
 
         Raises:
-            TypeError: if it is no optimizer, or one whose step needs a closure.
+            TypeError: if it is no optimizer, or one whose step needs a closure; for a scheduler that needs a measure.
             ValueError: if the scheduler is another optimizer's.
             RuntimeError: if the graph has been built.
         """
@@ -149,6 +155,11 @@ class Graph:
             )
         if lr_sch is not None and getattr(lr_sch, "optimizer", None) is not optim:
             raise ValueError("add_optimizer: lr_sch must be a scheduler of this optimizer")
+        if isinstance(lr_sch, ReduceLROnPlateau):
+            raise TypeError(
+                "add_optimizer: a step of ReduceLROnPlateau looks at a measure, which a call of a graph does not wait "
+                "for; leave lr_sch out, and call its step(measure) yourself: the graph takes the rate as it is"
+            )
         self._optimizers.append((optim, lr_sch))
 
     def set_grad_scaler(self, grad_scaler: GradScaler) -> None:
@@ -238,6 +249,8 @@ class Graph:
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         metas = tuple([tensor._blob.meta for tensor in given])
+        if self._compiled and self._built_for != self._training():
+            self.close()
         key = (tree, metas) if self._dynamic else None
         found = self._compiled.get(key)
         if found is None:
@@ -258,6 +271,18 @@ class Graph:
         return found
 
     # Building
+
+    def _training(self) -> list[Any]:
+        """What a step depends on beside learning rates: settings of optimizers, and where things are remembered."""
+        found: list[Any] = [] if self._scaler is None else [_Itself(self._scaler._scale)]
+        for optimizer, _ in self._optimizers:
+            found.append(_Itself(optimizer.state))
+            for group in optimizer.param_groups:
+                rate = group["lr"]
+                found += [_Itself(group["params"]), len(group["params"])]
+                found.append(_Itself(rate if isinstance(rate, Tensor) else None))
+                found.append({key: value for key, value in group.items() if key not in _SET_AT_EACH_LAUNCH})
+        return found
 
     def _built(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
         """Record `build`, all or nothing: if it raises, everything is as it was."""
@@ -289,6 +314,7 @@ class Graph:
             finally:
                 MODE.reset(token)
                 builder.restore_gradients()
+        self._built_for = self._training()
         job = builder.finish(outputs)
         report.recorded(job)
         outside = Outside(builder.bindings, tuple(builder.generators))
@@ -464,6 +490,20 @@ class Graph:
 
     def __repr__(self) -> str:
         return described(self)
+
+
+class _Itself:
+    """Equal to another of the same object."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.value is other.value
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 @contextmanager

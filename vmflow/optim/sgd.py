@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Unpack
 
@@ -71,6 +72,10 @@ class SGD(Optimizer):
         if "momentum_buffer" not in self.state[parameter]:
             self._filled[parameter] = [False]
         return self._filled.setdefault(parameter, [True])  # loaded, or set by hand
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._filled = {}
 
     def update(self, group: dict[str, Any]) -> Update | None:
         parameters = with_gradients(group)

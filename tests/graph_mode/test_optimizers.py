@@ -1,0 +1,242 @@
+"""Optimizers and schedules in graphs: bit for bit what eager steps do, and what is remembered is shared with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn, optim
+from vmflow.optim import lr_scheduler as schedules
+
+functional = nn.functional
+STEPS = 5
+
+
+def model() -> nn.Module:
+    """With a parameter that gets no gradient."""
+    flow.manual_seed(1)
+    made = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 4))
+    made.register_parameter("unused", nn.Parameter(flow.ones(3)))
+    return made
+
+
+def batch() -> tuple[flow.Tensor, flow.Tensor]:
+    generator = np.random.default_rng(4)
+    return flow.tensor(generator.normal(size=(10, 6)).astype(np.float32)), flow.tensor(generator.integers(0, 4, 10))
+
+
+class Train(nn.Graph):
+    """A step of training."""
+
+    def __init__(self, module: nn.Module, optimizer: optim.Optimizer, schedule: Any = None) -> None:
+        super().__init__()
+        self.model = module
+        self.add_optimizer(optimizer, lr_sch=schedule)
+
+    def build(self, x: flow.Tensor, y: flow.Tensor) -> flow.Tensor:
+        """The loss."""
+        loss = functional.cross_entropy(self.model(x), y)
+        loss.backward()
+        return loss
+
+
+def eager_step(module: nn.Module, optimizer: optim.Optimizer, clip: bool = False) -> Any:
+    x, y = batch()
+    optimizer.zero_grad()
+    loss = functional.cross_entropy(module(x), y)
+    loss.backward()
+    if clip:
+        optimizer.clip_grad()
+    optimizer.step()
+    return loss.detach().numpy()
+
+
+def same(one: Any, other: Any) -> None:
+    """Two state dicts, or what is in them."""
+    if isinstance(one, flow.Tensor):
+        np.testing.assert_array_equal(one.detach().numpy(), other.detach().numpy(), strict=True)
+    elif isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key, value in one.items():
+            same(value, other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for mine, theirs in zip(one, other, strict=True):
+            same(mine, theirs)
+    else:
+        assert one == other
+
+
+MADE: dict[str, Callable[[Any], optim.Optimizer]] = {
+    "SGD": lambda it: optim.SGD(it, lr=0.1),
+    "SGD with momentum": lambda it: optim.SGD(it, lr=0.1, momentum=0.9, dampening=0.1, weight_decay=0.01),
+    "SGD with Nesterov's": lambda it: optim.SGD(it, lr=0.1, momentum=0.9, nesterov=True),
+    "Adam": lambda it: optim.Adam(it, lr=0.01, weight_decay=0.1),
+    "Adam with amsgrad": lambda it: optim.Adam(it, lr=0.01, amsgrad=True),
+    "AdamW": lambda it: optim.AdamW(it, lr=0.01),
+    "AdamW with a rate in a tensor": lambda it: optim.AdamW(it, lr=flow.tensor(0.01)),
+    "NAdam": lambda it: optim.NAdam(it, lr=0.01),
+    "RAdam": lambda it: optim.RAdam(it, lr=0.01),
+    "Adamax": lambda it: optim.Adamax(it, lr=0.01),
+    "Adadelta": lambda it: optim.Adadelta(it, lr=1.0),
+    "Adagrad": lambda it: optim.Adagrad(it, lr=0.01, lr_decay=0.1),
+    "RMSprop": lambda it: optim.RMSprop(it, lr=0.01, momentum=0.5, centered=True),
+    "Rprop": lambda it: optim.Rprop(it, lr=0.01),
+    "LAMB": lambda it: optim.LAMB(it, lr=0.01, weight_decay=0.01),
+}
+
+
+def test_all_optimizers_are_here() -> None:
+    public = {name for name, it in vars(optim).items() if isinstance(it, type) and issubclass(it, optim.Optimizer)}
+    assert public - {"Optimizer", "LBFGS"} == {name.split()[0] for name in MADE}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_steps_of_a_graph_are_those_of_eager_code(name: str) -> None:
+    pairs = [(module, MADE[name](module.parameters())) for module in (model(), model(), model(), model())]
+    eager, by_actors, by_vm, mixed = pairs
+    graphs = [Train(*pair) for pair in pairs[1:]]
+    for step in range(STEPS):
+        wanted = eager_step(*eager)
+        np.testing.assert_array_equal(graphs[0](*batch()).numpy(), wanted)
+        np.testing.assert_array_equal(graphs[1].run_by_vm(*batch()).numpy(), wanted)
+        found = eager_step(*mixed) if step % 2 else graphs[2](*batch()).numpy()
+        np.testing.assert_array_equal(found, wanted)
+    for module, optimizer in (by_actors, by_vm, mixed):
+        same(eager[0].state_dict(), module.state_dict())
+        same(eager[1].state_dict(), optimizer.state_dict())
+
+
+@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("through", ["optimizer", "graph"])
+def test_a_state_dict_goes_round(name: str, through: str) -> None:
+    eager, first, second = [(module, MADE[name](module.parameters())) for module in (model(), model(), model())]
+    graph = Train(*first)
+    for _ in range(2):
+        eager_step(*eager)
+        graph(*batch())
+    other = Train(*second)
+    # Building has begun to remember things already, and they are replaced now.
+    other(*batch()).numpy()
+    if through == "graph":
+        other.load_state_dict(graph.state_dict())
+    else:
+        second[0].load_state_dict(first[0].state_dict())
+        second[1].load_state_dict(first[1].state_dict())
+    for _ in range(2):
+        wanted = eager_step(*eager)
+        np.testing.assert_array_equal(other(*batch()).numpy(), wanted)
+    same(eager[0].state_dict(), second[0].state_dict())
+    same(eager[1].state_dict()["state"], second[1].state_dict()["state"])
+
+
+def test_loading_what_was_remembered_before_the_first_step() -> None:
+    """The graph has been built, so that there is a running sum, but no step has been added to it."""
+    eager, shared = [(it, MADE["SGD with momentum"](it.parameters())) for it in (model(), model())]
+    eager_step(*eager)
+    graph = Train(*shared)
+    graph._compile(*batch())
+    shared[0].load_state_dict(eager[0].state_dict())
+    shared[1].load_state_dict(eager[1].state_dict())
+    for _ in range(2):
+        np.testing.assert_array_equal(graph(*batch()).numpy(), eager_step(*eager))
+    same(eager[0].state_dict(), shared[0].state_dict())
+
+
+def test_groups_are_clipped_each_for_itself() -> None:
+    def groups(module: Any) -> Any:
+        return [
+            {"params": list(module[0].parameters()), "clip_grad_max_norm": 0.01},
+            {"params": list(module[2].parameters()), "lr": 0.5},
+            {"params": [module.unused], "clip_grad_max_norm": 1.0, "clip_grad_norm_type": 1.0},
+        ]
+
+    eager, shared = model(), model()
+    optimizers = [optim.SGD(groups(it), lr=0.1, momentum=0.9) for it in (eager, shared)]
+    graph = Train(shared, optimizers[1])
+    for _ in range(STEPS):
+        np.testing.assert_array_equal(graph(*batch()).numpy(), eager_step(eager, optimizers[0], clip=True))
+    same(eager.state_dict(), shared.state_dict())
+
+
+SCHEDULES: dict[str, Callable[[optim.Optimizer], Any]] = {
+    "StepLR": lambda it: schedules.StepLR(it, 2, 0.5),
+    "CosineAnnealingLR": lambda it: schedules.CosineAnnealingLR(it, 4),
+    "LinearLR": lambda it: schedules.LinearLR(it, 0.3, total_iters=3),
+    "ExponentialLR": lambda it: schedules.ExponentialLR(it, 0.8),
+    "LambdaLR": lambda it: schedules.LambdaLR(it, lambda epoch: 1 / (epoch + 1)),
+    "SequentialLR": lambda it: schedules.SequentialLR(
+        it, [schedules.ConstantLR(it, 0.1, 2), schedules.ExponentialLR(it, 0.9)], [2]
+    ),
+    "WarmUpLR": lambda it: schedules.WarmUpLR(schedules.CosineAnnealingLR(it, 5), 0.1, 3),
+    "ChainedScheduler": lambda it: schedules.ChainedScheduler(
+        [schedules.ConstantLR(it, 0.5, 2), schedules.ExponentialLR(it, 0.9)]
+    ),
+    # These change the momentum as well, so that the graph is built anew.
+    "OneCycleLR": lambda it: schedules.OneCycleLR(it, 0.2, total_steps=10),
+    "CyclicLR": lambda it: schedules.CyclicLR(it, 0.01, 0.1, 3, cycle_momentum=True),
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_schedules(name: str) -> None:
+    eager, shared = model(), model()
+    optimizers = [optim.SGD(it.parameters(), lr=0.1, momentum=0.9) for it in (eager, shared)]
+    by_hand, given = [SCHEDULES[name](it) for it in optimizers]
+    graph = Train(shared, optimizers[1], given)
+    for _ in range(7):
+        assert graph.learning_rates() == [group["lr"] for group in optimizers[0].param_groups]
+        found = graph(*batch())
+        wanted = eager_step(eager, optimizers[0])
+        by_hand.step()
+        np.testing.assert_array_equal(found.numpy(), wanted)
+        assert given.get_last_lr() == by_hand.get_last_lr()
+    same(eager.state_dict(), shared.state_dict())
+
+
+def test_rates_and_settings_that_are_changed_by_hand() -> None:
+    eager, shared = model(), model()
+    optimizers = [optim.SGD(it.parameters(), lr=0.1, momentum=0.9) for it in (eager, shared)]
+    graph = Train(shared, optimizers[1])
+    graph(*batch()).numpy()
+    eager_step(eager, optimizers[0])
+    plan = graph.plan
+    for key, value, again in (("lr", 0.5, False), ("weight_decay", 0.1, True), ("momentum", 0.5, True)):
+        for optimizer in optimizers:
+            optimizer.param_groups[0][key] = value
+        graph(*batch()).numpy()
+        eager_step(eager, optimizers[0])
+        assert (graph.plan is not plan) is again
+        plan = graph.plan
+        same(eager.state_dict(), shared.state_dict())
+
+
+def test_a_schedule_that_needs_a_measure_is_refused() -> None:
+    module = model()
+    optimizer = optim.SGD(module.parameters(), lr=0.1)
+    with pytest.raises(TypeError, match="looks at a measure"):
+        Train(module, optimizer, schedules.ReduceLROnPlateau(optimizer))
+    with pytest.raises(TypeError, match="evaluates the model several times"):
+        Train(module, optim.LBFGS(module.parameters()))
+
+
+def test_two_optimizers() -> None:
+    modules: list[Any] = [model(), model()]
+    pairs = [
+        (optim.SGD(it[0].parameters(), lr=0.1, momentum=0.9), optim.Adam(it[2].parameters(), lr=0.01)) for it in modules
+    ]
+    graph = Train(modules[1], pairs[1][0])
+    graph.add_optimizer(pairs[1][1])
+    x, y = batch()
+    for _ in range(STEPS):
+        for optimizer in pairs[0]:
+            optimizer.zero_grad()
+        functional.cross_entropy(modules[0](x), y).backward()
+        for optimizer in pairs[0]:
+            optimizer.step()
+        graph(x, y)
+    same(modules[0].state_dict(), modules[1].state_dict())
