@@ -124,6 +124,8 @@ def to_json(value: Any, declared: Any, skip: tuple[str, ...] = ()) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else to_json(value, _not_none(arguments), skip)
     if origin is tuple:
+        if arguments[0] is Any and type(value) is not tuple:
+            return encode(value)  # a named tuple, as attributes may be
         return [to_json(it, arguments[0], skip) for it in value]
     if origin is None or not issubclass(origin, Mapping):
         raise TypeError(f"values of the type {declared!r} cannot be written as JSON")
@@ -170,6 +172,11 @@ def from_json(value: Any, declared: Any, place: str, skip: tuple[str, ...] = ())
     if origin in (Union, types.UnionType):
         return None if value is None else from_json(value, _not_none(arguments), place, skip)
     if origin is tuple:
+        if arguments[0] is Any and type(value) is dict:
+            whole = decode(value, place)
+            if not isinstance(whole, tuple):
+                raise refused(place, f"expected a tuple, found {shown(value)}")
+            return whole
         given = listed(value, place)
         return tuple([from_json(it, arguments[0], f"{place}[{at}]", skip) for at, it in enumerate(given)])
     if type(value) is not dict:

@@ -96,7 +96,11 @@ recorded: set[str] = set()
 def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     made = compiled(graph, *args)
     text = made.job.to_json()
-    assert Job.from_json(text, made.job.constants) == made.job
+    for it in made.job.ops:
+        OPS[it.op].known.clear()  # in which a named tuple counts as any tuple
+    back = Job.from_json(text, made.job.constants)
+    assert back == made.job
+    assert list(map(repr, back.ops)) == list(map(repr, made.job.ops))
     assert Plan.from_json(made.plan.to_json()) == made.plan
     recorded.update([op.op for op in made.job.ops])
     again = read_again(made)

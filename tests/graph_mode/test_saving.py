@@ -1,0 +1,432 @@
+"""Saved graphs: what is loaded computes the same bits without any class, and damage is refused by name."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.graph_mode import args_tree, saving
+from vmflow.graph_mode.args_tree import Tree
+from vmflow.graph_mode.loading import tree_from_json
+from vmflow.graph_mode.saving import tree_to_json
+
+from .test_serialization import JUNK, Forward, Train, bits, changed, places
+
+pytest.importorskip("safetensors")
+
+
+class Model(nn.Module):
+    """Layers of several kinds."""
+
+    scale: flow.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten())
+        self.head = nn.Linear(36, 5)
+        self.register_buffer("scale", flow.tensor([0.5]))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        out: flow.Tensor = self.head(self.layers(x)) * self.scale + flow.tensor([1.0, 2.0, 3.0, 4.0, 5.0])
+        return out
+
+
+class Predict(nn.Graph):
+    """The model's opinion, and what it is made of."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: flow.Tensor) -> dict[str, Any]:
+        scores = self.model(x)
+        return {"probabilities": scores.softmax(-1), "best": [scores.argmax(-1), "index"]}
+
+
+@pytest.fixture
+def model() -> Model:
+    made = Model()
+    made(flow.randn(8, 1, 8, 8))  # running statistics that are not the first
+    made.eval()
+    return made
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "saved"
+
+
+def saved_and_loaded(graph: nn.Graph, folder: Path) -> Any:
+    flow.save(graph, folder)
+    return flow.load_graph(folder)
+
+
+def test_a_loaded_graph_computes_the_same_bits(model: Model, folder: Path) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    expected = bits(graph(x))
+    loaded = saved_and_loaded(graph, folder)
+    for found in (loaded(x), loaded.run_by_vm(x)):
+        assert bits(found) == expected
+        assert list(found) == ["probabilities", "best"]
+        assert found["best"][1] == "index"
+    assert loaded.job == graph.job
+    assert loaded.full_job.ops == graph.full_job.ops
+    assert loaded.plan.lower_bound == graph.plan.lower_bound
+    assert loaded.name == graph.name
+    assert loaded.is_compiled
+    assert sorted(os.listdir(folder)) == ["job_0.json", "manifest.json", "tensors.safetensors"]
+
+
+_ALONE = """
+import sys
+import numpy as np
+import vmflow as flow
+graph = flow.load_graph(sys.argv[1])
+assert not any([name.startswith("tests") for name in sys.modules])
+np.save(sys.argv[3], graph(flow.tensor(np.load(sys.argv[2])))["probabilities"].numpy())
+"""
+
+
+@pytest.mark.host
+def test_a_fresh_interpreter_needs_no_class(model: Model, folder: Path, tmp_path: Path) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    expected = graph(x)["probabilities"].numpy()
+    flow.save(graph, folder)
+    np.save(tmp_path / "x.npy", x.numpy())
+    root = Path(flow.__file__).parents[1]
+    outside = {**os.environ, "PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"}
+    arguments = [str(folder), str(tmp_path / "x.npy"), str(tmp_path / "y.npy")]
+    subprocess.run([sys.executable, "-c", _ALONE, *arguments], check=True, env=outside, cwd=tmp_path, timeout=120)
+    assert np.load(tmp_path / "y.npy").tobytes() == expected.tobytes()
+
+
+def test_a_coroutine_awaits_what_is_loaded(model: Model, folder: Path) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    expected = bits(graph(x))
+    loaded = saved_and_loaded(graph, folder)
+
+    async def main() -> Any:
+        return await loaded(x)
+
+    assert bits(asyncio.run(main())) == expected
+
+
+class Pair(NamedTuple):
+    """An argument of a class that a program that loads need not have."""
+
+    first: flow.Tensor
+    second: flow.Tensor
+
+
+def test_nested_arguments_and_results(folder: Path) -> None:
+    def build(pair: Pair, more: Any, *, factor: float, none: Any = None) -> Any:
+        return Pair(pair.first * factor, more["a"][0]), [pair.second, (more[3],)], None
+
+    class Named(nn.Graph):
+        def build(self, *args: Any, **kwargs: Any) -> Any:
+            return build(*args, **kwargs)
+
+    graph = Named()
+    pair = Pair(flow.ones(2), flow.arange(3))
+    more = {"a": [flow.zeros(2, 2)], 3: flow.tensor(True)}
+    expected = bits(graph(pair, more, factor=2.5))
+    loaded = saved_and_loaded(graph, folder)
+    found = loaded(pair, more, factor=2.5)
+    assert bits(found) == expected
+    assert type(found[0]).__name__ == "Pair"
+    assert found[0].second.shape == (2, 2)
+    assert found[2] is None
+    other = namedtuple("Pair", ["first", "second"])
+    assert bits(loaded(other(*pair), more, factor=2.5)) == expected
+    with pytest.raises(ValueError, match=r"kwargs\['factor'\] was 2.5 when the graph was built, and is 3.0"):
+        loaded(pair, more, factor=3.0)
+    with pytest.raises(ValueError, match=r"args\[0\] was a Pair of 2 when the graph was built, and is a tuple of 2"):
+        loaded(tuple(pair), more, factor=2.5)
+    with pytest.raises(ValueError, match=r"args\[0\]\[0\] was float32\[2\] on .* and is float32\[3\]"):
+        loaded(Pair(flow.ones(3), pair.second), more, factor=2.5)
+
+
+def test_all_shapes_are_saved_and_share_their_variables(model: Model, folder: Path) -> None:
+    graph = Predict(model).with_dynamic_input_shape()
+    batches = [flow.randn(count, 1, 8, 8) for count in (1, 2, 3)]
+    expected = [bits(graph(x)) for x in batches]
+    loaded = saved_and_loaded(graph, folder)
+    assert [bits(loaded(x)) for x in batches] == expected
+    assert loaded.state_dict().keys() == {f"model.{name}" for name in model.state_dict() if "num_batches" not in name}
+    with pytest.raises(ValueError, match=r"as in none of the other 2 forms.*save the graph after a call"):
+        loaded(flow.randn(4, 1, 8, 8))
+    loaded.load_state_dict({name: tensor * 0 for name, tensor in loaded.state_dict().items()})
+    for x in batches:
+        assert (loaded(x)["probabilities"].numpy() != 0).all()
+        np.testing.assert_array_equal(loaded(x)["best"][0].numpy(), 4)  # by the constant alone
+
+
+def test_variables_of_all_kinds(folder: Path) -> None:
+    rows = flow.arange(12, dtype=flow.bfloat16).reshape(3, 4)
+    turned = rows.T[1:]
+    others = [flow.tensor([1 + 2j]), flow.tensor([True]), flow.tensor(3, dtype=flow.int8), flow.zeros(0, 2)]
+
+    def build(x: flow.Tensor) -> Any:
+        return turned + x, [it.clone() for it in others], rows
+
+    graph = Forward(build)
+    expected = bits(graph(flow.ones(4 - 1, 3, dtype=flow.bfloat16)))
+    loaded = saved_and_loaded(graph, folder)
+    assert bits(loaded(flow.ones(3, 3, dtype=flow.bfloat16))) == expected
+    assert {name.partition("_")[0] for name in loaded.state_dict()} == {"free"}
+
+
+def test_what_changes_its_variables_in_place_goes_on_from_where_it_was(folder: Path) -> None:
+    count = flow.zeros(())
+
+    def build(x: flow.Tensor) -> flow.Tensor:
+        count.add_(1)
+        return x + count
+
+    graph = Forward(build)
+    assert [graph(flow.ones(1)).item() for _ in range(2)] == [2.0, 3.0]
+    loaded = saved_and_loaded(graph, folder)
+    assert [loaded(flow.ones(1)).item() for _ in range(2)] == [4.0, 5.0]
+    assert count.item() == 2.0
+    again = saved_and_loaded(loaded, folder.with_name("again"))
+    assert again(flow.ones(1)).item() == 6.0
+
+
+def test_random_numbers_go_on_where_they_were(folder: Path) -> None:
+    generator = flow.Generator().manual_seed(5)
+    graph = Forward(lambda x: (x + flow.rand(3, generator=generator), flow.rand(3)))
+    bits(graph(flow.zeros(3)))
+    flow.save(graph, folder)
+    flow.manual_seed(1)
+    expected = bits(graph(flow.zeros(3)))
+    loaded = flow.load_graph(folder)
+    flow.manual_seed(1)
+    assert bits(loaded(flow.zeros(3))) == expected
+
+
+def test_settings_are_kept(model: Model, folder: Path) -> None:
+    graph = Predict(model)
+    graph.config.set_outputs_buffer_size(3)
+    graph.config.allow_fusion(False)
+    graph.config.set_execution_order("speed")
+    graph.model.config.activation_checkpointing = True
+    bits(graph(flow.randn(2, 1, 8, 8)))
+    loaded = saved_and_loaded(graph, folder)
+    assert repr(loaded.config) == repr(graph.config)
+    flow.save(loaded, folder)
+    assert json.loads((folder / "manifest.json").read_text())["blocks"] == {"model": {"activation_checkpointing": True}}
+
+
+# What is refused
+
+
+def test_a_graph_that_was_not_built_is_refused(model: Model, folder: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"has not been built.*call it once"):
+        flow.save(Predict(model), folder)
+    assert not folder.exists()
+
+
+def test_a_graph_that_trains_is_refused(folder: Path) -> None:
+    graph = Train()
+    graph(flow.ones(5, 3)).numpy()
+    with pytest.raises(RuntimeError, match=r"by model\.1\.batch_norm\.running .* Python code .* after model\.eval\(\)"):
+        flow.save(graph, folder)
+    assert not folder.exists()
+
+
+def test_arguments_that_are_no_data_are_refused(folder: Path) -> None:
+    graph = Forward(lambda x, other: x)
+    graph._compile(flow.ones(1), [len])
+    with pytest.raises(TypeError, match=r"\[0\]\[1\]\[0\] is part of the graph, and no data: <built-in function len>"):
+        flow.save(graph, folder)
+    assert not folder.exists()
+
+
+def test_something_else_in_the_place_is_left_alone(model: Model, folder: Path) -> None:
+    graph = Predict(model)
+    bits(graph(flow.randn(2, 1, 8, 8)))
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("all of it")
+    with pytest.raises(FileExistsError, match="is there, and is no saved graph"):
+        flow.save(graph, folder)
+    assert (folder / "thesis.txt").read_text() == "all of it"
+    (folder / "thesis.txt").unlink()
+    flow.save(graph, folder)  # an empty folder will do
+    flow.load_graph(folder)
+
+
+@pytest.mark.parametrize("step", ["save", "flush", "rename", "second rename"])
+@pytest.mark.parametrize("there_before", [False, True])
+def test_a_save_that_fails_leaves_what_was_there(
+    step: str, there_before: bool, model: Model, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph, x = Predict(model), flow.randn(2, 1, 8, 8)
+    expected = bits(graph(x))
+    if there_before:
+        flow.save(graph, folder)
+    elif step == "second rename":
+        pytest.skip("there is but one")
+    model.scale.mul_(2)
+    calls: list[Any] = []
+    real = os.rename
+
+    def fail(*arguments: Any) -> None:
+        calls.append(arguments)
+        if step == "second rename" and len(calls) != 2:
+            real(*arguments)
+            return
+        raise OSError("the disk is full")
+
+    owner: Any = os if "rename" in step else saving
+    monkeypatch.setattr(owner, step.removeprefix("second "), fail)
+    with pytest.raises(OSError, match="the disk is full"):
+        flow.save(graph, folder)
+    monkeypatch.undo()
+    assert calls
+    assert os.listdir(folder.parent) == (["saved"] if there_before else [])
+    if there_before:
+        assert bits(flow.load_graph(folder)(x)) == expected
+    flow.save(graph, folder)
+    assert os.listdir(folder.parent) == ["saved"]
+    assert bits(flow.load_graph(folder)(x)) == bits(graph(x)) != expected
+
+
+# Damage
+
+
+@pytest.fixture
+def damaged(model: Model, folder: Path) -> Path:
+    graph = Predict(model)
+    bits(graph(flow.randn(2, 1, 8, 8)))
+    flow.save(graph, folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda it: it.pop("model.head.bias"), r"the tensor 'model\.head\.bias' is missing"),
+        (lambda it: it.update(more=flow.ones(1)), r"there is no use for the tensor 'more'"),
+        (
+            lambda it: it.update({"model.head.bias": flow.ones(6)}),
+            r"the tensor 'model\.head\.bias' is float32\[6\], and float32\[5\] is needed",
+        ),
+        (
+            lambda it: it.update({"model.scale": flow.ones(1, dtype=flow.float64)}),
+            r"the tensor 'model\.scale' is float64\[1\], and float32\[1\] is needed",
+        ),
+        (lambda it: it.update({"form_0.constant_0": flow.ones(4)}), r"the tensor 'form_0\.constant_0' is float32\[4\]"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named(damaged: Path, change: Any, message: str) -> None:
+    tensors = flow.load(damaged / "tensors.safetensors")
+    change(tensors)
+    flow.save(tensors, damaged / "tensors.safetensors")
+    with pytest.raises(ValueError, match=rf"load_graph: .*tensors\.safetensors: {message}"):
+        flow.load_graph(damaged)
+
+
+@pytest.mark.parametrize(
+    ("path", "to", "message"),
+    [
+        (("version",), 2, "a newer version of vmflow has written it"),
+        (("kind",), "x", "expected an object of the kind"),
+        (("structures",), [], "expected one for each of 1 forms"),
+        (("structures", 0, 0), "tensor", r"structures\[0\]: the arguments do not fit"),
+        (("structures", 0, 1), "tensor", "the job's outputs do not fit"),
+        (("structures", 0, 1), {"heap": []}, "no structures of the kind 'heap'"),
+        (("structures", 0, 1), {"named": ["a b", ["x"], ["tensor"]]}, "is no named tuple"),
+        (("structures", 0, 1), {"dict": [["a", "tensor"], ["a", "tensor"]]}, "a key of a dict appears twice"),
+        (("forms", 0, "job"), "../job_0.json", "is not the name of a file"),
+        (("forms", 0, "metas", 0), ["float32", [3], "cpu"], "the job's inputs are not those of the form"),
+        (("forms", 0, "variables"), {}, "variable 1 has no tensor"),
+        (("forms", 0, "constants", "99"), "x", "constant 99 is not in the job"),
+        (("forms", 0, "generators"), [0], "there is no such generator"),
+        (("config",), {"colour": 3}, "this vmflow has no setting 'colour'"),
+        (("config",), {"enable_amp": 3}, "this vmflow has no setting 'enable_amp'"),
+        (("config",), {"fusion": 3}, "'fusion' cannot be 3"),
+        (("generators",), [{"device": "cpu", "seed": -1, "position": 0}], "is no state of a generator"),
+    ],
+)
+def test_a_wrong_manifest_is_refused(damaged: Path, path: tuple[Any, ...], to: Any, message: str) -> None:
+    file = damaged / "manifest.json"
+    file.write_text(changed(file.read_text(), *path, to=to))
+    with pytest.raises(ValueError, match=rf"load_graph: .*{message}"):
+        flow.load_graph(damaged)
+
+
+def test_files_that_are_not_there(damaged: Path) -> None:
+    for file in ("job_0.json", "tensors.safetensors", "manifest.json"):
+        content = (damaged / file).read_bytes()
+        (damaged / file).unlink()
+        with pytest.raises(OSError, match=file):
+            flow.load_graph(damaged)
+        (damaged / file).write_bytes(content)
+    (damaged / "manifest.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(ValueError, match="manifest"):
+        flow.load_graph(damaged)
+    with pytest.raises(TypeError, match="expected the path of a folder"):
+        flow.load_graph(3)  # type: ignore[arg-type]
+
+
+def test_state_dicts_that_do_not_fit_change_nothing(damaged: Path) -> None:
+    loaded = flow.load_graph(damaged)
+    state = {name: tensor.clone() for name, tensor in loaded.state_dict().items()}
+    with pytest.raises(KeyError, match=r"'model\.scale' is missing"):
+        loaded.load_state_dict({name: it for name, it in state.items() if name != "model.scale"})
+    with pytest.raises(KeyError, match="'more' is not part of the graph"):
+        loaded.load_state_dict({**state, "more": flow.ones(1)})
+    with pytest.raises(ValueError, match=r"'model\.scale' is float32\[1\], and float32\[2\] was given"):
+        loaded.load_state_dict({**{name: it + 1 for name, it in state.items()}, "model.scale": flow.ones(2)})
+    assert bits(list(loaded.state_dict().values())) == bits(list(state.values()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_whatever_is_changed_in_a_manifest_is_refused_or_loads(data: st.DataObject, tmp_path_factory: Any) -> None:
+    folder = tmp_path_factory.getbasetemp() / "mutated"
+    graph = Forward(lambda x: [x + flow.tensor([1.0]), {"a": x}])
+    graph._compile(flow.ones(2))
+    flow.save(graph, folder)
+    file = folder / "manifest.json"
+    text = file.read_text()
+    path = data.draw(st.sampled_from([place for place in places(json.loads(text)) if place]))
+    file.write_text(changed(text, *path, to=data.draw(st.sampled_from([KeyError, 0, "0", -1, 1 << 40]) | JUNK)))
+    try:
+        flow.load_graph(folder)
+    except (ValueError, FileNotFoundError):
+        return
+
+
+TREES = st.recursive(
+    st.builds(args_tree.Leaf) | st.builds(args_tree.Fixed, st.none() | st.integers() | st.text() | st.booleans()),
+    lambda inner: (
+        st.builds(
+            lambda kind, children: args_tree.Branch(kind, tuple(range(len(children))), tuple(children)),
+            st.sampled_from(["tuple", "list"]),
+            st.lists(inner, max_size=3),
+        )
+        | st.builds(
+            lambda items: args_tree.Branch("dict", tuple(items), tuple(items.values())),
+            st.dictionaries(st.text() | st.integers(), inner, max_size=3),
+        )
+    ),
+)
+
+
+@given(TREES)
+def test_trees_come_back(tree: Tree) -> None:
+    assert tree_from_json(json.loads(json.dumps(tree_to_json(tree, "here"))), "here") == tree
