@@ -119,6 +119,12 @@ def paths(tree: Tree, root: str) -> list[str]:
     return found
 
 
+def call_paths(tree: Tree) -> list[str]:
+    """How each leaf of a call is reached, whose tree is of a tuple of positional and a dict of named arguments."""
+    args, kwargs = tree.children  # type: ignore[union-attr]
+    return paths(args, "args") + paths(kwargs, "kwargs")
+
+
 def _name(tree: Tree, path: str, found: list[str]) -> None:
     if isinstance(tree, Leaf):
         found.append(path)
@@ -154,8 +160,7 @@ def misfit(built: Tree, metas: Sequence[TensorMeta], given: Tree, given_metas: S
     found = difference(args, new_args, "args") or difference(kwargs, new_kwargs, "kwargs")
     if found is not None:
         return found
-    names = paths(args, "args") + paths(kwargs, "kwargs")
-    for name, old, new in zip(names, metas, given_metas, strict=True):
+    for name, old, new in zip(call_paths(built), metas, given_metas, strict=True):
         if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
             return f"{name} was {old!r} on {old.device} when the graph was built, and is {new!r} on {new.device}"
     return None

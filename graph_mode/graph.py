@@ -290,10 +290,7 @@ class Graph:
         report = BuildReport(self.name, self._debug)
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
         builder = JobBuilder(self.name, self._names(), self._paths(), stages)
-        names = [
-            name.replace("[0]", "args", 1) if name.startswith("[0]") else name.replace("[1]", "kwargs", 1)
-            for name in args_tree.paths(tree, "")
-        ]
+        names = args_tree.call_paths(tree)
         inputs = [builder.input(tensor._blob.meta, name) for name, tensor in zip(names, given, strict=True)]
         count, parameters = self.config.gradient_accumulation_steps, self._parameters()
         if count > 1:
