@@ -14,7 +14,7 @@ from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.instructions.instruction import Dependence
-from vmflow.interpreter import check_fits, infer, new_tensor, view_of
+from vmflow.interpreter import check_fits, eagerly, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
 from . import naming
@@ -405,6 +405,7 @@ def _whole(blob: Blob) -> TensorMeta:
     from vmflow import dtypes
 
     settled = new_tensor(blob, None)
-    settled._array()  # until then, nobody knows how large the storage is
+    with eagerly():
+        settled._array()  # until then, nobody knows how large the storage is
     array = blob.storage.array
     return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

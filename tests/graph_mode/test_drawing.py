@@ -115,6 +115,7 @@ class Twice(nn.Graph):
         return hidden, hidden + flow.tensor([1.0, 2.0, 3.0])
 
 
+@pytest.mark.host  # elsewhere, the constant is copied there
 def test_a_job_shows_ops_in_their_modules_and_what_flows_between_them() -> None:
     job = compiled(Twice(), flow.ones(2, 3)).job
     picture = parsed(job.to_dot())
