@@ -297,7 +297,7 @@ class _Linking:
             {task.id: self._chain(task) for task in self.tasks if task.op is None},
             {task.id: task.op for task in self.tasks if task.op is not None},
             contents,
-            self.tasks[0].device,
+            self.tasks[0].device if self.tasks else Device("cpu"),
             self._launches_at_once(),
         )
 

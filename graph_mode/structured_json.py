@@ -223,7 +223,8 @@ def _not_none(arguments: tuple[Any, ...]) -> Any:
 def _key(key: str, declared: Any, place: str) -> Any:
     if declared is str:
         return key
-    if not (key.isascii() and key.removeprefix("-").isdigit() and len(key) <= 20 and str(int(key)) == key):
+    digits = key.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(key) <= 20 and str(int(key)) == key):
         raise refused(place, f"expected numbers as keys, found {shown(key)}")
     return int(key)
 
