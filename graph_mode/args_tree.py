@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.size import Size
 from vmflow.tensors import Tensor
 
 
@@ -78,7 +79,7 @@ def _flatten(value: Any, leaves: list[Tensor]) -> Tree:
     if isinstance(value, dict):
         children = tuple([_flatten(it, leaves) for it in value.values()])
         return Branch("dict", tuple(value), children)
-    if isinstance(value, (tuple, list)):
+    if isinstance(value, (tuple, list)) and not isinstance(value, Size):
         kind: Any = type(value) if hasattr(value, "_fields") else "tuple" if isinstance(value, tuple) else "list"
         return Branch(kind, tuple(range(len(value))), tuple([_flatten(it, leaves) for it in value]))
     return Fixed(value)

@@ -215,7 +215,8 @@ class Tensor(TensorOps):
         tensor = self
         if self.device.type != "cpu":
             # Once the value is there, this takes no longer than reading it would.
-            tensor = copying.transfer(self.detach(), Device("cpu"))
+            with _interpreter.eagerly():  # which may be asked for while a graph is built
+                tensor = copying.transfer(self.detach(), Device("cpu"))
         storage = tensor._blob.storage
         if not storage.settled():
             pending = writer_of(storage)

@@ -1,0 +1,87 @@
+"""Every op of the table does in a graph what it does eagerly, to the bit, forwards and backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vmflow as flow
+from tests.ops import test_coverage, test_registry
+from tests.ops.oracle import Row
+
+from .support import check_in_graph, flattened
+
+ROWS = [row for rows in test_coverage.ROWS.values() for row in rows]
+
+
+def _named(rows: list[Row]) -> list[Any]:
+    return [pytest.param(row, id=f"{row}-{position}") for position, row in enumerate(rows)]
+
+
+@pytest.mark.parametrize("row", _named(ROWS))
+def test_an_op_gives_the_same_in_a_graph(row: Row) -> None:
+    arrays = row.operands(row.usual(), row.dtypes[0])
+    check_in_graph(row.call, lambda: [flow.tensor(it) for it in arrays])
+
+
+@pytest.mark.parametrize("row", _named([row for row in ROWS if row.order]))
+def test_its_gradients_do(row: Row) -> None:
+    arrays = row.operands(row.usual(), "float64")
+    check_in_graph(_gradients(row.call, row.order), lambda: [flow.tensor(it) for it in arrays])
+
+
+@pytest.mark.parametrize("name", sorted(test_coverage.MADE))
+def test_what_is_made_of_nothing_is_the_same(name: str) -> None:
+    """Random numbers too: a graph takes them from the generator as eager ops do."""
+    call, dtypes = test_coverage.MADE[name]
+
+    def made() -> flow.Tensor:
+        result = call(flow.dtypes.by_name(dtypes[0]))
+        return result if name != "empty" else flow.zeros_like(result)
+
+    check_in_graph(made, list)
+
+
+@pytest.mark.parametrize("name", sorted(test_registry.SPECIAL))
+def test_special_ops_can_be_recorded(name: str) -> None:
+    graph = _Recording(test_registry.SPECIAL[name][0])
+    graph()
+    flow.synchronize()
+    assert name in {op.op for op in graph.job.ops}
+
+
+class _Recording(flow.nn.Graph):
+    def __init__(self, call: Callable[[], Any]) -> None:
+        super().__init__()
+        self.call = call
+
+    def build(self) -> None:
+        self.call()
+
+
+def _gradients(call: Callable[..., Any], order: int) -> Callable[..., Any]:
+    """The gradients of a call by its operands, and by those again if it can be differentiated twice."""
+
+    def gradients(*given: flow.Tensor) -> list[flow.Tensor]:
+        operands = [it.detach().requires_grad_() for it in given]
+        results = [it for it in flattened(call(*operands)) if it.requires_grad]
+        found = _of(flow.stack([_weighted(it) for it in results]).sum(), operands, order > 1)
+        if order > 1:
+            total = flow.stack([it.square().sum() for it in found]).sum()
+            if total.requires_grad:
+                found += _of(total, operands, False)
+        return found
+
+    return gradients
+
+
+def _weighted(result: flow.Tensor) -> flow.Tensor:
+    weights = flow.arange(result.numel(), dtype=flow.float64).reshape(result.shape)
+    return (result.square() * weights).sum()
+
+
+def _of(total: flow.Tensor, operands: list[flow.Tensor], further: bool) -> list[flow.Tensor]:
+    found = flow.autograd.grad(total, operands, allow_unused=True, create_graph=further)
+    return [it for it in found if it is not None]
