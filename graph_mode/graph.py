@@ -220,7 +220,7 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
-        tree, given = args_tree.flatten((args, kwargs))
+        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
         compiled = self._compile_for(tree, given)
         with compiled.calling:
             compiled.require_open()
@@ -234,7 +234,7 @@ class Graph:
         Raises:
             ValueError: as for a call.
         """
-        tree, given = args_tree.flatten((args, kwargs))
+        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
         compiled = self._compile_for(tree, given)
         with compiled.calling:
             compiled.require_open()
@@ -244,7 +244,7 @@ class Graph:
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Build and plan for arguments like these, without running."""
-        tree, given = args_tree.flatten((args, kwargs))
+        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
         self._compile_for(tree, given)
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
