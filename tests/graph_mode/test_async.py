@@ -141,7 +141,7 @@ async def test_steps_from_many_tasks_are_taken_in_order() -> None:
     def step(x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
         return (weight * x).sum(), weight * 1
 
-    async def one(number: int) -> float:
+    async def one(number: int) -> Any:
         return (await step(flow.full((1,), float(number))))[1].item()
 
     assert await asyncio.gather(*[one(number) for number in range(20)]) == [
@@ -275,7 +275,7 @@ async def test_a_failing_op_fails_its_call_and_no_other() -> None:
             super().__init__()
             self.picks = Picks()
 
-        def build(self, x: flow.Tensor, at: flow.Tensor) -> flow.Tensor:
+        def build(self, x: flow.Tensor, at: flow.Tensor) -> Any:
             return self.picks(x, at) * 10
 
     predict = Predict()
@@ -324,7 +324,7 @@ class Update(nn.Graph):
         )
         self.fails_in_place = fails_in_place
 
-    def build(self, at: flow.Tensor) -> flow.Tensor:
+    def build(self, at: flow.Tensor) -> Any:
         self.state["before"].add_(1)
         if self.fails_in_place:
             written = meta((3,), flow.float32, self.state["by"].device)
