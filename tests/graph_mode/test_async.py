@@ -609,3 +609,19 @@ async def test_a_snapshot_names_the_graph(gate: Gate) -> None:
         await result
     assert named.graph.name in text
     assert "test_async.py" in text
+
+
+@pytest.mark.host
+async def test_a_stall_report_names_the_graph(gate: Gate) -> None:
+    @compiled
+    def stuck(x: flow.Tensor) -> flow.Tensor:
+        return gate.step(x) + 1
+
+    async with VirtualMachine(cpu_worker="always", stall_after=0.01):
+        with listening("nothing has ended") as stalled:
+            result = stuck(flow.ones(2))
+            waiting = asyncio.ensure_future(result)
+            assert await asyncio.to_thread(stalled.heard.wait, PATIENCE)
+            gate.opened.set()
+            await waiting
+    assert stuck.graph.name in stalled.messages[0]

@@ -121,6 +121,28 @@ def test_graphs_over_one_module_are_built_one_at_a_time() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.25
 
 
+def test_calls_do_not_wait_for_another_graph_to_be_built() -> None:
+    built = nn.Graph.trace(lambda x: x + 1)
+    built(flow.ones(2)).numpy()
+    inside, called = threading.Event(), threading.Event()
+
+    def slowly(x: flow.Tensor) -> flow.Tensor:
+        inside.set()
+        assert called.wait(PATIENCE)
+        return x * 2
+
+    def work(number: int) -> list[float]:
+        if number:
+            found: list[float] = nn.Graph.trace(slowly)(flow.ones(2)).tolist()
+            return found
+        assert inside.wait(PATIENCE)
+        found = built(flow.ones(2) * 2).tolist()
+        called.set()
+        return found
+
+    assert at_once(2, work) == [[3, 3], [2, 2]]
+
+
 def test_a_thread_that_cannot_build_leaves_it_to_the_next() -> None:
     turns = iter([True, False])
 
