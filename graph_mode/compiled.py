@@ -35,7 +35,7 @@ from .job import Draw, Job
 from .launch import Launch
 from .passes import Settings, run_passes
 from .plan import Plan
-from .runtime import GraphRuntime
+from .runtime import GraphRuntime, Handle
 from .session import default_session
 
 
@@ -94,7 +94,7 @@ class CompiledGraph:
         self.outside = outside
         self.out_tree = out_tree
         # Every machine has its runtime: there, since that holds the machine in turn.
-        self._runtimes: weakref.WeakSet[GraphRuntime] = weakref.WeakSet()
+        self._handles: list[Handle] = []
         self.calling = threading.Lock()
         self._lock = threading.Lock()
         self._closed = False
@@ -173,8 +173,8 @@ class CompiledGraph:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
         self._closed = True
-        for runtime in list(self._runtimes):
-            runtime.close()
+        for handle in list(self._handles):
+            handle.close()
 
     def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
         runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
@@ -187,7 +187,7 @@ class CompiledGraph:
                 if found is not None:
                     found.close()
                 found = GraphRuntime(machine, self.full_job, self.plan)
-                self._runtimes.add(found)
+                self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
                 runtimes[self] = found
             return found
 
@@ -223,7 +223,8 @@ class CompiledGraph:
                 launch.own = variables.changed
             launch.section = CriticalSection(shared, job.open)
             read = tuple([_ordered(machine, blob.storage) for blob in shared])
-            instructions.append(Instruction(runtime.sections, launch.section, read, (), 0, code, last, mode))
+            launch.stream = runtime.section_stream()
+            instructions.append(Instruction(launch.stream, launch.section, read, (), 0, code, last, mode))
         policy = LaunchLazyJob(job, variables.written_blobs, needed)
         changed = variables.written + [blob.storage for blob in launch.results]
         instruction = Instruction(

@@ -11,6 +11,7 @@ import numpy as np
 from vmflow.instructions.blob import Array, Blob, Storage
 from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.failure import Failure
+from vmflow.streams import Stream
 
 from .job import Drawn
 
@@ -38,6 +39,7 @@ class Launch:
         over: whether it has ended.
         started: whether it has been among those that run.
         section: what keeps others from writing the arguments; None without arguments.
+        stream: on which that is.
     """
 
     __slots__ = (
@@ -56,6 +58,7 @@ class Launch:
         "section",
         "sources",
         "started",
+        "stream",
         "variables",
     )
 
@@ -81,6 +84,7 @@ class Launch:
         self.over = False
         self.started = False
         self.section: CriticalSection | None = None
+        self.stream: Stream | None = None
         self._lock = threading.Lock()
         self._copies_left = uses
         self.over_to = over_to

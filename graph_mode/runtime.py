@@ -171,6 +171,29 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
 
 
 @final
+class Handle:
+    """By which a runtime is closed by those that must not keep it, and its machine, alive.
+
+    The runtime holds it: a weak reference that is garbage itself would be dead when destructors come to it.
+    """
+
+    __slots__ = ("_runtime",)
+
+    def __init__(self, runtime: GraphRuntime) -> None:
+        self._runtime = weakref.ref(runtime)
+
+    def close(self) -> None:
+        """See `GraphRuntime.close`."""
+        runtime = self._runtime()
+        if runtime is not None:
+            runtime.close()
+
+    def gone(self) -> bool:
+        """Whether there is no runtime any more."""
+        return self._runtime() is None
+
+
+@final
 class GraphRuntime:
     """A plan, ready to be launched.
 
@@ -180,9 +203,10 @@ class GraphRuntime:
 
     Attributes:
         name: of the graph.
+        handle: see `Handle`.
         at_once: how many launches may be under way.
         memory: tensors of bytes: the arenas and the registers.
-        launches: the stream on which runs are started; `sections` is the one on which arguments are handed over.
+        launches: the stream on which runs are started.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
         alone: the task, if the plan has no other.
         system: the actors; None if there is one task alone.
@@ -190,12 +214,13 @@ class GraphRuntime:
 
     def __init__(self, machine: VirtualMachine, job: Job, plan: Plan) -> None:
         self.name = job.name
+        self.handle = Handle(self)
         self.machine = machine
         self.job = job
         self.plan = plan
         self.at_once = plan.launches_at_once
         self.launches = machine.stream(plan.device, "lazy_job")
-        self.sections = machine.stream(plan.device, "critical_section")
+        self._free_streams: list[Stream] = []
         variables = {it.id for it in job.variables()}
         self._written = variables & job.written()
         self._queue = queue_of(machine)
@@ -284,6 +309,18 @@ class GraphRuntime:
             [it._blob.storage.settled() and it._blob.storage.failure is not None for it in self.memory.values()]
         )
 
+    def section_stream(self) -> Stream:
+        """A stream on which to hand over the arguments of one launch, for as long as that takes.
+
+        What is on one stream ends in order; so a launch would keep the arguments of others, which it may have to wait
+        for in turn.
+        """
+        try:
+            return self._free_streams.pop()
+        except IndexError:
+            known = self.machine.stream(self.plan.device, "critical_section")
+            return Stream(known.name, known.device, known.policy)
+
     def expect(self, launch: Launch) -> bool:
         """A launch is about to be issued; False if this has been closed, and it has to go elsewhere."""
         self._open.add(launch)
@@ -296,6 +333,8 @@ class GraphRuntime:
     def over(self, launch: Launch) -> None:
         """A launch has ended, or was never issued."""
         self._open.discard(launch)
+        if launch.stream is not None:
+            self._free_streams.append(launch.stream)
         if launch.started:
             self._queue.leave()
         if self._closing and not self._open:

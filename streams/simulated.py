@@ -455,7 +455,8 @@ class SimulatedStreamPolicy(StreamPolicy):
     """A stream that hands its work to a queue of a simulated device.
 
     Args:
-        kind: "compute", "host_to_device" or "device_to_host".
+        kind: "compute", "host_to_device" or "device_to_host"; or "compute:1" and so on, one for each further stage
+            of a pipeline.
         queue: the queue.
 
     Raises:
@@ -465,7 +466,7 @@ class SimulatedStreamPolicy(StreamPolicy):
     asynchronous = True
 
     def __init__(self, kind: str, queue: SimulatedQueue) -> None:
-        if kind not in KINDS:
+        if kind not in KINDS and not (kind.startswith("compute:") and kind.removeprefix("compute:").isdecimal()):
             raise ValueError(f"kind must be 'compute', 'host_to_device' or 'device_to_host', not {kind!r}")
         self.kind = kind
         self.queue = queue

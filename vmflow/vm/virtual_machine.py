@@ -295,7 +295,8 @@ class VirtualMachine:
                 if last is None:
                     storage.stream = stream
                 elif last is not stream and last.device is stream.device:
-                    if last.policy.asynchronous and stream.policy.asynchronous:
+                    # On a machine that is closed, what this is for will be turned away.
+                    if last.policy.asynchronous and stream.policy.asynchronous and not self._refusing:
                         code, offset = origin.capture()
                         # That somebody drives is seen to with the instruction for which this is done.
                         self.engine.pending.append(
