@@ -218,6 +218,7 @@ from .ops.matrix_products import inner as inner
 from .ops.matrix_products import kron as kron
 from .ops.matrix_products import trace as trace
 from .ops.matrix_products import vdot as vdot
+from .ops.numpy_names import accept_numpy_names as _accept_numpy_names
 from .ops.ordering import argsort as argsort
 from .ops.ordering import kthvalue as kthvalue
 from .ops.ordering import median as median
@@ -391,6 +392,8 @@ swapaxes = transpose
 swapdims = transpose
 inverse = linalg.inv
 pinverse = linalg.pinv
+
+_accept_numpy_names(globals(), Tensor)
 
 if _TYPE_CHECKING:
     from . import amp as amp

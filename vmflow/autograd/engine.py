@@ -24,6 +24,7 @@ def run_backward(
     retain_graph: bool,
     create_graph: bool,
     wanted: Sequence[AutogradMeta | tuple[Node, int]] | None = None,
+    since: int = 0,
 ) -> list[Tensor | None]:
     """Propagate the roots' gradients.
 
@@ -32,6 +33,7 @@ def run_backward(
         retain_graph: whether nodes keep what they saved.
         create_graph: whether the pass itself is recorded.
         wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
+        since: with `wanted`, run no node of a lower sequence number than this.
 
     Returns:
         The gradient of each of `wanted`, None where none arrived.
@@ -40,7 +42,7 @@ def run_backward(
     # The forward pass has chosen the dtypes already.
     MODE.set(before.replace(grad=create_graph, autocast=None))
     try:
-        return _Pass(retain_graph, create_graph, wanted).run(roots)
+        return _Pass(retain_graph, create_graph, wanted).run(roots, since)
     finally:
         # Only these are put back: a hook may have changed others on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
@@ -72,9 +74,9 @@ class _Pass:
         self.useful: set[Node] | None = None
         self.recorder: Recorder | None = MODE.get().interpreter
 
-    def run(self, roots: Sequence[tuple[Edge, Tensor]]) -> list[Tensor | None]:
+    def run(self, roots: Sequence[tuple[Edge, Tensor]], since: int) -> list[Tensor | None]:
         if self.wanted is not None:
-            self.useful = _leading_to(self.wanted, [edge for edge, _ in roots])
+            self.useful = _leading_to(self.wanted, [edge for edge, _ in roots], since)
         try:
             self._walk(roots)
         finally:
@@ -180,14 +182,14 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
     return gradient
 
 
-def _leading_to(wanted: Iterable[AutogradMeta | tuple[Node, int]], roots: Iterable[Edge]) -> set[Node]:
-    """The nodes from which a backward step brings something towards `wanted`."""
+def _leading_to(wanted: Iterable[AutogradMeta | tuple[Node, int]], roots: Iterable[Edge], since: int) -> set[Node]:
+    """The nodes, from `since` on, from which a backward step brings something towards `wanted`."""
     targets: set[Node | AutogradMeta] = {it if isinstance(it, AutogradMeta) else it[0] for it in wanted}
     seen: set[Node] = set()
     stack = [edge[0] for edge in roots if edge is not None and isinstance(edge[0], Node)]
     while stack:
         node = stack.pop()
-        if node not in seen:
+        if node not in seen and node.sequence >= since:
             seen.add(node)
             stack += [edge[0] for edge in node.edges if edge is not None and isinstance(edge[0], Node)]
     useful: set[Node] = set()

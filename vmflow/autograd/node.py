@@ -28,6 +28,11 @@ Edge: TypeAlias = "tuple[Node | AutogradMeta, int] | None"
 _sequence = count()
 
 
+def next_sequence() -> int:
+    """A number above those of all nodes so far, and below those of all to come."""
+    return next(_sequence)
+
+
 class AutogradMeta:
     """What autograd knows of a tensor; a tensor without one neither requires nor has a gradient.
 

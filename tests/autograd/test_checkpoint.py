@@ -1,0 +1,143 @@
+"""Checkpointing: the same results and gradients as without, with the function called again for the backward pass."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.autograd import grad
+from vmflow.utils.checkpoint import checkpoint, checkpoint_sequential
+
+
+def _network() -> nn.Sequential:
+    flow.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 3))
+
+
+def _gradients(network: nn.Module, call: Any) -> list[Any]:
+    flow.manual_seed(1)
+    network.zero_grad()
+    input = flow.linspace(-1, 1, 20).reshape(5, 4).requires_grad_()
+    output = call(input * 2)
+    (output * output).sum().backward()
+    after = flow.rand(1)
+    assert input.grad is not None
+    return [it.numpy() for it in (output.detach(), input.grad, *[p.grad for p in network.parameters()], after)]
+
+
+@pytest.mark.parametrize("reentrant", [None, False, True])
+def test_as_without(reentrant: bool | None) -> None:
+    network = _network()
+    expected = _gradients(network, network)
+    found = _gradients(network, lambda x: checkpoint(network, x, use_reentrant=reentrant))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.parametrize("segments", [1, 2, 3, 4])
+def test_in_segments(segments: int) -> None:
+    network = _network()
+    expected = _gradients(network, network)
+    found = _gradients(network, lambda x: checkpoint_sequential(network, segments, x, use_reentrant=False))
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    with pytest.raises(ValueError, match="5 segments do not fit 4 functions"):
+        checkpoint_sequential(network, 5, flow.ones(1, 4))
+
+
+def test_the_function_is_called_again_once() -> None:
+    calls: list[bool] = []
+
+    def function(x: flow.Tensor) -> flow.Tensor:
+        calls.append(flow.is_grad_enabled())
+        return x.exp().sin()
+
+    x = flow.ones(3, requires_grad=True)
+    y = checkpoint(function, x)
+    assert calls == [True]
+    y.sum().backward()
+    assert calls == [True, True]
+    with pytest.raises(RuntimeError, match="a second time"):
+        y.sum().backward()
+    with flow.no_grad():
+        assert not checkpoint(function, x).requires_grad
+    assert calls == [True, True, False]
+
+
+def test_only_what_is_used_gets_a_gradient_and_only_once() -> None:
+    weight = flow.tensor([2.0, 3.0], requires_grad=True)
+    shared = weight * 5  # leads to the weight by another way
+    x = shared + 1
+    y = checkpoint(lambda it: it * weight * shared, x)
+    (found,) = grad(y.sum(), weight, retain_graph=True)
+    assert weight.grad is None
+    assert found is not None
+    # d/dw (5w + 1) * w * 5w = 75 w^2 + 10 w
+    np.testing.assert_allclose(found.numpy(), [320.0, 705.0])
+    y.sum().backward()
+    assert weight.grad is not None
+    np.testing.assert_allclose(weight.grad.numpy(), [320.0, 705.0])
+    constant = checkpoint(lambda it: it * 2, flow.ones(2))
+    assert not constant.requires_grad
+
+
+def test_a_second_derivative() -> None:
+    x = flow.tensor([0.5, -1.0], dtype=flow.float64, requires_grad=True)
+    (first,) = grad(checkpoint(lambda it: it**3, x).sum(), x, create_graph=True)
+    assert first is not None
+    (second,) = grad(first.sum(), x)
+    assert second is not None
+    np.testing.assert_allclose(second.numpy(), [3.0, -6.0])
+
+
+def test_several_results_and_keywords() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+
+    def function(a: flow.Tensor, *, scale: flow.Tensor) -> tuple[Any, ...]:
+        return a * scale, "kept", a.detach(), (a * a).sum()
+
+    scale = flow.tensor(3.0, requires_grad=True)
+    first, word, plain, last = checkpoint(function, x, scale=scale)
+    assert word == "kept"
+    assert not plain.requires_grad
+    (first.sum() + last).backward()
+    assert x.grad is not None
+    assert scale.grad is not None
+    np.testing.assert_allclose(x.grad.numpy(), [5.0, 7.0])
+    assert scale.grad.item() == 3.0
+
+
+def test_what_is_not_the_same_again_is_refused() -> None:
+    sizes = iter([2, 3])
+    x = flow.ones(1, requires_grad=True)
+    y = checkpoint(lambda it: it.expand(next(sizes)) * 2, x)
+    with pytest.raises(RuntimeError, match=r"returned float32 \[2\] .* called again float32 \[3\]"):
+        y.sum().backward()
+    z = flow.ones(2, requires_grad=True) * 1
+    y = checkpoint(lambda it: it * it, z)
+    with flow.no_grad():
+        z.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        y.sum().backward()
+    with pytest.raises(TypeError, match="expected a function, got int"):
+        checkpoint(3)  # type: ignore[arg-type]
+
+
+def test_as_torch() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.utils.checkpoint import checkpoint as theirs
+
+    def function(x: Any, w: Any) -> Any:
+        return (x @ w).tanh() * x.sum()
+
+    numbers = np.linspace(-1, 1, 9, dtype=np.float32).reshape(3, 3)
+    found: list[list[Any]] = []
+    for library, run in ((flow, checkpoint), (torch, theirs)):
+        x, w = (library.tensor(it, requires_grad=True) for it in (numbers, numbers.T.copy()))
+        run(function, x, w, use_reentrant=False).sum().backward()
+        found.append([x.grad.numpy(), w.grad.numpy()])
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
