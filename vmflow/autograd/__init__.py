@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmflow.context import MODE
 
+from . import functional as functional
 from .engine import run_backward
 from .function import Function as Function
 from .function import FunctionContext as FunctionContext
@@ -16,6 +17,9 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
+from .gradient_check import GradcheckError as GradcheckError
+from .gradient_check import gradcheck as gradcheck
+from .gradient_check import gradgradcheck as gradgradcheck
 from .node import AutogradMeta, Edge, Node, check_history
 
 if TYPE_CHECKING:

@@ -1,0 +1,212 @@
+"""Derivatives of functions rather than of results: Jacobians, Hessians and their products with vectors.
+
+The functions take tensors and return tensors; both are detached from what surrounds them unless ``create_graph``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from vmflow import autograd as _autograd
+
+from .grad_mode import enable_grad
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+    Tensors: TypeAlias = tuple[Tensor, ...]
+
+
+def as_tensors(name: str, given: Any) -> tuple[Tensors, bool]:
+    """A tensor, or a sequence of them, as a tuple; and whether it was one tensor.
+
+    Raises:
+        TypeError: if it is neither.
+    """
+    from vmflow.tensors import Tensor
+
+    if isinstance(given, Tensor):
+        return (given,), True
+    if not isinstance(given, (tuple, list)) or not all([isinstance(it, Tensor) for it in given]):
+        raise TypeError(f"{name}: expected a tensor or a tuple of tensors, got {type(given).__name__}")
+    return tuple(given), False
+
+
+def _differentiable(given: Tensors, create_graph: bool) -> Tensors:
+    """Stand-ins for the inputs, so that their own gradients are left alone."""
+    if create_graph:
+        return tuple([it.view(it.shape) if it.requires_grad else it.detach().requires_grad_() for it in given])
+    return tuple([it.detach().requires_grad_() for it in given])
+
+
+def _gradients(name: str, outputs: Tensors, inputs: Tensors, by: Tensors, create_graph: bool, strict: bool) -> Tensors:
+    """Those of `outputs` weighted by `by`; zeros where an input has no part in them, or an error if `strict`."""
+    pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
+    if strict and len(pairs) < len(outputs):
+        raise RuntimeError(f"{name}: a result does not depend on the inputs, which strict=True forbids")
+    found: tuple[Tensor | None, ...] = (None,) * len(inputs)
+    if pairs:
+        roots, weights = [it[0] for it in pairs], [it[1] for it in pairs]
+        found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=create_graph, allow_unused=True)
+    if strict and None in [it if it is None else 0 for it in found]:
+        raise RuntimeError(f"{name}: the results do not depend on an input, which strict=True forbids")
+    return tuple([it.new_zeros(it.shape) if one is None else one for one, it in zip(found, inputs, strict=True)])
+
+
+def _weights(name: str, given: Any, like: Tensors) -> Tensors:
+    if given is None:
+        if len(like) != 1 or like[0].numel() != 1:
+            raise RuntimeError(f"{name}: v can be left out for a single element only")
+        return (like[0].new_ones(like[0].shape),)
+    weights, _ = as_tensors(name, given)
+    if [it.shape for it in weights] != [it.shape for it in like]:
+        shown = " and ".join([str([list(it.shape) for it in tensors]) for tensors in (weights, like)])
+        raise RuntimeError(f"{name}: v must have the shapes of what it multiplies, got {shown}")
+    return weights
+
+
+def _shown(results: Tensors, single: bool, create_graph: bool) -> Any:
+    shown = results if create_graph else tuple([it.detach() for it in results])
+    return shown[0] if single else shown
+
+
+def vjp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
+    """``func(*inputs)``, and `v` times its Jacobian.
+
+    Args:
+        func: from tensors to a tensor or a tuple.
+        inputs: a tensor or a tuple.
+        v: of the shapes of the results; can be left out for a single element.
+        create_graph: whether both can be differentiated in turn.
+        strict: raise where a result does not depend on an input, instead of giving zeros.
+
+    Raises:
+        RuntimeError: if `v` does not fit, or by `strict`.
+    """
+    given, single = as_tensors("vjp", inputs)
+    with enable_grad():
+        stand_ins = _differentiable(given, create_graph)
+        outputs, single_output = as_tensors("vjp", func(*stand_ins))
+        found = _gradients("vjp", outputs, stand_ins, _weights("vjp", v, outputs), create_graph, strict)
+    return _shown(outputs, single_output, create_graph), _shown(found, single, create_graph)
+
+
+def jvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
+    """``func(*inputs)``, and its Jacobian times `v`, by differentiating the backward pass, which is linear.
+
+    Args and errors are those of `vjp`, but that `v` has the shapes of the inputs; each op must be twice differentiable.
+    """
+    given, _ = as_tensors("jvp", inputs)
+    with enable_grad():
+        stand_ins = _differentiable(given, create_graph)
+        outputs, single_output = as_tensors("jvp", func(*stand_ins))
+        weights = tuple([it.new_zeros(it.shape).requires_grad_() for it in outputs])
+        transposed = _gradients("jvp", outputs, stand_ins, weights, True, strict)
+        found = _gradients("jvp", transposed, weights, _weights("jvp", v, stand_ins), create_graph, False)
+    return _shown(outputs, single_output, create_graph), _shown(found, single_output, create_graph)
+
+
+def jacobian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    strategy: str = "reverse-mode",
+) -> Any:
+    """The derivative of each element of the results by each element of the inputs.
+
+    Args:
+        func: from tensors to a tensor or a tuple.
+        inputs: a tensor or a tuple.
+        create_graph: whether the Jacobian can be differentiated in turn.
+        strict: raise where a result does not depend on an input, instead of giving zeros.
+        vectorize: accepted; rows are always computed one after the other.
+        strategy: "reverse-mode".
+
+    Returns:
+        Of each result by each input a tensor of the shape of the one followed by that of the other; a tuple for
+        several inputs, and a tuple of these for several results.
+
+    Raises:
+        ValueError: for another strategy.
+        RuntimeError: by `strict`.
+    """
+    if strategy != "reverse-mode":
+        raise ValueError(f"jacobian: the strategy must be 'reverse-mode', not {strategy!r}")
+    given, single = as_tensors("jacobian", inputs)
+    with enable_grad():
+        stand_ins = _differentiable(given, create_graph)
+        outputs, single_output = as_tensors("jacobian", func(*stand_ins))
+        found = [rows("jacobian", output, stand_ins, create_graph, strict) for output in outputs]
+    shown = tuple([_shown(it, single, create_graph) for it in found])
+    return shown[0] if single_output else shown
+
+
+def rows(name: str, output: Tensor, inputs: Tensors, create_graph: bool, strict: bool) -> Tensors:
+    """The Jacobian of `output` by each of `inputs`, each of the shape of the one followed by that of the other."""
+    from vmflow.ops.joining import stack
+
+    flat = output.reshape(-1)
+    one = flat.new_ones(())
+    each = [_gradients(name, (flat[place],), inputs, (one,), create_graph, strict) for place in range(flat.shape[0])]
+    if not each:
+        return tuple([it.new_zeros((*output.shape, *it.shape)) for it in inputs])
+    return tuple([stack(list(it)).reshape((*output.shape, *it[0].shape)) for it in zip(*each, strict=True)])
+
+
+def hessian(
+    func: Callable[..., Any],
+    inputs: Any,
+    create_graph: bool = False,
+    strict: bool = False,
+    vectorize: bool = False,
+    outer_jacobian_strategy: str = "reverse-mode",
+) -> Any:
+    """The second derivatives of a function of a single element; see `jacobian`.
+
+    Raises:
+        RuntimeError: if the result has several elements, or by `strict`.
+    """
+    _, single = as_tensors("hessian", inputs)
+
+    def slope(*stand_ins: Tensor) -> Any:
+        (output,) = _one_element("hessian", func(*stand_ins))
+        found = _gradients("hessian", (output,), stand_ins, (output.new_ones(output.shape),), True, strict)
+        return found[0] if single else found
+
+    return jacobian(slope, inputs, create_graph, strict, vectorize, outer_jacobian_strategy)
+
+
+def _one_element(name: str, result: Any) -> Tensors:
+    outputs, _ = as_tensors(name, result)
+    if len(outputs) != 1 or outputs[0].numel() != 1:
+        raise RuntimeError(
+            f"{name}: the function must return a single element, not {[list(it.shape) for it in outputs]}"
+        )
+    return outputs
+
+
+def vhp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
+    """``func(*inputs)``, a single element, and `v` times its Hessian."""
+    given, single = as_tensors("vhp", inputs)
+    with enable_grad():
+        stand_ins = _differentiable(given, create_graph)
+        outputs = _one_element("vhp", func(*stand_ins))
+        slopes = _gradients("vhp", outputs, stand_ins, (outputs[0].new_ones(outputs[0].shape),), True, strict)
+        found = _gradients("vhp", slopes, stand_ins, _weights("vhp", v, stand_ins), create_graph, strict)
+    return _shown(outputs, True, create_graph), _shown(found, single, create_graph)
+
+
+def hvp(
+    func: Callable[..., Any], inputs: Any, v: Any = None, create_graph: bool = False, strict: bool = False
+) -> tuple[Any, Any]:
+    """``func(*inputs)``, a single element, and its Hessian, which is symmetric, times `v`."""
+    return vhp(func, inputs, v, create_graph, strict)

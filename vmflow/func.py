@@ -1,0 +1,181 @@
+"""``vmflow.func``: functions that turn a function into its derivative, by autograd.
+
+They nest: ``grad(grad(f))`` is the second derivative.  What surrounds them is differentiated through as well, as far as
+the function uses tensors that require a gradient.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from . import autograd as _autograd
+from .autograd import functional as _functional
+from .autograd.functional import as_tensors
+from .autograd.grad_mode import enable_grad
+from .autograd.node import AutogradMeta, Edge, Node
+from .tensors import Tensor
+
+
+def grad(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False) -> Callable[..., Any]:
+    """The function that gives the gradient of `func`, which returns a single element.
+
+    Args:
+        func: returns a tensor of one element; with `has_aux`, that and anything else.
+        argnums: the positions of the arguments to differentiate by; for a tuple, the result is a tuple.
+        has_aux: whether what else `func` returns is handed on, after the gradient.
+    """
+    both = grad_and_value(func, argnums, has_aux)
+
+    @functools.wraps(func)
+    def gradient(*args: Any, **kwargs: Any) -> Any:
+        found, value = both(*args, **kwargs)
+        return (found, value[1]) if has_aux else found
+
+    return gradient
+
+
+def grad_and_value(
+    func: Callable[..., Any], argnums: int | tuple[int, ...] = 0, has_aux: bool = False
+) -> Callable[..., Any]:
+    """As `grad`, giving the gradient and what `func` returns."""
+
+    @functools.wraps(func)
+    def both(*args: Any, **kwargs: Any) -> Any:
+        with enable_grad():
+            arguments, chosen = _stand_ins("grad", args, argnums)
+            result = func(*arguments, **kwargs)
+            value, rest = result if has_aux else (result, None)
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                raise RuntimeError("grad: the function must return a single element; see jacrev for several")
+            found = _pulled_back((value,), chosen, (value.new_ones(value.shape),))
+        found = tuple([_freed(it, chosen) for it in found])
+        value, rest = _freed(value, chosen), _freed_within(rest, chosen)
+        return found[0] if isinstance(argnums, int) else found, (value, rest) if has_aux else value
+
+    return both
+
+
+def vjp(func: Callable[..., Any], *primals: Tensor, has_aux: bool = False) -> tuple[Any, ...]:
+    """``func(*primals)``, and the function that multiplies vectors with its Jacobian from the left.
+
+    Args:
+        func: from tensors to a tensor or a tuple; with `has_aux`, that and anything else.
+        primals: tensors.
+        has_aux: whether what else `func` returns is handed on, as the third result.
+    """
+    with enable_grad():
+        arguments, chosen = _stand_ins("vjp", primals, tuple(range(len(primals))))
+        result = func(*arguments)
+        outputs, single = as_tensors("vjp", result[0] if has_aux else result)
+
+    def multiplied(*cotangents: Any) -> tuple[Tensor, ...]:
+        given = cotangents[0] if len(cotangents) == 1 and isinstance(cotangents[0], (tuple, list)) else cotangents
+        if [it.shape for it in given] != [it.shape for it in outputs]:
+            raise RuntimeError(
+                f"vjp: the function returned shapes {[list(it.shape) for it in outputs]}, and the vectors have "
+                f"{[list(it.shape) for it in given]}"
+            )
+        with enable_grad():
+            found = _pulled_back(outputs, chosen, tuple(given))
+        return tuple([_freed(it, chosen) for it in found])
+
+    shown = tuple([_freed(it, chosen) for it in outputs])
+    first = shown[0] if single else shown
+    return (first, multiplied, _freed_within(result[1], chosen)) if has_aux else (first, multiplied)
+
+
+def jvp(func: Callable[..., Any], primals: Sequence[Tensor], tangents: Sequence[Tensor]) -> tuple[Any, Any]:
+    """``func(*primals)``, and its Jacobian times the tangents; each op must be twice differentiable."""
+    found: tuple[Any, Any] = _functional.jvp(func, tuple(primals), tuple(tangents), create_graph=True)
+    return tuple([_freed_all(it, tuple(primals)) for it in found])
+
+
+def jacrev(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
+    """The function that gives the Jacobian of `func`: of each result by each argument chosen.
+
+    Args:
+        func: returns a tensor or a tuple of tensors.
+        argnums: the positions of the arguments to differentiate by; for a tuple, there is a tuple for each result.
+    """
+
+    @functools.wraps(func)
+    def rows(*args: Any, **kwargs: Any) -> Any:
+        with enable_grad():
+            arguments, chosen = _stand_ins("jacrev", args, argnums)
+            outputs, single = as_tensors("jacrev", func(*arguments, **kwargs))
+            found: list[Any] = []
+            for output in outputs:
+                parts = tuple([_freed(it, chosen) for it in _functional.rows("jacrev", output, chosen, True, False)])
+                found.append(parts[0] if isinstance(argnums, int) else parts)
+        return found[0] if single else tuple(found)
+
+    return rows
+
+
+def hessian(func: Callable[..., Any], argnums: int | tuple[int, ...] = 0) -> Callable[..., Any]:
+    """The function that gives the second derivatives of `func`, which returns a single element."""
+    return jacrev(jacrev(func, argnums), argnums)
+
+
+def _stand_ins(
+    name: str, args: tuple[Any, ...], argnums: int | tuple[int, ...]
+) -> tuple[list[Any], tuple[Tensor, ...]]:
+    """The arguments with those chosen replaced by tensors to differentiate by, and these."""
+    arguments = list(args)
+    places = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    for place in places:
+        if not -len(args) <= place < len(args):
+            raise ValueError(f"{name}: there is no argument {place} among {len(args)}")
+        given = args[place]
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name}: argument {place} must be a tensor, not {type(given).__name__}")
+        # With a history of its own, the outer derivatives are to pass through it.
+        arguments[place] = given.view(given.shape) if given.requires_grad else given.detach().requires_grad_()
+    return arguments, tuple([arguments[place] for place in places])
+
+
+def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    pairs = [(output, weight) for output, weight in zip(outputs, by, strict=True) if output.requires_grad]
+    found: tuple[Tensor | None, ...] = (None,) * len(inputs)
+    if pairs:
+        roots, weights = [it[0] for it in pairs], [it[1] for it in pairs]
+        found = _autograd.grad(roots, inputs, weights, retain_graph=True, create_graph=True, allow_unused=True)
+    return tuple([it.new_zeros(it.shape) if one is None else one for one, it in zip(found, inputs, strict=True)])
+
+
+def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
+    """`result` without its history, if that leads to nothing but the stand-ins that this call has made."""
+    own = {id(it._autograd) for it in chosen if it.is_leaf}
+    edge = result._autograd.edge() if result._autograd is not None else None
+    waiting: list[Edge] = [edge]
+    seen: set[Node] = set()
+    while waiting:
+        edge = waiting.pop()
+        if edge is None:
+            continue
+        if isinstance(edge[0], AutogradMeta):
+            if id(edge[0]) not in own:
+                return result
+        elif edge[0] not in seen:
+            seen.add(edge[0])
+            waiting += edge[0].edges
+    return result.detach()
+
+
+def _freed_within(value: Any, chosen: tuple[Tensor, ...]) -> Any:
+    """`value` with `_freed` done to what tensors are in it, in tuples, lists and dicts."""
+    if isinstance(value, Tensor):
+        return _freed(value, chosen)
+    if type(value) in (tuple, list):
+        return type(value)([_freed_within(it, chosen) for it in value])
+    if type(value) is dict:
+        return {key: _freed_within(it, chosen) for key, it in value.items()}
+    return value
+
+
+def _freed_all(result: Any, primals: tuple[Tensor, ...]) -> Any:
+    if any([it.requires_grad for it in primals]):
+        return result
+    return result.detach() if isinstance(result, Tensor) else tuple([it.detach() for it in result])
