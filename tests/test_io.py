@@ -266,8 +266,8 @@ def test_a_failed_tensor_is_not_saved(path: Path) -> None:
 def test_bad_paths(tmp_path: Path) -> None:
     functions: list[Any] = [lambda it: flow.save(1, it), flow.load]
     for function in functions:
-        with pytest.raises(TypeError, match="path of a file, got BytesIO"):
-            function(io.BytesIO())
+        with pytest.raises(TypeError, match=r"path of a file, or a .*file open for (writing|reading), got bytearray"):
+            function(bytearray())
     with pytest.raises(FileNotFoundError):
         flow.load(tmp_path / "nothing")
     with pytest.raises(FileNotFoundError):
@@ -644,3 +644,46 @@ def test_a_state_dict_that_does_not_fit_names_everything_at_once(path: Path) -> 
     with pytest.raises(RuntimeError, match="'weight': shape"):
         ours[0].load_state_dict(flow.load(path), strict=False)
     np.testing.assert_array_equal(ours[0].weight.detach().numpy(), before)
+
+
+def test_files_that_are_open(tmp_path: Path) -> None:
+    state: dict[str, Any] = {
+        "weight": flow.arange(6.0).reshape(2, 3),
+        "half": flow.ones(2).bfloat16(),
+        "step": 3,
+        "name": "x",
+    }
+    buffer = io.BytesIO()
+    flow.save(state, buffer)
+    buffer.seek(0)
+    found = flow.load(buffer)
+    assert flow.equal(found["weight"], state["weight"])
+    assert found["half"].dtype is flow.bfloat16
+    assert (found["step"], found["name"]) == (3, "x")
+    path = tmp_path / "state.npz"
+    with path.open("wb") as file:
+        flow.save(state, file)
+        assert not file.closed
+    assert flow.equal(flow.load(path)["weight"], state["weight"])
+    with path.open("rb") as file:
+        assert flow.load(file)["step"] == 3
+
+
+def test_an_open_safetensors_file(tmp_path: Path) -> None:
+    pytest.importorskip("safetensors")
+    path = tmp_path / "state.safetensors"
+    flow.save({"a": flow.ones(2)}, path)
+    assert flow.equal(flow.load(io.BytesIO(path.read_bytes()))["a"], flow.ones(2))
+
+
+def test_open_files_that_do_not_serve(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="open it in binary mode"):
+        flow.save({}, io.StringIO())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="binary file open for reading, got StringIO"):
+        flow.load(io.StringIO())  # type: ignore[arg-type]
+    buffer = io.BytesIO()
+    with pytest.raises(TypeError):
+        flow.save({"a": object()}, buffer)
+    assert buffer.getvalue() == b""
+    with pytest.raises(ValueError, match="BytesIO is damaged"):
+        flow.load(io.BytesIO(b"PK and nothing else"))

@@ -23,12 +23,14 @@ import json
 import math
 import os
 import secrets
+import tempfile
 import zipfile
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final
+from io import BytesIO, TextIOBase
+from typing import IO, Any, Final
 
 import numpy as np
 
@@ -56,10 +58,10 @@ def rebuild_tensor(kind: type, array: Any, requires_grad: bool, device: Device) 
     return tensor.requires_grad_(requires_grad)
 
 
-def save(obj: Any, f: str | os.PathLike[str]) -> None:
+def save(obj: Any, f: str | os.PathLike[str] | IO[bytes]) -> None:
     """Write tensors and plain data to a file, which `load` gives back as they were.
 
-    It is a safetensors file, or numpy's npz if its name ends so.
+    It is a safetensors file, or numpy's npz if its name ends so, or if it is given open, such as `io.BytesIO`.
 
         vmflow.save({"model": model.state_dict(), "optimizer": optimizer.state_dict(), "epoch": 3}, "run.safetensors")
 
@@ -78,7 +80,8 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
     Args:
         obj: tensors, numbers, strings, None, and dicts (keys are strings or integers), lists and tuples of these; or an
             `nn.Graph`.
-        f: the path of the file, or of the folder of a graph.
+        f: the path of the file, or of the folder of a graph; or a binary file open for writing, which is written from
+            where it stands and left open.
 
     Raises:
         TypeError: naming the place of a value that cannot be saved; no file is touched.
@@ -89,7 +92,15 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
         OSError: if the file cannot be written; a file that was there stays.
     """
     if not isinstance(f, (str, os.PathLike)):
-        raise TypeError(f"save: expected the path of a file, got {type(f).__name__}")
+        if not callable(getattr(f, "write", None)):
+            raise TypeError(f"save: expected the path of a file, or a file open for writing, got {type(f).__name__}")
+        if isinstance(f, TextIOBase):
+            raise TypeError("save: the file is open for text; open it in binary mode, 'wb'")
+        described, arrays = _encoded(obj, True)
+        content = BytesIO()  # so that a value that cannot be saved leaves the file as it was
+        _put_npz(content, arrays, described)
+        f.write(content.getbuffer())
+        return
     if hasattr(type(obj), "save_to_folder"):
         obj.save_to_folder(f)
         return
@@ -97,19 +108,25 @@ def save(obj: Any, f: str | os.PathLike[str]) -> None:
     npz = _is_npz(path)
     if not npz:
         _library()
-    writing = _Writing(npz)
-    root = writing.encode(obj, (), ())
-    described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))
-    arrays = {name: array() for name, array in writing.entries.items()}
+    described, arrays = _encoded(obj, npz)
     put = _put_npz if npz else _put_safetensors
     _write(path, lambda temporary: put(temporary, arrays, described))
 
 
-def load(f: str | os.PathLike[str], map_location: Any = None, *, weights_only: bool = True) -> Any:
+def _encoded(obj: Any, npz: bool) -> tuple[str, dict[str, Array]]:
+    """The JSON, and the arrays by name, whose values are waited for."""
+    writing = _Writing(npz)
+    root = writing.encode(obj, (), ())
+    described = json.dumps({"format": _FORMAT, "root": root}, allow_nan=False, separators=(",", ":"))
+    return described, {name: array() for name, array in writing.entries.items()}
+
+
+def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, weights_only: bool = True) -> Any:
     """Read a file that `save` has written; or any safetensors or npz file, as a dict of tensors by name.
 
     Args:
-        f: the path of the file; of numpy's npz if it ends so, else of a safetensors file.
+        f: the path of the file; of numpy's npz if it ends so, else of a safetensors file.  Or a binary file open for
+            reading, of either kind, which is read from where it stands to its end.
         map_location: "cpu" or None, which means the same.
         weights_only: must be True.  Files hold data alone, and loading them is safe.
 
@@ -118,16 +135,20 @@ def load(f: str | os.PathLike[str], map_location: Any = None, *, weights_only: b
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
     """
-    if not isinstance(f, (str, os.PathLike)):
-        raise TypeError(f"load: expected the path of a file, got {type(f).__name__}")
+    if not isinstance(f, (str, os.PathLike)) and (not callable(getattr(f, "read", None)) or isinstance(f, TextIOBase)):
+        raise TypeError(f"load: expected the path of a file, or a binary file open for reading, got {type(f).__name__}")
     if map_location is not None:
         if not isinstance(map_location, (str, Device)):
             raise TypeError(f"load: map_location must be a device such as 'cpu', not {type(map_location).__name__}")
         Device(map_location).require()
     if not weights_only:
         raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
-    path = os.fspath(f)
-    arrays, described = (_read_npz if _is_npz(path) else _read)(path)
+    if isinstance(f, (str, os.PathLike)):
+        path = os.fspath(f)
+        arrays, described = _read_npz(path, path) if _is_npz(path) else _read(path)
+    else:
+        path = str(getattr(f, "name", type(f).__name__))
+        arrays, described = _read_opened(f.read(), path)
     reading = _Reading(path, arrays)
     if described is None:
         return {name: reading.tensor(name) for name in arrays}
@@ -251,7 +272,7 @@ def _put_safetensors(path: str, arrays: dict[str, Array], described: str) -> Non
         raise OSError(f"save: cannot write {path}: {error}") from error
 
 
-def _put_npz(path: str, arrays: dict[str, Array], described: str) -> None:
+def _put_npz(path: str | IO[bytes], arrays: dict[str, Array], described: str) -> None:
     # As numpy.savez, which cannot be given every name.
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         for name, array in [*arrays.items(), (_KEY, np.array(described))]:
@@ -310,11 +331,22 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
     return arrays, metadata.get(_KEY)
 
 
-def _read_npz(path: str) -> tuple[dict[str, Array], str | None]:
-    """As `_read`, of an npz file."""
+def _read_opened(content: bytes, path: str) -> tuple[dict[str, Array], str | None]:
+    """As `_read`, of the content of a file of either kind; `path` is for messages."""
+    if content.startswith(b"PK"):
+        return _read_npz(BytesIO(content), path)
+    with tempfile.TemporaryDirectory() as folder:  # the library reads metadata of files only
+        copy = os.path.join(folder, "content.safetensors")
+        with open(copy, "wb") as file:
+            file.write(content)
+        return _read(copy)
+
+
+def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str | None]:
+    """As `_read`, of an npz file; `path` is for messages."""
     found: dict[str, Array] = {}
     try:
-        with zipfile.ZipFile(path) as archive:
+        with zipfile.ZipFile(source) as archive:
             for entry in archive.infolist():
                 if not entry.filename.endswith(".npy"):
                     raise ValueError(f"{entry.filename!r} in it is no array")
