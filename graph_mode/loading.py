@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import keyword
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, final
@@ -101,8 +102,8 @@ class _Loading:
     def _form(
         self, form: FormDescription, trees: tuple[Tree, Tree]
     ) -> tuple[Job, Outside, Tree, tuple[TensorMeta, ...], Tree]:
-        if os.path.basename(form.job) != form.job:
-            raise self._refused(MANIFEST, f"{form.job!r} is not the name of a file in the folder")
+        if re.fullmatch(r"job_[0-9]{1,9}\.json", form.job) is None:
+            raise self._refused(MANIFEST, f"{form.job!r} is not what files of jobs are called")
         job: Job = self._read(form.job, job_from_json)
         buffers = job.buffers
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
@@ -208,8 +209,10 @@ class LoadedGraph:
 
         Raises:
             ValueError: if it was not saved for such arguments.
+            SessionClosed: if the session that it was loaded in has been closed.
         """
         form, given = self._form(args, kwargs)
+        form.require_open()
         return form.call(given, ())
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
@@ -219,6 +222,7 @@ class LoadedGraph:
             ValueError: as for a call.
         """
         form, given = self._form(args, kwargs)
+        form.require_open()
         return form.run_by_vm(given, ())
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:

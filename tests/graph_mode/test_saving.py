@@ -149,7 +149,7 @@ def test_nested_arguments_and_results(folder: Path) -> None:
     assert type(found[0]).__name__ == "Pair"
     assert found[0].second.shape == (2, 2)
     assert found[2] is None
-    other = namedtuple("Pair", ["first", "second"])
+    other = namedtuple("Pair", ["first", "second"])  # type: ignore[name-match]
     assert bits(loaded(other(*pair), more, factor=2.5)) == expected
     with pytest.raises(ValueError, match=r"kwargs\['factor'\] was 2.5 when the graph was built, and is 3.0"):
         loaded(pair, more, factor=3.0)
@@ -350,7 +350,8 @@ def test_tensors_that_do_not_fit_are_named(damaged: Path, change: Any, message: 
         (("structures", 0, 1), {"heap": []}, "no structures of the kind 'heap'"),
         (("structures", 0, 1), {"named": ["a b", ["x"], ["tensor"]]}, "is no named tuple"),
         (("structures", 0, 1), {"dict": [["a", "tensor"], ["a", "tensor"]]}, "a key of a dict appears twice"),
-        (("forms", 0, "job"), "../job_0.json", "is not the name of a file"),
+        (("forms", 0, "job"), "", "is not what files of jobs are called"),
+        (("forms", 0, "job"), "../job_0.json", "is not what files of jobs are called"),
         (("forms", 0, "metas", 0), ["float32", [3], "cpu"], "the job's inputs are not those of the form"),
         (("forms", 0, "variables"), {}, "variable 1 has no tensor"),
         (("forms", 0, "constants", "99"), "x", "constant 99 is not in the job"),
