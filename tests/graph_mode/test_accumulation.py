@@ -286,3 +286,60 @@ def test_a_failing_micro_batch_fails_the_call_and_not_the_next() -> None:
     assert graph(good).numpy().argmax(1).tolist() == [0, 1, 2]
     with pytest.raises((RuntimeError, ValueError, IndexError)):
         graph.run_by_vm(bad).numpy()
+
+
+class Across(nn.Graph):
+    """Trains on one device what comes from another."""
+
+    def __init__(self, module: nn.Module, optimizer: optim.Optimizer, slots: int) -> None:
+        super().__init__()
+        self.model = module
+        self.add_optimizer(optimizer)
+        self.config.set_gradient_accumulation_steps(STEPS)
+        self.config.set_outputs_buffer_size(slots)
+
+    def build(self, x: flow.Tensor, y: flow.Tensor) -> Any:
+        """The loss and the output, back on the host."""
+        out = self.model(x.to("sim"))
+        loss = functional.cross_entropy(out.cpu(), y)
+        loss.backward()
+        return loss, out
+
+
+@pytest.mark.parametrize("slots", [1, 2, 3])
+def test_over_two_devices(slots: int) -> None:
+    eager, shared = model().to("sim"), model().to("sim")
+    made = [sgd([{"params": list(it.parameters()), "clip_grad_max_norm": 0.5}]) for it in (eager, shared)]
+    given = [(x.cpu(), y.cpu()) for x, y in batches()]
+    flow.manual_seed(5)
+    losses: list[Any] = []
+    for x, y in given:
+        made[0].zero_grad()
+        for some, wanted in zip(parts(x), parts(y), strict=True):
+            loss = functional.cross_entropy(eager(some.to("sim")).cpu(), wanted)
+            (loss / STEPS).backward()
+            losses.append(loss.item())
+        made[0].clip_grad()
+        made[0].step()
+    graph = Across(shared, made[1], slots)
+    flow.manual_seed(5)
+    found = [graph(x, y) for x, y in given]  # without waiting in between
+    assert [it for loss, _ in found for it in loss.tolist()] == losses
+    assert found[0][1].device.type == "sim"
+    same_state(eager, shared)
+
+
+def test_stages_and_micro_batches() -> None:
+    """Micro-batches pass through the stages of a pipeline, one behind the other."""
+    eager, shared = model(), model()
+    flow.manual_seed(5)
+    losses, _ = by_hand(eager, sgd(eager.parameters()))
+    graph = Train(shared, sgd(shared.parameters()))
+    blocks: Any = graph.model
+    for number, stage in enumerate([0, 0, 0, 1, 1]):
+        blocks[number].config.set_stage(stage)
+    flow.manual_seed(5)
+    found = [graph(x, y)[0] for x, y in batches()]
+    np.testing.assert_array_equal(np.concatenate([it.numpy() for it in found]), np.array(losses))
+    same_state(eager, shared)
+    assert len({op.stage for op in graph.full_job.ops}) == 2

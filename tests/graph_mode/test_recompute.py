@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import vmflow as flow
 from vmflow import nn, optim
@@ -117,7 +119,8 @@ class Twice(nn.Module):
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
         """Itself, of itself."""
-        return self.block(self.block(x).sin())
+        y: flow.Tensor = self.block(self.block(x).sin())
+        return y
 
 
 def test_a_block_that_is_called_twice() -> None:
@@ -140,9 +143,9 @@ def test_running_statistics_are_updated_once() -> None:
 class Counting(nn.Module):
     """Reads what it changes."""
 
-    def __init__(self) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.linear = nn.Linear(6, 6)
+        self.linear = nn.Linear(size, size)
         self.register_buffer("factor", flow.ones(()))
 
     def forward(self, x: flow.Tensor) -> flow.Tensor:
@@ -153,7 +156,7 @@ class Counting(nn.Module):
 
 
 def test_a_block_that_reads_what_it_changes_is_left_alone() -> None:
-    plain, graph = compared(lambda: nn.Sequential(nn.Linear(6, 6), Counting()), ["1"], numbers(4, 6))
+    plain, graph = compared(lambda: nn.Sequential(nn.Linear(6, 6), Counting(6)), ["1"], numbers(4, 6))
     assert [op.op for op in graph.full_job.ops] == [op.op for op in plain.full_job.ops]
 
 
@@ -199,3 +202,66 @@ def test_what_it_saves_with_everything_else_on(order: Any) -> None:
         sizes.append(graph.plan.nbytes)
     np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
     assert sizes[1] < 0.5 * sizes[0], sizes
+
+
+class InPlace(nn.Module):
+    """Writes into what it has made, and into a view of it."""
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """Another function of each column."""
+        y: flow.Tensor = x * 3
+        y[:, 0].add_(1)
+        y.mul_(0.5)
+        return y.sin()
+
+
+class Residual(nn.Module):
+    """Adds what it is given, which has to live on."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """The sum."""
+        result: flow.Tensor = self.inner(x) + x
+        return result
+
+
+PIECES: list[Callable[[], nn.Module]] = [
+    lambda: nn.Linear(4, 4),
+    lambda: nn.BatchNorm1d(4),
+    lambda: nn.LayerNorm(4),
+    lambda: nn.Dropout(0.4),
+    lambda: nn.ReLU(),
+    lambda: nn.GELU(),
+    lambda: nn.Softmax(-1),
+    InPlace,
+    lambda: Counting(4),
+]
+
+
+@st.composite
+def nests(draw: st.DrawFn, depth: int = 2) -> Any:
+    """Numbers of pieces, in nested lists."""
+    members = st.integers(0, len(PIECES) - 1)
+    return draw(st.lists(members | nests(depth=depth - 1) if depth else members, min_size=1, max_size=4))
+
+
+def grown(nest: Any) -> nn.Module:
+    """The modules of a nest; a list within is a block that is called twice if its length is odd."""
+    if isinstance(nest, int):
+        return PIECES[nest]()
+    inner = Residual(nn.Sequential(*[grown(it) for it in nest]))
+    return nn.Sequential(inner, inner) if len(nest) % 2 else inner
+
+
+@settings(max_examples=12, deadline=None)
+@given(nest=nests(), data=st.data())
+def test_any_blocks_may_be_checkpointed(nest: Any, data: st.DataObject) -> None:
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 4), grown(nest), nn.Linear(4, 4))
+
+    paths = [name for name, _ in make().named_modules()]
+    chosen = data.draw(st.lists(st.sampled_from(paths), min_size=1, max_size=4, unique=True))
+    compared(make, chosen, numbers(6, 4), steps=data.draw(st.sampled_from([1, 1, 3])))
