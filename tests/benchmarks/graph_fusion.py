@@ -29,6 +29,7 @@ from tests.benchmarks.measure import Case, measure
 from vmflow import nn
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
+from vmflow.vm.virtual_machine import default_machine
 
 Work = Callable[[], object]
 
@@ -77,7 +78,7 @@ def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
     """What a graph of one chain computes, and nothing else."""
     graph(*arguments).numpy()
     (compiled,) = graph._compiled.values()
-    (runtime,) = compiled._runtimes
+    runtime = compiled._runtime(default_machine())
     (program,) = runtime._programs.values()
     assert isinstance(program, Program)
     launch = Launch((), (), (), (), 0)
