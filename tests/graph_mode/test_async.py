@@ -503,7 +503,7 @@ async def test_a_graph_without_results_that_fails() -> None:
         await flow.synchronize()
         assert len(listener.messages) == 1
         f(index(GOOD))
-        assert (await state).tolist() == [1] * 3
+        assert (await state).tolist() == [3] * 3
         assert len(listener.messages) == 1
 
 
