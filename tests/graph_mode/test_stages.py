@@ -157,7 +157,7 @@ def test_the_compiler_refuses_a_plan_that_cannot_run(monkeypatch: pytest.MonkeyP
 
     def backwards(self: Any) -> Any:
         shared = linked(self)
-        (maker, readers, buffers), (other, others, more) = shared[:2]
+        (maker, _, buffers), (_, others, more) = shared[:2]
         others[0].reads[buffers[0]] = None
         return [*shared, (others[0], [maker], more)]
 

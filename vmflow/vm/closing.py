@@ -77,6 +77,9 @@ def close(machine: VirtualMachine, timeout: float) -> None:
                 for waiter in machine._waiters.pop(member, ()):
                     waiter.wake()
         machine._quench()
+        if not machine.engine.lively:
+            # Released while the rest was dropped: there is nothing left to be behind.
+            machine._released.clear()
     finally:
         machine._turn_lock.release()
     for unseen in list(machine._failures):
