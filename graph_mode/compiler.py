@@ -29,6 +29,10 @@ from .plan import Arena, ChainDescriptor, Plan, RegisterContents
 # How many launches may be under way at once: the slots of the register by which they begin.
 IN_FLIGHT: Final = 100
 
+# How much larger than it must be an arena may be.  To search for less takes up to a second, in which a coroutine that
+# calls a graph for the first time keeps its loop from running.
+_GOOD_ENOUGH: Final = 1.02
+
 # What the source and the sink of a plan are on: streams of the host that nothing else is on.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
@@ -443,9 +447,12 @@ class _Linking:
             steps.append(Op(tuple(last), ()))
         shares = choose_in_place(steps, nbytes)
         live = lifetimes(steps, nbytes, shares=shares)
-        layout = plan(live)
+        bound = lower_bound(live)
+        layout = plan(live, search_steps=0)
+        if layout.nbytes > _GOOD_ENOUGH * bound:
+            layout = plan(live)
         total = sum([aligned(it, ALIGNMENT) for it in nbytes.values()])
-        return Arena(layout.nbytes, layout.offsets, lower_bound(live), total, layout.strategy)
+        return Arena(layout.nbytes, layout.offsets, bound, total, layout.strategy)
 
     def _own(self, buffer: int, shared: set[int]) -> bool:
         """Whether a buffer lies in the arena of the task that uses it."""

@@ -173,7 +173,13 @@ def test_fork(when: str, mode: str) -> None:
     """The child calls what was built before, and builds anew."""
     body = {
         "script": "main()",
-        "loop": "async def go():\n    await (flow.ones(600, 600) @ flow.ones(600, 600))\n    main()\nasyncio.run(go())",
+        "loop": (
+            "async def go():\n"
+            "    asyncio.get_running_loop().slow_callback_duration = 60\n"  # forking and building take their time
+            "    await (flow.ones(600, 600) @ flow.ones(600, 600))\n"
+            "    main()\n"
+            "asyncio.run(go())"
+        ),
     }[mode]
     code, output, errors = run(
         f"""
