@@ -226,7 +226,7 @@ class LoadedGraph:
         return form.run_by_vm(given, ())
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:
-        tree, given = args_tree.flatten((args, kwargs))
+        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
         metas = tuple([tensor._blob.meta for tensor in given])
         for form in self._forms:
             if form.metas == metas and form.tree == _alike(form.tree, tree):
