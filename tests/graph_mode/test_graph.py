@@ -123,7 +123,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     "rprop": lambda it: flow.optim.Rprop(it, lr=0.01),
     "lamb": lambda it: flow.optim.LAMB(it, lr=0.01),
     "lr_tensor": lambda it: flow.optim.SGD(it, lr=flow.tensor(0.1)),
-    "groups": lambda it: flow.optim.Adam([{"params": list(it)[:2], "lr": 0.05}, {"params": list(it)[2:]}], lr=0.01),
+    "groups": lambda it: flow.optim.Adam([{"params": list(it)[:2], "lr": 0.05}, {"params": list(it)[2:]}], lr=0.01),  # type: ignore[arg-type]
     "clipped": lambda it: flow.optim.SGD([{"params": it, "clip_grad_max_norm": 0.1}], lr=0.1),
 }
 
@@ -245,7 +245,7 @@ def test_a_train_and_an_eval_graph_share_a_module() -> None:
 def test_eager_gradients_are_not_touched() -> None:
     model = mlp()
     loss_of(model, *batches(1)[0]).backward()
-    before = [it.grad.clone() for it in model.parameters()]
+    before = [it.grad.clone() for it in model.parameters()]  # type: ignore[union-attr]
     kept = [it.grad for it in model.parameters()]
     graph = Train(model, loss_of, flow.optim.SGD(model.parameters(), lr=0.1))
     for batch in batches(3):
@@ -386,7 +386,7 @@ def test_share_from() -> None:
     with pytest.raises(RuntimeError, match="before the graph is built"):
         second.share_from(first)
     with pytest.raises(TypeError, match="expected a Predict"):
-        Predict().share_from(Of(lambda x: x))  # type: ignore[arg-type]
+        Predict().share_from(Of(lambda x: x))
 
 
 def test_names_are_unique_and_what_is_built_can_be_asked_for() -> None:
@@ -504,7 +504,7 @@ VALUED: dict[str, Callable[[flow.Tensor], Any]] = {
     "unique": lambda x: flow.unique(x),
     "repeat": lambda x: x.repeat_interleave((x > 0).long()),
     "one_hot": lambda x: nn.functional.one_hot(x.abs().long()),
-    "range": lambda x: flow.arange(x.sum()),
+    "range": lambda x: flow.arange(x.sum()),  # type: ignore[arg-type]
     "full": lambda x: flow.full((2,), x.sum()),
     "pickle": lambda x: __import__("pickle").dumps(x),
 }
@@ -541,7 +541,7 @@ def test_tensors_kept_from_a_build_are_refused() -> None:
     result = graph(flow.ones(2))
     for use in (lambda x: x + 1, lambda x: flow.ones(2) * x, lambda x: x.add_(1), lambda x: x.sum()):
         with pytest.raises(RuntimeError, match="used outside of the graph's build"):
-            use(kept[0])
+            use(kept[0])  # type: ignore[no-untyped-call]
     with pytest.raises(RuntimeError, match="graph"):
         kept[0].numpy()
     for other in (Of(lambda x: x + kept[0]), Of(lambda x: kept[0])):
@@ -646,7 +646,7 @@ def _no_grad(x: flow.Tensor) -> Any:
 def _double(x: flow.Tensor) -> Any:
     w = x.detach().requires_grad_()
     (first,) = flow.autograd.grad((w**3).sum(), [w], create_graph=True)
-    (second,) = flow.autograd.grad((first**2).sum(), [w])
+    (second,) = flow.autograd.grad((first**2).sum(), [w])  # type: ignore[operator]
     return first, second
 
 
@@ -659,7 +659,8 @@ class Cubed(flow.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
         (x,) = ctx.saved_tensors
-        return gradient * 5 * x**2  # not the true one, so that it is seen which was taken
+        # Not the true one, so that it is seen which was taken.
+        return gradient * 5 * x**2  # type: ignore[no-any-return]
 
 
 def _function(x: flow.Tensor) -> Any:
@@ -737,7 +738,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], list[flow.Tensor]]
 def _mean_square(model: Any, *given: flow.Tensor) -> flow.Tensor:
     result = model(*given)
     result = result[0] if isinstance(result, tuple) else result
-    return result.square().mean()
+    return result.square().mean()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", LAYERS)
@@ -842,7 +843,7 @@ def test_gradients_over_parts_add_up() -> None:
         loss.backward()
         with flow.no_grad():
             for it in twin.parameters():
-                it -= 0.1 * it.grad
+                it -= 0.1 * it.grad  # type: ignore[misc, operator]
         assert_same(found, loss)
 
 
