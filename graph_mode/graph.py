@@ -311,6 +311,7 @@ class Graph:
             finally:
                 MODE.reset(token)
                 builder.restore_gradients()
+                builder.prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
         self._built_for = self._training()
         job = builder.finish(outputs)
         report.recorded(job)

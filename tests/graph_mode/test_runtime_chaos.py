@@ -75,14 +75,6 @@ def test_random_rounds(mode: str) -> None:
 
 
 @pytest.mark.host
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", MODES)
-def test_many_random_rounds(mode: str) -> None:
-    for seed in range(1000, 1250):
-        _run(make_round(seed, mode))
-
-
-@pytest.mark.host
 def test_a_seed_is_a_round() -> None:
     assert make_round(7, "random") == make_round(7, "random")
     assert make_round(7, "random") != make_round(8, "random")
