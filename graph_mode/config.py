@@ -87,6 +87,72 @@ class GraphConfig:
         require_pass(name)
         self.disabled.add(name)
 
+    # OneFlow's names
+
+    def allow_fuse_model_update_ops(self, mode: bool = True) -> None:
+        """Whether the steps of several optimizers become one."""
+        self._allow_pass("fuse_updates", mode)
+
+    def enable_multi_tensor_update(self, mode: bool = True) -> None:
+        """The same: a step of one optimizer is one op for all its parameters in any case."""
+        self._allow_pass("fuse_updates", mode)
+
+    def allow_fuse_add_to_output(self, mode: bool = True) -> None:
+        """Whether elementwise ops are fused, additions among them."""
+        self._allow_pass("fuse_elementwise", mode)
+
+    def allow_fuse_cast_scale(self, mode: bool = True) -> None:
+        """Whether elementwise ops are fused, casts and products among them."""
+        self._allow_pass("fuse_elementwise", mode)
+
+    def enable_straighten_algorithm(self, mode: str = "MemoryFirst") -> None:
+        """What to reorder ops for: "MemoryFirst", "SpeedFirst", or "Disable" to leave them as they were called.
+
+        Raises:
+            ValueError: for another mode.
+        """
+        orders: dict[str, Literal["memory", "speed", "given"]] = {
+            "MemoryFirst": "memory",
+            "SpeedFirst": "speed",
+            "Disable": "given",
+        }
+        if mode not in orders:
+            raise ValueError(f"enable_straighten_algorithm: expected one of {sorted(orders)}, got {mode!r}")
+        self.order = orders[mode]
+
+    def enable_cudnn_conv_heuristic_search_algo(self, mode: bool = True) -> None:
+        """Makes no difference: there is one way to compute a convolution here."""
+
+    def enable_choose_best_memory_allocation(self, mode: bool = True) -> None:
+        """Makes no difference: the best of several layouts is always taken."""
+
+    def enable_compress_memory(self, mode: bool = True) -> None:
+        """Makes no difference: a layout that is above the least possible is always improved for a while."""
+
+    def enable_zero(self, mode: bool = True, *, stage: int = 2) -> None:
+        """Sharding what optimizers remember over ranks, of which there is one.
+
+        Raises:
+            RuntimeError: if it is asked for.
+        """
+        if mode:
+            raise RuntimeError(f"enable_zero: stage {stage} shards optimizers' state over ranks, and there is one rank")
+
+    def enable_auto_parallel(self, mode: bool = True) -> None:
+        """Choosing how tensors are spread over ranks, of which there is one.
+
+        Raises:
+            RuntimeError: if it is asked for.
+        """
+        if mode:
+            raise RuntimeError("enable_auto_parallel: tensors are spread over ranks, and there is one rank")
+
+    def _allow_pass(self, name: str, mode: bool) -> None:
+        if mode:
+            self.disabled.discard(name)
+        else:
+            self.disable_pass(name)
+
     def __repr__(self) -> str:
         plain = GraphConfig().__dict__
         said = [f"{name}={value!r}" for name, value in self.__dict__.items() if value != plain[name]]
