@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import Any, TypeAlias
 
 import attrs
@@ -70,6 +71,22 @@ def flatten(value: Any) -> tuple[Tree, list[Tensor]]:
     """The tree of nested tuples, lists and dicts, and its tensors in order."""
     leaves: list[Tensor] = []
     return _flatten(value, leaves), leaves
+
+
+def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, list[Tensor]]:
+    """`flatten` of the arguments of a call; the order of the named ones does not matter."""
+    if kwargs:
+        return flatten((args, dict(sorted(kwargs.items()))))
+    for it in args:
+        if type(it) is not Tensor:
+            return flatten((args, kwargs))
+    return _of_tensors(len(args)), list(args)
+
+
+@cache
+def _of_tensors(count: int) -> Tree:
+    """The tree of a call with so many tensors, which is always this one object."""
+    return Branch("tuple", (0, 1), (Branch("tuple", tuple(range(count)), (Leaf(),) * count), Branch("dict", (), ())))
 
 
 def _flatten(value: Any, leaves: list[Tensor]) -> Tree:

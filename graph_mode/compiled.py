@@ -104,6 +104,7 @@ class CompiledGraph:
         self._bindings = {it.id: outside.bindings[it.id] for it in self.full_job.variables()}
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
+        self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
         self._placed = [places_memory(operand.meta) for operand in self.full_job.outputs]
         self._nbytes = sum(
             [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
@@ -232,7 +233,7 @@ class CompiledGraph:
             policy,
             tuple([_ordered(machine, storage) for storage in reads]),
             tuple([_ordered(machine, storage) for storage in changed]),
-            0,
+            runtime.cost,
             code,
             last,
             mode,
@@ -245,6 +246,8 @@ class CompiledGraph:
     def _draws(self) -> list[list[tuple[int, int]]]:
         """What this run takes of random generators: in the order in which eager ops would."""
         draws = self.full_job.draws
+        if not draws:
+            return self._no_draws
         nothing = (0, 0)
         drawn = [[nothing] * len(draws) for _ in range(self.full_job.micro_batches)]
         for each in drawn:

@@ -220,7 +220,7 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
-        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
+        tree, given = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, given)
         with compiled.calling:
             compiled.require_open()
@@ -234,7 +234,7 @@ class Graph:
         Raises:
             ValueError: as for a call.
         """
-        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
+        tree, given = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, given)
         with compiled.calling:
             compiled.require_open()
@@ -244,7 +244,7 @@ class Graph:
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Build and plan for arguments like these, without running."""
-        tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
+        tree, given = args_tree.flatten_call(args, kwargs)
         self._compile_for(tree, given)
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
@@ -260,7 +260,7 @@ class Graph:
                     found = self._compiled[key] = self._built(tree, given)
                     while len(self._compiled) > max(self._dynamic, 1):
                         self._compiled.popitem(last=False)[1].close()
-        if not self._dynamic and (found.metas != metas or found.tree != tree):
+        if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
             misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
             if misfit is not None:
                 ask = "make another graph, or call with_dynamic_input_shape() before the first call"

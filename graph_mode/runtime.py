@@ -121,6 +121,10 @@ class JobQueue:
         self._left.append(None)
         self.advance()
 
+    def has_one(self) -> bool:
+        """Whether what is being started is all there is; asked by what is."""
+        return self._in_flight == 1
+
     def advance(self) -> None:
         """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
         self._again = True
@@ -207,6 +211,7 @@ class GraphRuntime:
         at_once: how many launches may be under way.
         memory: tensors of bytes: the arenas and the registers.
         launches: the stream on which runs are started.
+        cost: nanoseconds that starting a run may take, since it may be the run.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
         alone: the task, if the plan has no other.
         system: the actors; None if there is one task alone.
@@ -249,10 +254,12 @@ class GraphRuntime:
         self._allocate()
         self.alone: int | None = None
         self.brief = False
+        self.cost = 0
         if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
             self.alone, chain = next(iter(plan.chains.items()))
             self._lone = (self._streams[self.alone], chain.cost)
             self.brief = chain.cost < _BRIEF
+            self.cost = chain.cost if self.brief else 0
         self.system: ActorSystem | None = None
         if self.alone is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
@@ -359,6 +366,10 @@ class GraphRuntime:
             launch.finish()
         else:
             stream, cost = self._lone
+            # Not with others under way: what those are to compute may be its arguments, or what it changes.
+            if self.brief and self._queue.has_one() and self.machine.would_run_here(stream, cost):
+                self.act_alone(launch)  # an instruction more would take longer than the run
+                return
             self.machine.issue_from_within(Instruction(stream, LoneAct(self, launch), (), (), cost))
 
     def close(self) -> None:

@@ -263,6 +263,20 @@ class VirtualMachine:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
 
+    def would_run_here(self, stream: Stream, cost: int) -> bool:
+        """Whether a caller may do what takes so many nanoseconds by itself, as an instruction on `stream` would.
+
+        Only what is being run by the thread that drives may, and nothing where instructions are watched.
+        """
+        return (
+            stream.posted == 0
+            and not stream.policy.asynchronous
+            and self._driver == threading.get_ident()
+            and self.tracer is None
+            and self.races is None
+            and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
+        )
+
     def remember(self, failure: Failure) -> None:
         """A failure that somebody may never ask for, and is to be told of then."""
         self._failures.add(failure)
