@@ -369,6 +369,7 @@ class BinAllocator:
         self._live_peak = 0
         self._live_ever = 0
         self._requested = 0
+        self._requested_peak = 0
         # What is in blocks.
         self._reserved = 0
         self._reserved_peak = 0
@@ -415,6 +416,8 @@ class BinAllocator:
             block = self._arrays[piece.block.address]
             # The counters are plain attributes because this is what every op passes through.
             self._requested += nbytes
+            if self._requested > self._requested_peak:
+                self._requested_peak = self._requested
             self._allocated_ever += got
             self._allocated += got
             if self._allocated > self._allocated_peak:
@@ -477,6 +480,7 @@ class BinAllocator:
                 found[f"{name}.all.allocated"] = ever
                 found[f"{name}.all.freed"] = ever - current
             found["requested_bytes.all.current"] = self._requested
+            found["requested_bytes.all.peak"] = self._requested_peak
             found["inactive_split_bytes.all.current"] = self._reserved - self._allocated - idle
             found["num_alloc_retries"] = self.retries
             found["num_ooms"] = self.ooms
@@ -486,6 +490,7 @@ class BinAllocator:
         """Let every ".peak" begin anew at the current value."""
         with self._lock:
             self._allocated_peak = self._allocated
+            self._requested_peak = self._requested
             self._live_peak = self._live
             self._reserved_peak = self._reserved
             self._segments_peak = len(self._blocks)

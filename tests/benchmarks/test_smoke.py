@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import actors, graph_fusion, layers, layers_sequence, loop_lag, ops, throughput
+from tests.benchmarks import actors, graph_fusion, graph_memory, layers, layers_sequence, loop_lag, ops, throughput
 from tests.benchmarks.measure import measure
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -132,3 +132,11 @@ def test_the_gains_of_fusing_are_printed(monkeypatch: pytest.MonkeyPatch, capsys
     assert "chain, 64: fused graph" in printed
     assert "program, fused / program, unfused" in printed
     assert "tiny ops, add: program" in printed
+
+
+@pytest.mark.host
+def test_the_memory_of_graphs_has_a_row_with_checkpointed_blocks_and_one_without() -> None:
+    table = graph_memory.run({"MLP": graph_memory.mlp})
+    assert set(table.rows) == {"MLP", "MLP, checkpointed"}
+    for row in table.rows:
+        assert 0 < _number(table, row, "bound") <= _number(table, row, "planned") < _number(table, row, "no reuse")

@@ -566,6 +566,7 @@ def test_statistics_have_the_known_names(allocator: BinAllocator) -> None:
         "segment.all.allocated": 1,
         "segment.all.freed": 0,
         "requested_bytes.all.current": 3 * MIB + 101,
+        "requested_bytes.all.peak": 3 * MIB + 101,
         "inactive_split_bytes.all.current": 20 * MIB - rounded - 512,
         "num_alloc_retries": 2,
         "num_ooms": 1,
@@ -576,6 +577,7 @@ def test_statistics_have_the_known_names(allocator: BinAllocator) -> None:
     assert found["allocated_bytes.all.peak"] == rounded + 512
     assert found["allocated_bytes.all.freed"] == rounded
     assert found["requested_bytes.all.current"] == 100
+    assert found["requested_bytes.all.peak"] == 3 * MIB + 101
     assert found["inactive_split_bytes.all.current"] == 20 * MIB - 512
     small.free()
     assert allocator.statistics()["inactive_split_bytes.all.current"] == 0
