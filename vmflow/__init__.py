@@ -401,6 +401,7 @@ if _TYPE_CHECKING:
     from . import backends as backends
     from . import cuda as cuda
     from . import einops as einops
+    from . import fft as fft
     from . import func as func
     from . import graph_mode as graph
     from . import nn as nn
@@ -425,7 +426,20 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # Loaded on first use: many programs need none of them at once, and importing vmflow should cost little more than numpy.
-_LAZY_MODULES = ("amp", "array_api", "backends", "cuda", "einops", "func", "nn", "optim", "profiler", "utils")
+_LAZY_MODULES = (
+    "amp",
+    "array_api",
+    "backends",
+    "cuda",
+    "distributions",
+    "einops",
+    "fft",
+    "func",
+    "nn",
+    "optim",
+    "profiler",
+    "utils",
+)
 _LAZY_NAMES = {
     "autocast": ".amp.autocasting",
     "clear_default_session": ".graph_mode.session",

@@ -1,0 +1,212 @@
+"""``vmflow.fft``: discrete Fourier transforms, under PyTorch's names.
+
+All of them take ``norm``: which direction is divided by the number of elements, "backward" (the inverse one, the
+default), "forward", or both by its root, "ortho".  Lengths (`n`, `s`) cut off the input or add zeros behind it.  The
+n-dimensional functions transform the dimensions `dim`, by default the last ones for which `s` has a length, or all.
+
+Raise `TypeError` for half precision and for complex input to a transform of real numbers, `ValueError` for lengths
+below 1, repeated dimensions and another `norm`, `IndexError` for dimensions that do not exist.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from .ops.fourier import completed as _completed
+from .ops.fourier import fftfreq as fftfreq
+from .ops.fourier import fftshift as fftshift
+from .ops.fourier import given_out as _given_out
+from .ops.fourier import halved as _halved
+from .ops.fourier import ifftshift as ifftshift
+from .ops.fourier import rfftfreq as rfftfreq
+from .ops.fourier import transformed as _transformed
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+
+
+def fft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The spectrum of `input` along one dimension; complex."""
+    return _given_out("fft", out, input, lambda: _transformed("fft", input, n, dim, norm, inverse=False))
+
+
+def ifft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The signal whose spectrum `input` is along one dimension; complex."""
+    return _given_out("ifft", out, input, lambda: _transformed("ifft", input, n, dim, norm, inverse=True))
+
+
+def rfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The first half of the spectrum of a real `input` along one dimension, ``n // 2 + 1`` elements."""
+    return _given_out("rfft", out, input, lambda: _halved("rfft", input, n, dim, norm))
+
+
+def irfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The real signal with this half of a spectrum along one dimension; `n` elements, by default ``2 * (m - 1)``."""
+    return _given_out("irfft", out, input, lambda: _completed("irfft", input, n, dim, norm))
+
+
+def hfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The real spectrum of a signal of which one half is given; `n` elements, by default ``2 * (m - 1)``."""
+    return _given_out("hfft", out, input, lambda: _completed("hfft", input, n, dim, norm, hermitian=True))
+
+
+def ihfft(
+    input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
+) -> Tensor:
+    """The first half of the signal whose spectrum, a real one, is given; the inverse of `hfft`."""
+    return _given_out("ihfft", out, input, lambda: _halved("ihfft", input, n, dim, norm, hermitian=True))
+
+
+def fft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `fft`, over two dimensions, by default the last."""
+    return _given_out("fft2", out, input, lambda: _transformed("fft2", input, s, dim, norm, inverse=False))
+
+
+def fftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `fft`, over several dimensions."""
+    return _given_out("fftn", out, input, lambda: _transformed("fftn", input, s, dim, norm, inverse=False))
+
+
+def ifft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `ifft`, over two dimensions, by default the last."""
+    return _given_out("ifft2", out, input, lambda: _transformed("ifft2", input, s, dim, norm, inverse=True))
+
+
+def ifftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `ifft`, over several dimensions."""
+    return _given_out("ifftn", out, input, lambda: _transformed("ifftn", input, s, dim, norm, inverse=True))
+
+
+def rfft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `rfft`, over two dimensions, by default the last."""
+    return _given_out("rfft2", out, input, lambda: _halved("rfft2", input, s, dim, norm))
+
+
+def rfftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `rfft`, over several dimensions."""
+    return _given_out("rfftn", out, input, lambda: _halved("rfftn", input, s, dim, norm))
+
+
+def irfft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `irfft`, over two dimensions, by default the last."""
+    return _given_out("irfft2", out, input, lambda: _completed("irfft2", input, s, dim, norm))
+
+
+def irfftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `irfft`, over several dimensions."""
+    return _given_out("irfftn", out, input, lambda: _completed("irfftn", input, s, dim, norm))
+
+
+def hfft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `hfft`, over two dimensions, by default the last."""
+    return _given_out("hfft2", out, input, lambda: _completed("hfft2", input, s, dim, norm, hermitian=True))
+
+
+def hfftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `hfft`, over several dimensions."""
+    return _given_out("hfftn", out, input, lambda: _completed("hfftn", input, s, dim, norm, hermitian=True))
+
+
+def ihfft2(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] = (-2, -1),
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `ihfft`, over two dimensions, by default the last."""
+    return _given_out("ihfft2", out, input, lambda: _halved("ihfft2", input, s, dim, norm, hermitian=True))
+
+
+def ihfftn(
+    input: Tensor,
+    s: Sequence[int] | None = None,
+    dim: Sequence[int] | None = None,
+    norm: str | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
+    """As `ihfft`, over several dimensions."""
+    return _given_out("ihfftn", out, input, lambda: _halved("ihfftn", input, s, dim, norm, hermitian=True))
