@@ -400,6 +400,7 @@ if _TYPE_CHECKING:
     from . import array_api as array_api
     from . import backends as backends
     from . import cuda as cuda
+    from . import distributions as distributions
     from . import einops as einops
     from . import fft as fft
     from . import func as func

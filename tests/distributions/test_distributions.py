@@ -1,0 +1,297 @@
+"""Distributions: numbers and gradients against PyTorch, samples against their own moments, shapes and errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import distributions as dist
+
+RANDOM = np.random.default_rng(3)
+LOC = RANDOM.normal(size=(3, 2))
+SCALE = RANDOM.uniform(0.5, 2, (2,))
+PROBS = RANDOM.uniform(0.1, 0.9, (3, 4))
+ROOT = RANDOM.normal(size=(2, 2))
+MATRIX = ROOT @ ROOT.T + np.eye(2)
+REALS = RANDOM.normal(size=(5, 3, 2))
+POSITIVE = RANDOM.uniform(0.1, 3, (5, 3, 2))
+INSIDE = LOC + SCALE * RANDOM.uniform(0.1, 0.9, (5, 3, 2))
+
+# By name: the class, its parameters, and values to ask it about.
+Case = tuple[str, dict[str, Any], Any]
+CASES: dict[str, Case] = {
+    "normal": ("Normal", {"loc": LOC, "scale": SCALE}, REALS),
+    "uniform": ("Uniform", {"low": LOC, "high": LOC + SCALE}, INSIDE),
+    "exponential": ("Exponential", {"rate": SCALE}, POSITIVE),
+    "laplace": ("Laplace", {"loc": LOC, "scale": SCALE}, REALS),
+    "bernoulli": ("Bernoulli", {"probs": PROBS}, (RANDOM.random((2, 3, 4)) < 0.5).astype(float)),
+    "bernoulli of logits": ("Bernoulli", {"logits": LOC}, np.ones((3, 2))),
+    "categorical": ("Categorical", {"probs": PROBS}, RANDOM.integers(0, 4, (2, 3))),
+    "categorical of logits": ("Categorical", {"logits": PROBS}, RANDOM.integers(0, 4, (2, 3))),
+    "covariance": ("MultivariateNormal", {"loc": LOC, "covariance_matrix": MATRIX}, REALS),
+    "precision": ("MultivariateNormal", {"loc": LOC, "precision_matrix": MATRIX}, REALS),
+    "factor": ("MultivariateNormal", {"loc": LOC, "scale_tril": np.linalg.cholesky(MATRIX)}, REALS),
+}
+CONTINUOUS = ("normal", "uniform", "exponential", "laplace")
+REPARAMETRIZED = (*CONTINUOUS, "covariance", "precision", "factor")
+
+
+def _made(library: Any, name: str, requires_grad: bool = False, shift: float = 0.0) -> tuple[Any, list[Any]]:
+    kind, parameters, _ = CASES[name]
+    made = {key: library.tensor(value + shift, requires_grad=requires_grad) for key, value in parameters.items()}
+    return getattr(library.distributions, kind)(**made), list(made.values())
+
+
+def _agree(
+    name: str, ask: Callable[[Any, Any], Any], value: Any, differentiable: bool = True, shift: float | None = None
+) -> None:
+    """Whether both libraries give the same result, and the same gradients of all parameters."""
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        distribution, parameters = _made(library, name, differentiable)
+        given = library.tensor(value) if shift is None else _made(library, name, False, shift)[0]
+        if library is torch and shift is not None:
+            result = torch.distributions.kl_divergence(distribution, given)
+        else:
+            result = ask(distribution, given)
+        numbers = [result.detach().numpy()]
+        if differentiable and result.requires_grad:
+            grads = library.autograd.grad((result * result).sum(), parameters, allow_unused=True)
+            numbers += [np.zeros(1) if it is None else it.numpy() for it in grads]
+        found.append(numbers)
+    assert len(found[0]) == len(found[1])
+    for have, want in zip(*found, strict=True):
+        assert have.dtype == want.dtype
+        np.testing.assert_allclose(have, want, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_densities_and_entropies_as_in_pytorch(name: str) -> None:
+    value = CASES[name][2]
+    _agree(name, lambda d, v: d.log_prob(v), value)
+    _agree(name, lambda d, v: d.entropy(), value)
+    _agree(name, lambda d, v: d.perplexity(), value)
+
+
+@pytest.mark.parametrize("what", ["mean", "variance", "stddev", "mode"])
+@pytest.mark.parametrize("name", CASES)
+def test_moments_as_in_pytorch(name: str, what: str) -> None:
+    _agree(name, lambda d, v: getattr(d, what), 0.0, differentiable=what != "mode")
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_distribution_functions_as_in_pytorch(name: str) -> None:
+    _agree(name, lambda d, v: d.cdf(v), CASES[name][2])
+    _agree(name, lambda d, v: d.icdf(v), RANDOM.uniform(0.05, 0.95, (3, 2)))
+    distribution, _ = _made(flow, name)
+    value = flow.tensor(CASES[name][2])
+    np.testing.assert_allclose(distribution.icdf(distribution.cdf(value)).numpy(), value.numpy(), rtol=1e-7)
+
+
+def test_a_uniform_density_ends_where_it_ends() -> None:
+    uniform = dist.Uniform(0.0, 2.0)
+    found = uniform.log_prob(flow.tensor([-0.1, 0.0, 1.0, 2.0])).exp().numpy()
+    np.testing.assert_allclose(found, [0, 0.5, 0.5, 0])
+    np.testing.assert_allclose(uniform.cdf(flow.tensor([-1.0, 1.0, 3.0])).numpy(), [0, 0.5, 1])
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_shapes_of_samples(name: str) -> None:
+    torch = pytest.importorskip("torch")
+    ours, theirs = _made(flow, name)[0], _made(torch, name)[0]
+    assert tuple(ours.batch_shape) == tuple(theirs.batch_shape)
+    assert tuple(ours.event_shape) == tuple(theirs.event_shape)
+    assert ours.sample((0,)).shape[0] == 0
+    for shape in ((), (4,), (2, 3)):
+        sample, other = ours.sample(shape), theirs.sample(shape)
+        assert tuple(sample.shape) == tuple(other.shape)
+        assert str(sample.dtype).split(".")[-1] == str(other.dtype).split(".")[-1]
+        assert not sample.requires_grad
+    expanded, other = ours.expand((2, *ours.batch_shape)), theirs.expand((2, *theirs.batch_shape))
+    assert tuple(expanded.sample((4,)).shape) == tuple(other.sample((4,)).shape)
+    np.testing.assert_allclose(expanded.entropy().numpy(), other.entropy().numpy(), rtol=1e-6)
+    assert repr(ours).startswith(f"{CASES[name][0]}(")
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_samples_have_the_moments(name: str) -> None:
+    distribution, _ = _made(flow, name)
+    with flow.fork_rng() as generator:
+        generator.manual_seed(11)
+        sample = distribution.sample((20000,)).numpy().astype(float)
+    if "categorical" in name:
+        shares = np.stack([(sample == it).mean(0) for it in range(4)], -1)
+        np.testing.assert_allclose(shares, distribution.probs.numpy(), atol=0.02)
+        return
+    spread = distribution.stddev.numpy()
+    shape = sample.shape[1:]
+    np.testing.assert_allclose(
+        sample.mean(0), np.broadcast_to(distribution.mean.numpy(), shape), atol=0.05 * spread.max()
+    )
+    np.testing.assert_allclose(sample.std(0), np.broadcast_to(spread, shape), rtol=0.05)
+
+
+@pytest.mark.parametrize("name", REPARAMETRIZED)
+def test_gradients_flow_through_samples(name: str) -> None:
+    """The gradient of the mean of x is that of the distribution's mean, and of x squared that of its second moment."""
+    distribution, parameters = _made(flow, name, requires_grad=True)
+    assert distribution.has_rsample
+    with flow.fork_rng() as generator:
+        generator.manual_seed(5)
+        sample = distribution.rsample((40000,))
+    found = flow.autograd.grad(sample.square().mean(0).sum(), parameters, retain_graph=True)
+    second = (distribution.variance + distribution.mean.square()).expand(sample.shape[1:])
+    wanted = flow.autograd.grad(second.sum(), parameters)
+    for have, want in zip(found, wanted, strict=True):
+        assert have is not None
+        assert want is not None
+        # Which triangle a gradient falls into is of no interest.
+        whole = name in ("covariance", "precision") and have.shape == (2, 2)
+        one, other = [(it + it.mT if whole else it).numpy() for it in (have, want)]
+        np.testing.assert_allclose(one, other, atol=0.06 * np.abs(other).max())
+
+
+def test_discrete_distributions_have_no_such_samples() -> None:
+    with pytest.raises(NotImplementedError, match="Bernoulli has no rsample; use sample"):
+        dist.Bernoulli(0.5).rsample()
+    with pytest.raises(NotImplementedError, match="Categorical has no cdf"):
+        dist.Categorical(flow.ones(3)).cdf(flow.zeros(()))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_divergences_as_in_pytorch(name: str) -> None:
+    if name == "uniform":
+        return  # a shifted one leaves no overlap; below
+    shift = 0.0 if "Multi" in CASES[name][0] else 0.05
+    _agree(name, dist.kl_divergence, None, shift=shift)
+
+
+def test_further_divergences_as_in_pytorch() -> None:
+    torch = pytest.importorskip("torch")
+
+    def pairs(library: Any) -> list[tuple[Any, Any]]:
+        d, t = library.distributions, library.tensor
+        root = t(np.linalg.cholesky(MATRIX))
+        return [
+            (d.Uniform(t([0.0, 0.0]), t([1.0, 3.0])), d.Uniform(t([-1.0, 0.5]), t([2.0, 3.5]))),
+            (d.Uniform(t(0.0), t(1.0)), d.Normal(t(0.3), t(2.0))),
+            (d.Bernoulli(t([0.0, 1.0, 0.5, 0.5])), d.Bernoulli(t([0.5, 0.5, 0.0, 1.0]))),
+            (d.Categorical(t([0.0, 0.5, 0.5])), d.Categorical(t([0.2, 0.3, 0.5]))),
+            (d.Categorical(t([0.2, 0.3, 0.5])), d.Categorical(t([0.0, 0.5, 0.5]))),
+            (d.MultivariateNormal(t(LOC), scale_tril=root), d.MultivariateNormal(t(LOC + 1), t(MATRIX + np.eye(2)))),
+            (d.Independent(d.Normal(t(LOC), t(SCALE)), 1), d.Independent(d.Normal(t(LOC + 1), t(SCALE * 2)), 1)),
+        ]
+
+    for ours, theirs in zip(pairs(flow), pairs(torch), strict=True):
+        found, wanted = dist.kl_divergence(*ours), torch.distributions.kl_divergence(*theirs)
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), rtol=1e-5)
+
+
+def test_divergences_can_be_declared() -> None:
+    class Shifted(dist.Normal):
+        pass
+
+    one, other = Shifted(0.0, 1.0), dist.Normal(1.0, 1.0)
+    assert dist.kl_divergence(one, other).item() == 0.5  # as of its base
+
+    @dist.register_kl(Shifted, dist.Laplace)
+    def formula(p: Shifted, q: dist.Laplace) -> flow.Tensor:
+        return p.loc + 7
+
+    assert dist.kl_divergence(one, dist.Laplace(0.0, 1.0)).item() == 7
+    with pytest.raises(NotImplementedError, match="no formula for Normal and Laplace"):
+        dist.kl_divergence(other, dist.Laplace(0.0, 1.0))
+    with pytest.raises(TypeError, match="expected subclasses of Distribution"):
+        dist.register_kl(int, dist.Normal)  # type: ignore[arg-type]
+
+
+def test_independent_adds_up() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for library in (flow, torch):
+        d = library.distributions
+        together = d.Independent(d.Normal(library.tensor(LOC), library.tensor(SCALE)), 1)
+        assert tuple(together.batch_shape) == (3,)
+        assert tuple(together.event_shape) == (2,)
+        assert together.has_rsample
+        assert tuple(together.rsample((4,)).shape) == (4, 3, 2)
+        assert tuple(together.expand((5, 3)).sample().shape) == (5, 3, 2)
+        assert tuple(together.support.check(library.tensor(REALS)).shape) == (5, 3)
+        found.append([together.log_prob(library.tensor(REALS)), together.entropy(), together.mean, together.variance])
+    for have, want in zip(*found, strict=True):
+        np.testing.assert_allclose(have.numpy(), want.numpy(), rtol=1e-6)
+    assert repr(dist.Independent(dist.Normal(0.0, flow.ones(2)), 1)) == (
+        "Independent(Normal(loc: vmflow.Size([2]), scale: vmflow.Size([2])), 1)"
+    )
+
+
+def test_values_are_listed() -> None:
+    found = dist.Bernoulli(flow.full((2,), 0.3)).enumerate_support()
+    np.testing.assert_array_equal(found.numpy(), [[0, 0], [1, 1]])
+    found = dist.Categorical(flow.ones(2, 3)).enumerate_support(expand=False)
+    np.testing.assert_array_equal(found.numpy(), [[0], [1], [2]])
+
+
+def test_numbers_take_the_dtype_of_tensors() -> None:
+    assert dist.Normal(0, flow.ones(2, dtype=flow.float64)).loc.dtype is flow.float64
+    assert dist.Normal(0, 1).sample().dtype is flow.float32
+    assert repr(dist.Exponential(2)) == "Exponential(rate: 2.0)"
+
+
+INVALID: list[tuple[Callable[[bool], Any], str]] = [
+    (lambda v: dist.Normal(0.0, -1.0, validate_args=v), "the parameter scale of Normal must fulfil"),
+    (lambda v: dist.Uniform(1.0, 0.0, validate_args=v), "low must be below high"),
+    (lambda v: dist.Bernoulli(1.5, validate_args=v), r"must fulfil Interval\(0, 1\)"),
+    (lambda v: dist.Exponential(1.0, validate_args=v).log_prob(flow.tensor(-1.0)), "the value given to Exponential"),
+    (lambda v: dist.Bernoulli(0.5, validate_args=v).log_prob(flow.tensor(0.5)), "must fulfil Boolean"),
+    (lambda v: dist.Categorical(flow.tensor([1.0, -0.5]), validate_args=v), "must fulfil Simplex"),
+    (
+        lambda v: dist.MultivariateNormal(flow.zeros(2), scale_tril=flow.ones(2, 2), validate_args=v),
+        "must fulfil LowerCholesky",
+    ),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), INVALID)
+def test_values_are_checked_where_that_is_asked_for(make: Callable[[bool], Any], message: str) -> None:
+    make(False)
+    with pytest.raises(ValueError, match=message):
+        make(True)
+
+
+def test_checks_can_be_the_default() -> None:
+    dist.Normal(0.0, -1.0)
+    dist.Distribution.set_default_validate_args(True)
+    try:
+        with pytest.raises(ValueError, match="the parameter scale of Normal"):
+            dist.Normal(0.0, -1.0)
+        assert dist.MultivariateNormal(flow.zeros(2), flow.eye(2)).sample().shape == (2,)
+        assert dist.Independent(dist.Normal(flow.zeros(2), 1.0), 1).log_prob(flow.zeros(2)).shape == ()
+    finally:
+        dist.Distribution.set_default_validate_args(False)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: dist.Normal("0", 1.0), TypeError, "parameters are tensors or numbers, not str"),  # type: ignore[arg-type]
+        (lambda: dist.Normal(flow.zeros(2), flow.ones(3)), ValueError, "do not broadcast"),
+        (lambda: dist.Normal(flow.zeros(2), 1.0).log_prob(flow.zeros(3)), ValueError, "do not broadcast"),
+        (lambda: dist.Normal(0.0, 1.0).log_prob(0.5), TypeError, "expected a tensor, got float"),  # type: ignore[arg-type]
+        (lambda: dist.Bernoulli(), ValueError, "exactly one of probs, logits, got 0"),
+        (lambda: dist.Bernoulli(0.5, 0.5), ValueError, "exactly one of probs, logits, got 2"),
+        (lambda: dist.Categorical(flow.tensor(1.0)), ValueError, "at least one class"),
+        (lambda: dist.MultivariateNormal(flow.zeros(2)), ValueError, "exactly one of"),
+        (lambda: dist.MultivariateNormal(flow.zeros(2), flow.eye(3)), ValueError, "expected loc of"),
+        (lambda: dist.Independent(dist.Normal(0.0, 1.0), 1), ValueError, "must be from 0 to 0"),
+        (lambda: dist.Distribution.set_default_validate_args(3), ValueError, "expected True or False"),  # type: ignore[arg-type]
+    ],
+)
+def test_bad_arguments(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        call()

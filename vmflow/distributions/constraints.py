@@ -1,0 +1,83 @@
+"""What parameters and samples of distributions must be: named conditions on tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from vmflow.ops.decompositions import eigvalsh
+from vmflow.tensors import Tensor
+
+
+class Constraint:
+    """A condition.
+
+    Attributes:
+        name: as in messages.
+        is_discrete: whether only integers fulfil it.
+        event_dim: how many of the last dimensions it is about as a whole.
+    """
+
+    __slots__ = ("_holds", "event_dim", "is_discrete", "name")
+
+    def __init__(
+        self, name: str, holds: Callable[[Tensor], Tensor], is_discrete: bool = False, event_dim: int = 0
+    ) -> None:
+        self.name = name
+        self._holds = holds
+        self.is_discrete = is_discrete
+        self.event_dim = event_dim
+
+    def check(self, value: Tensor) -> Tensor:
+        """For each event, whether it fulfils the condition."""
+        return self._holds(value)
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+def interval(lower_bound: Tensor | float, upper_bound: Tensor | float) -> Constraint:
+    """From one number to another, both included."""
+    return Constraint("Interval", lambda value: (value >= lower_bound) & (value <= upper_bound))
+
+
+def integer_interval(lower_bound: int, upper_bound: int) -> Constraint:
+    """Integers from one number to another, both included."""
+    return Constraint(
+        f"IntegerInterval({lower_bound}, {upper_bound})",
+        lambda value: (value % 1 == 0) & (value >= lower_bound) & (value <= upper_bound),
+        is_discrete=True,
+    )
+
+
+def independent(base: Constraint, reinterpreted_batch_ndims: int) -> Constraint:
+    """`base` for all elements of the last dimensions together."""
+
+    def holds(value: Tensor) -> Tensor:
+        each = base.check(value)
+        return each.flatten(each.ndim - reinterpreted_batch_ndims).all(-1) if reinterpreted_batch_ndims else each
+
+    return Constraint(f"{base} of each", holds, base.is_discrete, base.event_dim + reinterpreted_batch_ndims)
+
+
+def _is_positive_definite(value: Tensor) -> Tensor:
+    symmetric: Tensor = ((value - value.mT).abs() <= 1e-6).flatten(-2).all(-1)
+    return symmetric & (eigvalsh(value) > 0).all(-1)
+
+
+def _is_lower_cholesky(value: Tensor) -> Tensor:
+    triangular: Tensor = (value.tril() == value).flatten(-2).all(-1)
+    return triangular & (value.diagonal(0, -2, -1) > 0).all(-1)
+
+
+real: Final = Constraint("Real", lambda value: value == value)
+real_vector: Final = Constraint("RealVector", lambda value: (value == value).all(-1), event_dim=1)
+positive: Final = Constraint("GreaterThan(0)", lambda value: value > 0)
+nonnegative: Final = Constraint("GreaterThanEq(0)", lambda value: value >= 0)
+unit_interval: Final = Constraint("Interval(0, 1)", lambda value: (value >= 0) & (value <= 1))
+boolean: Final = Constraint("Boolean", lambda value: (value == 0) | (value == 1), is_discrete=True)
+simplex: Final = Constraint(
+    "Simplex", lambda value: (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6), event_dim=1
+)
+positive_definite: Final = Constraint("PositiveDefinite", _is_positive_definite, event_dim=2)
+lower_cholesky: Final = Constraint("LowerCholesky", _is_lower_cholesky, event_dim=2)

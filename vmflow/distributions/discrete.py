@@ -1,0 +1,202 @@
+"""Distributions of a few values, given by their probabilities or by the logarithms of those (logits)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import ClassVar
+
+from vmflow import dtypes
+from vmflow.dtypes import finfo
+from vmflow.ops.activation import sigmoid, softmax
+from vmflow.ops.creation import arange, full
+from vmflow.ops.gathering import gather
+from vmflow.ops.loss import binary_cross_entropy_with_logits
+from vmflow.ops.reduction import logsumexp
+from vmflow.ops.selection import where
+from vmflow.ops.table import broadcast_shapes
+from vmflow.random import bernoulli, multinomial
+from vmflow.tensors import Tensor
+
+from . import constraints
+from .constraints import Constraint
+from .distribution import Distribution, Number, one_of, parameters
+
+
+def _inside(probs: Tensor) -> Tensor:
+    """Probabilities so far from 0 and 1 that their logits are finite."""
+    eps = finfo(probs.dtype).eps
+    return probs.clamp(eps, 1 - eps)
+
+
+class Bernoulli(Distribution):
+    """1 with a probability, else 0.
+
+    Args:
+        probs: the probability of 1.
+        logits: instead of it, the logarithm of the odds.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        probs: Tensor | Number | None = None,
+        logits: Tensor | Number | None = None,
+        validate_args: bool | None = None,
+    ) -> None:
+        self._name, given = one_of("Bernoulli", probs=probs, logits=logits)
+        (self._parameter,) = parameters("Bernoulli", given)
+        super().__init__(self._parameter.shape, validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of 1."""
+        return self._parameter if self._name == "probs" else sigmoid(self._parameter)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the odds."""
+        if self._name == "logits":
+            return self._parameter
+        inside = _inside(self._parameter)
+        return inside.log() - (-inside).log1p()
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.boolean
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+    @property
+    def mean(self) -> Tensor:
+        return self.probs
+
+    @property
+    def mode(self) -> Tensor:
+        probs = self.probs
+        return where(probs == 0.5, math.nan, (probs >= 0.5).to(probs.dtype))
+
+    @property
+    def variance(self) -> Tensor:
+        probs = self.probs
+        return probs * (1 - probs)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        return bernoulli(self.probs.detach().expand(self._extended_shape(sample_shape)))
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        return -_cross_entropy(self.logits, self._check_sample(value))
+
+    def entropy(self) -> Tensor:
+        return _cross_entropy(self.logits, self.probs)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return _enumerated(arange(2, dtype=self._parameter.dtype, device=self._parameter.device), self, expand)
+
+
+def _cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
+    shape = broadcast_shapes("Bernoulli", tuple(logits.shape), tuple(value.shape))
+    expanded = value.to(logits.dtype).expand(shape)
+    return binary_cross_entropy_with_logits(logits.expand(shape), expanded, reduction="none")
+
+
+class Categorical(Distribution):
+    """The index of one of several classes.
+
+    Args:
+        probs: (..., classes), in proportion to the probabilities.
+        logits: instead of them, their logarithms.
+        validate_args: whether to look at values; see `Distribution`.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {
+        "probs": constraints.simplex,
+        "logits": constraints.real_vector,
+    }
+    has_enumerate_support: ClassVar[bool] = True
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        self._name, given = one_of("Categorical", probs=probs, logits=logits)
+        if not isinstance(given, Tensor):
+            raise TypeError(f"Categorical: {self._name} must be a tensor, not {type(given).__name__}")
+        if given.ndim < 1 or not given.shape[-1]:
+            raise ValueError(f"Categorical: {self._name} need at least one class, got shape {list(given.shape)}")
+        by_probs = self._name == "probs"
+        self._parameter = given / given.sum(-1, keepdim=True) if by_probs else given - logsumexp(given, -1, True)
+        self._num_events: int = given.shape[-1]
+        super().__init__(given.shape[:-1], validate_args=validate_args)
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def probs(self) -> Tensor:
+        """The probability of each class."""
+        return self._parameter if self._name == "probs" else softmax(self._parameter, -1)
+
+    @property
+    def logits(self) -> Tensor:
+        """The logarithm of the probability of each class."""
+        return _inside(self._parameter).log() if self._name == "probs" else self._parameter
+
+    @property
+    def support(self) -> Constraint:
+        return constraints.integer_interval(0, self._num_events - 1)
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+    @property
+    def mean(self) -> Tensor:
+        return self._nan()
+
+    @property
+    def mode(self) -> Tensor:
+        return self._parameter.argmax(-1)
+
+    @property
+    def variance(self) -> Tensor:
+        return self._nan()
+
+    def _nan(self) -> Tensor:
+        return full(tuple(self._batch_shape), math.nan, dtype=self._parameter.dtype, device=self._parameter.device)
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        shape = self._extended_shape(sample_shape)
+        count = math.prod(sample_shape)
+        if 0 in shape:
+            return self._parameter.new_zeros(shape, dtype=dtypes.int64)
+        rows = self.probs.detach().reshape(-1, self._num_events)
+        return multinomial(rows, count, True).t().reshape(shape)
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        indices = self._check_sample(value).long()
+        shape = broadcast_shapes("Categorical", tuple(indices.shape), tuple(self._batch_shape))
+        chosen = gather(self.logits.expand((*shape, self._num_events)), -1, indices.expand(shape).unsqueeze(-1))
+        return chosen.squeeze(-1)
+
+    def entropy(self) -> Tensor:
+        finite = self.logits.clamp(min=finfo(self._parameter.dtype).min)
+        return -(finite * self.probs).sum(-1)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return _enumerated(arange(self._num_events, device=self._parameter.device), self, expand)
+
+
+def _enumerated(values: Tensor, distribution: Distribution, expand: bool) -> Tensor:
+    batch = tuple(distribution.batch_shape)
+    listed = values.reshape(-1, *[1] * len(batch))
+    return listed.expand((listed.shape[0], *batch)) if expand else listed

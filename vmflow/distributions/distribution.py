@@ -1,0 +1,207 @@
+"""What all distributions have in common: shapes, sampling without gradients, and the checks of arguments.
+
+A sample has the shape ``sample_shape + batch_shape + event_shape``: of one call, of distributions side by side, and of
+a single draw.  Whether values fulfil their constraints is looked at only where `validate_args` asks for it, because
+looking means waiting for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+from vmflow import dtypes
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.instructions.blob import Size
+from vmflow.ops.creation import tensor
+from vmflow.ops.table import broadcast_shapes
+from vmflow.tensors import Tensor
+
+from .constraints import Constraint
+
+Number = float | int | bool
+
+
+class Distribution:
+    """The base of all distributions.
+
+    Attributes:
+        arg_constraints: what parameters must fulfil, by name.
+        has_rsample: whether `rsample` lets gradients through to the parameters.
+        has_enumerate_support: whether `enumerate_support` lists all values.
+    """
+
+    arg_constraints: ClassVar[dict[str, Constraint]] = {}
+    has_rsample: ClassVar[bool] = False
+    has_enumerate_support: ClassVar[bool] = False
+    _validates_by_default: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        batch_shape: Sequence[int] = (),
+        event_shape: Sequence[int] = (),
+        validate_args: bool | None = None,
+    ) -> None:
+        self._batch_shape = Size(batch_shape)
+        self._event_shape = Size(event_shape)
+        self._validates = self._validates_by_default if validate_args is None else bool(validate_args)
+        if self._validates:
+            for name in self._given():
+                _check(
+                    self.arg_constraints[name], getattr(self, name), f"the parameter {name} of {type(self).__name__}"
+                )
+
+    @staticmethod
+    def set_default_validate_args(value: bool) -> None:
+        """Whether distributions check the values of their parameters and samples, which waits for them.
+
+        Raises:
+            ValueError: if it is no bool.
+        """
+        if value not in (True, False):
+            raise ValueError(f"set_default_validate_args: expected True or False, not {value!r}")
+        Distribution._validates_by_default = bool(value)
+
+    def _given(self) -> tuple[str, ...]:
+        """The names of the parameters it was made of."""
+        return tuple(self.arg_constraints)
+
+    @property
+    def batch_shape(self) -> Size:
+        """The shape of the distributions side by side."""
+        return self._batch_shape
+
+    @property
+    def event_shape(self) -> Size:
+        """The shape of a single draw."""
+        return self._event_shape
+
+    @property
+    def support(self) -> Constraint:
+        """What samples fulfil."""
+        raise NotImplementedError(f"{type(self).__name__} has no support")
+
+    @property
+    def mean(self) -> Tensor:
+        """The mean of each distribution."""
+        raise NotImplementedError(f"{type(self).__name__} has no mean")
+
+    @property
+    def mode(self) -> Tensor:
+        """The most probable value of each distribution."""
+        raise NotImplementedError(f"{type(self).__name__} has no mode")
+
+    @property
+    def variance(self) -> Tensor:
+        """The variance of each distribution."""
+        raise NotImplementedError(f"{type(self).__name__} has no variance")
+
+    @property
+    def stddev(self) -> Tensor:
+        """The standard deviation of each distribution."""
+        return self.variance.sqrt()
+
+    def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Values drawn, without gradients."""
+        with no_grad():
+            return self.rsample(sample_shape)
+
+    def rsample(self, sample_shape: Sequence[int] = ()) -> Tensor:
+        """Values drawn as a function of the parameters, through which gradients flow."""
+        raise NotImplementedError(f"{type(self).__name__} has no rsample; use sample()")
+
+    def log_prob(self, value: Tensor) -> Tensor:
+        """The logarithm of the density, or of the probability, at `value`."""
+        raise NotImplementedError(f"{type(self).__name__} has no log_prob")
+
+    def cdf(self, value: Tensor) -> Tensor:
+        """The probability of what is not above `value`."""
+        raise NotImplementedError(f"{type(self).__name__} has no cdf")
+
+    def icdf(self, value: Tensor) -> Tensor:
+        """The inverse of `cdf`."""
+        raise NotImplementedError(f"{type(self).__name__} has no icdf")
+
+    def entropy(self) -> Tensor:
+        """The entropy of each distribution, in nats."""
+        raise NotImplementedError(f"{type(self).__name__} has no entropy")
+
+    def perplexity(self) -> Tensor:
+        """The exponential of the entropy."""
+        return self.entropy().exp()
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        """All values, along a new first dimension; with `expand`, for each distribution."""
+        raise NotImplementedError(f"{type(self).__name__} has no enumerate_support")
+
+    def expand(self, batch_shape: Sequence[int]) -> Self:
+        """The same distributions with their batch expanded to this shape."""
+        wanted = tuple(batch_shape)
+        parameters = {
+            name: getattr(self, name).expand(
+                wanted
+                + tuple(getattr(self, name).shape[getattr(self, name).ndim - self.arg_constraints[name].event_dim :])
+            )
+            for name in self._given()
+        }
+        return type(self)(**parameters, validate_args=self._validates)
+
+    def _extended_shape(self, sample_shape: Sequence[int]) -> tuple[int, ...]:
+        return (*tuple(sample_shape), *self._batch_shape, *self._event_shape)
+
+    def _check_sample(self, value: Any) -> Tensor:
+        """`value`, checked.
+
+        Raises:
+            TypeError: if it is no tensor.
+            ValueError: if its shape does not fit, or where arguments are validated, its elements do not.
+        """
+        name = type(self).__name__
+        if not isinstance(value, Tensor):
+            raise TypeError(f"{name}: expected a tensor, got {type(value).__name__}")
+        broadcast_shapes(name, tuple(value.shape), self._extended_shape(()))
+        if self._validates:
+            _check(self.support, value, f"the value given to {name}")
+        return value
+
+    def __repr__(self) -> str:
+        shown = [
+            f"{name}: {value if value.numel() == 1 else value.shape}"
+            for name in self._given()
+            for value in [getattr(self, name)]
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+
+def _check(constraint: Constraint, value: Tensor, what: str) -> None:
+    if not constraint.check(value.detach()).all().item():
+        raise ValueError(f"{what} must fulfil {constraint}, but some elements do not:\n{value.detach()}")
+
+
+def parameters(name: str, *given: Tensor | Number) -> tuple[Tensor, ...]:
+    """Tensors and numbers as tensors of one shape; numbers take the dtype and the device of the first tensor.
+
+    Raises:
+        TypeError: if something else is given.
+    """
+    for value in given:
+        if not isinstance(value, (Tensor, float, int)):
+            raise TypeError(f"{name}: parameters are tensors or numbers, not {type(value).__name__}")
+    first = next((it for it in given if isinstance(it, Tensor)), None)
+    dtype = first.dtype if first is not None and first.dtype.is_floating_point else dtypes.get_default_dtype()
+    device = None if first is None else first.device
+    made = [it if isinstance(it, Tensor) else tensor(float(it), dtype=dtype, device=device) for it in given]
+    shape = broadcast_shapes(name, *[tuple(it.shape) for it in made])
+    return tuple([it if tuple(it.shape) == shape else it.expand(shape) for it in made])
+
+
+def one_of(name: str, **given: Tensor | Number | None) -> tuple[str, Any]:
+    """The one parameter that is given.
+
+    Raises:
+        ValueError: if it is none or several.
+    """
+    found = [(key, value) for key, value in given.items() if value is not None]
+    if len(found) != 1:
+        raise ValueError(f"{name}: expected exactly one of {', '.join(given)}, got {len(found)} of them")
+    return found[0]

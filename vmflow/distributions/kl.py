@@ -1,0 +1,123 @@
+"""The Kullback-Leibler divergence: a table of formulas by the classes of two distributions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeAlias, TypeVar
+
+from vmflow.ops.activation import softplus
+from vmflow.ops.decompositions import solve_triangular
+from vmflow.ops.selection import where
+from vmflow.tensors import Tensor
+
+from .continuous import Exponential, Laplace, Normal, Uniform
+from .discrete import Bernoulli, Categorical
+from .distribution import Distribution
+from .independent import Independent, summed
+from .multivariate_normal import MultivariateNormal, half_logdet, squared_distance
+
+Formula: TypeAlias = Callable[..., Tensor]
+_F = TypeVar("_F", bound=Formula)
+
+_FORMULAS: dict[tuple[type[Distribution], type[Distribution]], Formula] = {}
+
+
+def register_kl(type_p: type[Distribution], type_q: type[Distribution]) -> Callable[[_F], _F]:
+    """Declare the decorated function of two distributions as the divergence of these classes and their subclasses.
+
+    Raises:
+        TypeError: if one is no class of distributions.
+    """
+    for given in (type_p, type_q):
+        if not (isinstance(given, type) and issubclass(given, Distribution)):
+            raise TypeError(f"register_kl: expected subclasses of Distribution, got {given!r}")
+
+    def declare(formula: _F) -> _F:
+        _FORMULAS[type_p, type_q] = formula
+        return formula
+
+    return declare
+
+
+def kl_divergence(p: Distribution, q: Distribution) -> Tensor:
+    """How far `q` is from `p`: the mean of ``p.log_prob(x) - q.log_prob(x)`` over samples of `p`, in nats.
+
+    The formula is that of the nearest base classes, those of `p` first.
+
+    Raises:
+        NotImplementedError: if there is no formula for the two.
+    """
+    for left in type(p).__mro__:
+        for right in type(q).__mro__:
+            formula = _FORMULAS.get((left, right))
+            if formula is not None:
+                return formula(p, q)
+    raise NotImplementedError(
+        f"kl_divergence: no formula for {type(p).__name__} and {type(q).__name__}; declare one with register_kl"
+    )
+
+
+@register_kl(Normal, Normal)
+def _normal(p: Normal, q: Normal) -> Tensor:
+    ratio = (p.scale / q.scale).square()
+    return (ratio + ((p.loc - q.loc) / q.scale).square() - 1 - ratio.log()) * 0.5
+
+
+@register_kl(Uniform, Uniform)
+def _uniform(p: Uniform, q: Uniform) -> Tensor:
+    outside = (q.low > p.low) | (q.high < p.high)
+    return where(outside, math.inf, ((q.high - q.low) / (p.high - p.low)).log())
+
+
+@register_kl(Exponential, Exponential)
+def _exponential(p: Exponential, q: Exponential) -> Tensor:
+    ratio = q.rate / p.rate
+    return ratio - ratio.log() - 1
+
+
+@register_kl(Laplace, Laplace)
+def _laplace(p: Laplace, q: Laplace) -> Tensor:
+    ratio = p.scale / q.scale
+    distance = (p.loc - q.loc).abs()
+    return distance / q.scale - ratio.log() + ratio * (-distance / p.scale).exp() - 1
+
+
+@register_kl(Uniform, Normal)
+def _uniform_normal(p: Uniform, q: Normal) -> Tensor:
+    width = p.high - p.low
+    squares = (width / q.scale).square() / 24 + ((p.mean - q.loc) / q.scale).square() * 0.5
+    return squares + (q.scale * math.sqrt(2 * math.pi) / width).log()
+
+
+@register_kl(Bernoulli, Bernoulli)
+def _bernoulli(p: Bernoulli, q: Bernoulli) -> Tensor:
+    of_one = p.probs * (softplus(-q.logits) - softplus(-p.logits))
+    of_zero = (1 - p.probs) * (softplus(q.logits) - softplus(p.logits))
+    of_one = where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, of_one))
+    return of_one + where(p.probs == 1, 0.0, where(q.probs == 1, math.inf, of_zero))
+
+
+@register_kl(Categorical, Categorical)
+def _categorical(p: Categorical, q: Categorical) -> Tensor:
+    each = p.probs * (p.logits - q.logits)
+    return where(p.probs == 0, 0.0, where(q.probs == 0, math.inf, each)).sum(-1)
+
+
+@register_kl(MultivariateNormal, MultivariateNormal)
+def _multivariate_normal(p: MultivariateNormal, q: MultivariateNormal) -> Tensor:
+    if p.event_shape != q.event_shape:
+        raise ValueError(
+            f"kl_divergence: vectors of {p.event_shape[0]} and {q.event_shape[0]} elements cannot be compared"
+        )
+    volume = half_logdet(q.scale_tril) - half_logdet(p.scale_tril)
+    spread = solve_triangular(q.scale_tril, p.scale_tril, upper=False).square().sum((-2, -1))
+    distance = squared_distance(q.scale_tril, q.loc - p.loc)
+    return volume + (spread + distance - p.event_shape[0]) * 0.5
+
+
+@register_kl(Independent, Independent)
+def _independent(p: Independent, q: Independent) -> Tensor:
+    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
+        raise NotImplementedError("kl_divergence: both must be independent over as many dimensions")
+    return summed(kl_divergence(p.base_dist, q.base_dist), p.reinterpreted_batch_ndims)
