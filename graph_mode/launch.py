@@ -122,8 +122,9 @@ class Launch:
             free = self._copies_left == 0
         if free:
             self.inputs = []
-            if self.section is not None:
-                self.section.end()
+            section = self.section
+            if section is not None:
+                section.end()
 
     def put_output(self, number: int, array: Array) -> None:
         """A result."""
@@ -140,8 +141,9 @@ class Launch:
     def begin(self, ended: Callable[[Exception | None], None]) -> None:
         """It is under way; `ended` is called when it is over, which it may already be."""
         with self._lock:
-            self._ended = ended
             over = self.over
+            if not over:
+                self._ended = ended
         if over:
             ended(self._error())
 
@@ -150,16 +152,19 @@ class Launch:
         with self._lock:
             if self.over:
                 return
+            failure = self.failure
+            if failure is not None:
+                # Before anybody can hear that it is over.
+                for blob in self.results:
+                    if blob.storage.failure is None:
+                        blob.storage.failure = failure
             self.over = True
-            ended = self._ended
-        failure = self.failure
-        if failure is not None:
-            for blob in self.results:
-                if blob.storage.failure is None:
-                    blob.storage.failure = failure
+            # Both hold this in turn, and the arguments' and results' memory must not wait for the collector.
+            ended, self._ended = self._ended, None
+            section, self.section = self.section, None
         self.inputs = []
-        if self.section is not None:
-            self.section.end()
+        if section is not None:
+            section.end()
         if ended is not None:
             ended(self._error())
         if self.over_to is not None:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, final
 
 import numpy as np
 
+from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Storage
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
@@ -395,10 +396,11 @@ class GraphRuntime:
                 raise
             finally:
                 self._lock.release()
+                # First: these have ended well.
+                for launch in ended:
+                    launch.finish()
                 if self._dead is not None:
                     self._bury(self._dead)
-            for launch in ended:
-                launch.finish()
 
     def _hear(self, ended: list[Launch]) -> None:
         system, news = self.system, self._news
@@ -419,7 +421,7 @@ class GraphRuntime:
                 self._completed(system, what)
             self._turns(system, ended)
         if self._dead is not None:
-            self._let_go(system)
+            self._let_go(system, self._dead)
         if self._closing and not self._open and not self._closed:
             self._closed = True
             system.close()
@@ -485,7 +487,8 @@ class GraphRuntime:
         task = action.actor.id  # type: ignore[union-attr]
         launch, micro = self._launch_of(task)
         try:
-            self._do(task, action, launch, micro)
+            if launch is not None:
+                self._do(task, action, launch, micro)
         finally:
             self._ended(thread_of(task))
 
@@ -526,19 +529,23 @@ class GraphRuntime:
             return
         task = action.actor.id  # type: ignore[union-attr]
         launch, _ = self._launch_of(task)
-        launch.fail(failure)
+        if launch is not None:
+            launch.fail(failure)
         self._ended(thread_of(task))
 
     def _ended(self, thread: int) -> None:
         self._news.append(thread)
         self._pump()
 
-    def _launch_of(self, task: int) -> tuple[Launch, int]:
-        """The launch, and the micro-batch, that the next act of a task is of."""
+    def _launch_of(self, task: int) -> tuple[Launch | None, int]:
+        """The launch, and the micro-batch, that the next act of a task is of; no launch if all have been let go."""
         number = self._acted.get(task, 0)
         self._acted[task] = number + 1
         period = self._period(task)
-        return self._under_way[number // period], number % period
+        launch = self._under_way.get(number // period)
+        if launch is None and self._dead is None:
+            raise InternalError(f"{self._tasks[task].name} of graph {self.name!r} acts for no launch")
+        return launch, number % period
 
     def _period(self, task: int) -> int:
         chain = self.plan.chains.get(task)
@@ -546,10 +553,14 @@ class GraphRuntime:
 
     # The end of the machine
 
-    def _let_go(self, system: ActorSystem) -> None:
-        """Nothing will run any more: let the actors end as if everything had."""
-        system.close()
+    def _let_go(self, system: ActorSystem, failure: Failure) -> None:
+        """Nothing will run any more: let the actors end as if everything had, and keep nobody's memory."""
         self._closing = self._closed = True
+        for launch in self._under_way.values():
+            # What an act still does for it is in vain, and what that meets with is not for the caller.
+            launch.fail(failure)
+        self._under_way.clear()
+        system.close()
         busy = True
         while busy:
             busy = False

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 import numpy as np
@@ -13,11 +15,16 @@ import pytest
 import vmflow as flow
 from tests.graph_mode.chaos import MODES, Round, make_round, run
 from tests.vm.gates import PATIENCE, entered
-from vmflow import nn
+from vmflow import dtypes, nn
+from vmflow.devices import device as Device
+from vmflow.errors import VirtualMachineClosed
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.runtime import GraphRuntime, JobQueue
-from vmflow.instructions.blob import Storage
-from vmflow.vm import VirtualMachine
+from vmflow.instructions.blob import Blob, Storage, meta
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Dependence
+from vmflow.streams import SimulatedDevice
+from vmflow.vm import VirtualMachine, stream_table
 from vmflow.vm.virtual_machine import current_machine
 
 ROUNDS: Final = 20
@@ -249,3 +256,124 @@ def test_a_machine_is_not_kept_by_its_graphs() -> None:
     held = next(iter(graph._compiled.values()))
     assert not any([it is machine or it is runtime for it in vars(held).values()])
     assert all([isinstance(it, Storage) for it in held._variables.storages.values()])
+
+
+@contextmanager
+def _no_collections() -> Iterator[None]:
+    """What is in a circle stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.parametrize("size", [4, 200])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It referred to who was told of its end, which referred to it: all results waited for the collector."""
+    graph = Chain(nn.Linear(size, size))
+    x = flow.ones(size, size)
+    graph(x).numpy()
+    if fails:
+
+        def broken(self: GraphRuntime, task: int, action: Any) -> Any:
+            raise MemoryError("no room for the steps")
+
+        monkeypatch.setattr(GraphRuntime, "_program", broken)
+    with _no_collections():
+        x = flow.ones(size, size)
+        result = graph(x)
+        kept = [weakref.ref(it._blob.storage) for it in (x, result)]
+        current_machine().drain()
+        if fails:
+            failure = result._blob.storage.failure
+            assert failure is not None
+            failure.observed = True
+            failure.error.__traceback__ = failure.origin = None
+            del failure
+        del x, result
+        current_machine().drain()
+        assert [it() for it in kept] == [None, None]
+
+
+def _closed_under_way(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRuntime, flow.Tensor], None]) -> None:
+    """Close a machine whose device has been handed the first stage of a launch, and nothing more."""
+    where = Device("sim:5")
+    device = SimulatedDevice("sim:5", "lazy", seed=0)
+    monkeypatch.setitem(stream_table._simulated, where, device)
+    machine = VirtualMachine("ends", cpu_worker="never")
+    with entered(machine):
+        graph = Chain(*[nn.Linear(2, 2, device=where) for _ in range(3)])
+        x = flow.ones(1, 2, device=where)
+        graph(x).numpy()
+        machine.drain()
+        result = graph(x)
+        runtime = _runtime(graph)
+        while not runtime._under_way:
+            machine._drive()
+            assert runtime._under_way or device.step()
+        machine.close()
+        assert machine.state == "closed"
+        look(runtime, result)
+
+
+def test_a_runtime_whose_machine_was_closed_keeps_no_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those under way stayed, and with them the memory of arguments, results and parameters."""
+
+    def look(runtime: GraphRuntime, result: flow.Tensor) -> None:
+        assert not runtime._under_way
+        assert not runtime._open
+        assert not runtime.memory
+        with pytest.raises(VirtualMachineClosed):
+            result.numpy()
+
+    _closed_under_way(monkeypatch, look)
+
+
+def test_an_act_that_comes_after_the_end_does_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device runs what it has been handed, whatever has become of the launch."""
+    actions: list[Any] = []
+    issue = GraphRuntime._issue
+
+    def noted(self: GraphRuntime, action: Any) -> None:
+        actions.append(action)
+        issue(self, action)
+
+    monkeypatch.setattr(GraphRuntime, "_issue", noted)
+
+    def look(runtime: GraphRuntime, result: flow.Tensor) -> None:
+        failure = result._blob.storage.failure
+        runtime.act(actions[-1])
+        assert result._blob.storage.failure is failure
+        assert failure is not None
+        assert isinstance(failure.error, VirtualMachineClosed)
+
+    _closed_under_way(monkeypatch, look)
+
+
+class _Watched(Storage):
+    """Notes whether its launch was over when it was told what went wrong."""
+
+    def __init__(self) -> None:
+        super().__init__(Dependence())
+        self.launch: Launch | None = None
+        self.late: list[bool] = []
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "failure" and value is not None:
+            assert self.launch is not None
+            self.late.append(self.launch.over)
+        super().__setattr__(name, value)
+
+
+def test_a_launch_is_not_over_before_its_results_say_what_went_wrong() -> None:
+    """Whoever found it over took results for good that were about to be failures."""
+    storage = _Watched()
+    launch = Launch((), (Blob(storage, meta((1,), dtypes.float32, Device("cpu"))),), (), (), 0)
+    storage.launch = launch
+    launch.fail(Failure(ValueError("went wrong"), dropped=True))
+    launch.finish()
+    assert launch.over
+    assert storage.late == [False]
