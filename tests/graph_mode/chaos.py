@@ -4,7 +4,9 @@ A round is a few programs, lists of steps, played at once by a script, by thread
 graphs, arguments and parameters of its own; all share one more graph, which changes nothing.  Afterwards every program
 is played again, eagerly and alone, and must have found the same values to the bit, or the same errors.  Where it is a
 matter of time what happens (a deadline, a device that fails, a machine that is closed in the middle), the error that
-may come instead is allowed.
+may come instead is allowed.  What a step of training has left that a failing device has torn, nobody can know.
+
+In some rounds there are two machines.  Programs begin on one of them, and move to the other in the middle of things.
 
     python -m tests.graph_mode.chaos --rounds 1000 --first-seed 0
 """
@@ -23,7 +25,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,6 +35,7 @@ from vmflow import nn
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
+from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.runtime import GraphRuntime
 from vmflow.streams import DeviceMemory, SimulatedDevice
 from vmflow.vm import VirtualMachine, stream_table
@@ -40,7 +43,11 @@ from vmflow.vm.stream_table import GARBAGE
 
 MODES: Final = ("lazy", "random", "inline", "worker")
 SIM: Final = "sim:6"  # nobody else's
-KINDS: Final = ("plain", "hop", "stages", "pick", "train", "train hop", "echo")
+# "cut": by micro-batches.
+KINDS: Final = (
+    *("plain", "hop", "stages", "pick", "train", "train hop", "echo"),
+    *("cut plain", "cut stages", "cut train", "cut train hop"),
+)
 # Far longer than anything here takes, in seconds.
 PATIENCE: Final = 10.0
 ROWS, WIDTH = 3, 4
@@ -80,7 +87,8 @@ class Round(NamedTuple):
     Attributes:
         graphs: by program, the kinds of its graphs, and how many slots their registers have.
         faults: after how many pieces of work the device fails, 0 for never.
-        abort: whether the machine is closed with everything under way.
+        abort: whether the machines are closed with everything under way.
+        machines: how many there are.
     """
 
     seed: int
@@ -93,6 +101,7 @@ class Round(NamedTuple):
     gather: int
     window: int
     race_check: bool
+    machines: int
 
 
 def make_round(seed: int, mode: str) -> Round:
@@ -100,21 +109,22 @@ def make_round(seed: int, mode: str) -> Round:
     choose = random.Random(f"{seed} {mode}")
     surroundings = choose.choices(("script", "loop", "threads"), (4, 4, 3))[0]
     count = 1 if surroundings == "script" else choose.randint(1, 3)
-    faults = choose.randint(1, 60) if mode in ("lazy", "random") and choose.random() < 0.15 else 0
+    faults = choose.randint(1, 60) if mode in ("lazy", "random") and choose.random() < 0.3 else 0
     abort = choose.random() < 0.2
-    kinds = [it for it in KINDS if "train" not in it] if faults else list(KINDS)
+    machines = 2 if choose.random() < 0.3 else 1
     graphs = tuple(
         [
-            tuple([(choose.choice(kinds), choose.randint(1, 3)) for _ in range(choose.randint(1, 2))])
+            tuple([(choose.choice(KINDS), choose.randint(1, 3)) for _ in range(choose.randint(1, 2))])
             for _ in range(count)
         ]
     )
-    programs = tuple([_program(choose, len(it), choose.randint(3, 22)) for it in graphs])
+    programs = tuple([_program(choose, len(it), choose.randint(3, 22), machines) for it in graphs])
     gather, window = choose.choice((1, 32, 1 << 60)), choose.choice((1, 8, 64))
-    return Round(seed, mode, surroundings, graphs, programs, faults, abort, gather, window, choose.random() < 0.25)
+    race_check = choose.random() < 0.25
+    return Round(seed, mode, surroundings, graphs, programs, faults, abort, gather, window, race_check, machines)
 
 
-def _program(choose: random.Random, graphs: int, length: int) -> tuple[Step, ...]:
+def _program(choose: random.Random, graphs: int, length: int, machines: int) -> tuple[Step, ...]:
     weights = {
         "call": 40,
         "shared": 8,
@@ -131,6 +141,7 @@ def _program(choose: random.Random, graphs: int, length: int) -> tuple[Step, ...
         "close": 3,
         "collect": 1,
         "breathe": 6,
+        "move": 10 if machines > 1 else 0,
     }
     steps: list[Step] = []
     for _ in range(length):
@@ -167,10 +178,10 @@ class Net(nn.Module):
             return {"picked": flow.index_select(self.one.weight * 2, 0, index), "x": x + 1}
         if self.kind == "echo":
             return [x, self.one.weight, self.one.weight + x.sum()]
-        if self.kind == "plain":
+        if self.kind in ("plain", "cut plain"):
             y = self.one(x)
             return y, y.sum()
-        if self.kind in ("hop", "train hop"):
+        if "hop" in self.kind:
             there = self.two(self.one(x).to(self.away))
             return {"back": self.three(there.to(self.home)), "there": there}
         return self.three(self.two(self.one(x)))
@@ -190,12 +201,12 @@ class Layer(nn.Module):
         return (x @ self.weight + self.bias).tanh()
 
 
-def _train(net: Net, x: flow.Tensor, index: flow.Tensor) -> Any:
-    """A loss, behind its backward pass."""
+def _train(net: Net, x: flow.Tensor, index: flow.Tensor, parts: int = 1) -> Any:
+    """A loss, behind its backward pass; `parts` of them make a step."""
     result = net(x, index)
     result = result["back"] if isinstance(result, dict) else result
     loss = (result * result).mean()
-    loss.backward()
+    (loss / parts if parts > 1 else loss).backward()
     return loss
 
 
@@ -207,7 +218,9 @@ class Run(nn.Graph):
         self.net = net
         self.config.allow_fusion(False)
         self.config.set_outputs_buffer_size(slots)
-        if net.kind in ("stages", "train") and slots > 1:
+        if "cut" in net.kind:
+            self.config.set_gradient_accumulation_steps(ROWS)
+        if net.kind.removeprefix("cut ") in ("stages", "train") and slots > 1:
             for stage, block in enumerate((self.net.one, self.net.two, self.net.three)):
                 block.config.set_stage(stage)
         if optimizer is not None:
@@ -220,14 +233,22 @@ class Run(nn.Graph):
 
 
 def _call_eagerly(net: Net, optimizer: Any, x: flow.Tensor, index: flow.Tensor) -> Any:
+    rows = [(x[row : row + 1], index[row : row + 1]) for row in range(ROWS)] if "cut" in net.kind else [(x, index)]
     if optimizer is None:
         with flow.no_grad():
             # A graph hands out copies.
-            return _copied(net(x, index))
+            found = [_copied(net(*row)) for row in rows]
+        return found[0] if len(rows) == 1 else _packed(found)
     optimizer.zero_grad()
-    loss = _train(net, x, index).detach()
+    losses = [_train(net, *row, len(rows)).detach() for row in rows]
     optimizer.step()
-    return loss
+    return losses[0] if len(rows) == 1 else flow.stack(losses)
+
+
+def _packed(parts: list[Any]) -> list[flow.Tensor]:
+    """The results of all micro-batches, one after the other."""
+    found = zip(*[_leaves(part) for part in parts], strict=True)
+    return [flow.stack(list(it)) if it[0].ndim == 0 else flow.cat(list(it)) for it in found]
 
 
 def _copied(tree: Any) -> Any:
@@ -255,14 +276,17 @@ class Player:
         number: which of its programs.
         graphed: whether graphs are called; else the same is done eagerly.
         shared: the graph, or net, of all.
+        machines: to move between.
 
     Attributes:
         found: by step, the values or the error that was read.
         uncertain: the steps whose results may be an error instead.
-        runtimes: all there were.
+        names: by net, the names of all graphs there were.
     """
 
-    def __init__(self, rounds: Round, number: int, graphed: bool, shared: Any) -> None:
+    def __init__(
+        self, rounds: Round, number: int, graphed: bool, shared: Any, machines: tuple[VirtualMachine, ...] = ()
+    ) -> None:
         self.round = rounds
         self.number = number
         self.graphed = graphed
@@ -275,6 +299,8 @@ class Player:
         self.optimizers = [
             flow.optim.SGD(net.parameters(), lr=0.1, momentum=0.9) if "train" in net.kind else None for net in self.nets
         ]
+        self.machines = machines
+        self.names: list[set[str]] = [set() for _ in self.nets]
         self.graphs = [self._graph(at) for at in range(len(self.nets))] if graphed else []
         numbers = np.random.default_rng(rounds.seed + 100 + number)
         self.x = flow.tensor(numbers.standard_normal((ROWS, WIDTH)), dtype=flow.float32, device=home)
@@ -285,7 +311,13 @@ class Player:
         self.failed: BaseException | None = None
 
     def _graph(self, at: int) -> Run:
-        return Run(self.nets[at], self.optimizers[at], self.kinds[at][1])
+        made = Run(self.nets[at], self.optimizers[at], self.kinds[at][1])
+        self.names[at].add(made.name)
+        return made
+
+    def go_to(self, machine: int) -> None:
+        """Issue what comes to this one."""
+        MODE.set(MODE.get().replace(machine=self.machines[machine % len(self.machines)]))
 
     # Each step returns what is to be waited for, if it is to be read.
 
@@ -323,6 +355,8 @@ class Player:
             self.graphs[which] = self._graph(which)
         elif kind == "close" and self.graphed:
             self.graphs[which].close()
+        elif kind == "move" and self.graphed:
+            self.go_to(step.detail)
         elif kind == "collect":
             gc.collect()
         return None
@@ -412,6 +446,7 @@ def _value(read: Any) -> Any:
 
 def play_plainly(player: Player) -> None:
     """By a script or a thread."""
+    player.go_to(player.number)
     for position in range(len(player.steps)):
         chosen = player.take(position)
         if chosen is not None:
@@ -436,7 +471,7 @@ async def _read(player: Player, chosen: int) -> None:
 
 async def play_task(player: Player) -> None:
     """By a coroutine."""
-
+    player.go_to(player.number)
     for position, step in enumerate(player.steps):
         tensor = player.glanced(position)
         if tensor is not None:
@@ -507,45 +542,54 @@ def run(rounds: Round) -> Counter[str]:
         Stalled: if nothing ended any more.
     """
     runtimes: list[GraphRuntime] = []
-    make = GraphRuntime.__init__
+    torn: set[str] = set()
+    make, over = GraphRuntime.__init__, GraphRuntime.over
 
     def noted(self: GraphRuntime, *arguments: Any) -> None:
         make(self, *arguments)
         runtimes.append(self)
 
+    def watched(self: GraphRuntime, launch: Launch) -> None:
+        if launch.failure is not None:
+            torn.add(self.name)
+        over(self, launch)
+
     before = threading.active_count()
-    GraphRuntime.__init__ = noted  # type: ignore[method-assign,assignment]
+    GraphRuntime.__init__, GraphRuntime.over = noted, watched  # type: ignore[method-assign,assignment]
     try:
         with _surroundings(rounds.mode, rounds.seed):
-            worker = {"inline": "never", "worker": "always"}.get(rounds.mode, "auto")
-            machine = VirtualMachine(
-                "chaos",
-                gather=rounds.gather,
-                window=rounds.window,
-                cpu_worker=worker,
-                race_check=rounds.race_check,
-                stall_after=PATIENCE,
-            )
-            players = _play(rounds, machine)
-            figures = _compare(rounds, players)
+            machines = tuple([_machine(rounds, number) for number in range(rounds.machines)])
+            players = _play(rounds, machines)
+            figures = _compare(rounds, players, torn)
             del players
-            _leave_nothing(machine, runtimes)
+            _leave_nothing(machines, runtimes)
     finally:
-        GraphRuntime.__init__ = make  # type: ignore[method-assign]
+        GraphRuntime.__init__, GraphRuntime.over = make, over  # type: ignore[method-assign]
     check(threading.active_count() == before, f"threads are left: {threading.enumerate()}")
     return figures
 
 
-def _play(rounds: Round, machine: VirtualMachine) -> list[Player]:
+def _machine(rounds: Round, number: int) -> VirtualMachine:
+    return VirtualMachine(
+        f"chaos {number}",
+        gather=rounds.gather,
+        window=rounds.window,
+        cpu_worker={"inline": "never", "worker": "always"}.get(rounds.mode, "auto"),
+        race_check=rounds.race_check,
+        stall_after=PATIENCE,
+    )
+
+
+def _play(rounds: Round, machines: tuple[VirtualMachine, ...]) -> list[Player]:
     if rounds.surroundings == "loop":
         made: list[Player] = []
-        asyncio.run(_play_loop(rounds, machine, made))
+        asyncio.run(_play_loop(rounds, machines, made))
         players, made[:] = made[:], []
         return players
-    mode = MODE.get().replace(machine=machine)
+    mode = MODE.get().replace(machine=machines[0])
     token = MODE.set(mode)
     try:
-        players = _players(rounds)
+        players = _players(rounds, machines)
         _plant(rounds)
         if rounds.surroundings == "script":
             play_plainly(players[0])
@@ -555,18 +599,26 @@ def _play(rounds: Round, machine: VirtualMachine) -> list[Player]:
                 thread.start()
             for thread in threads:
                 thread.join(6 * PATIENCE)
-                check(not thread.is_alive(), f"a thread hangs\n{machine.snapshot()!r}")
+                check(not thread.is_alive(), f"a thread hangs\n{[it.snapshot() for it in machines]!r}")
             for player in players:
                 if player.failed is not None:
                     raise player.failed
         if rounds.abort:
-            machine.close()
+            for machine in machines:
+                machine.close()
             _read_what_is_left(players)
         else:
-            machine.drain()
+            _drain(machines)
     finally:
         MODE.reset(token)
     return players
+
+
+def _drain(machines: tuple[VirtualMachine, ...]) -> None:
+    # What ends on one may leave something to do for another.
+    for _ in range(5):
+        for machine in machines:
+            machine.drain()
 
 
 def _thread(player: Player, mode: Any) -> None:
@@ -577,10 +629,12 @@ def _thread(player: Player, mode: Any) -> None:
         player.failed = error
 
 
-async def _play_loop(rounds: Round, machine: VirtualMachine, players: list[Player]) -> None:
+async def _play_loop(rounds: Round, machines: tuple[VirtualMachine, ...], players: list[Player]) -> None:
     try:
-        async with asyncio.timeout(6 * PATIENCE), machine:
-            players += _players(rounds)
+        async with asyncio.timeout(6 * PATIENCE), AsyncExitStack() as blocks:
+            for machine in machines:
+                await blocks.enter_async_context(machine)
+            players += _players(rounds, machines)
             _plant(rounds)
             async with asyncio.TaskGroup() as tasks:
                 for player in players:
@@ -588,15 +642,15 @@ async def _play_loop(rounds: Round, machine: VirtualMachine, players: list[Playe
             if rounds.abort:
                 raise Abort
     except Abort:
-        assert machine.closed
+        assert all([machine.closed for machine in machines])
     if rounds.abort:
         _read_what_is_left(players)
 
 
-def _players(rounds: Round) -> list[Player]:
+def _players(rounds: Round, machines: tuple[VirtualMachine, ...]) -> list[Player]:
     home, away = _places(rounds.mode, 0)
     shared = Run(Net("hop", rounds.seed + 50, home, away), None, 2)
-    found = [Player(rounds, number, True, shared) for number in range(len(rounds.programs))]
+    found = [Player(rounds, number, True, shared, machines) for number in range(len(rounds.programs))]
     for player in found:
         # The shared graph takes what is on its own devices.
         if player.home != home:
@@ -616,20 +670,20 @@ def _read_what_is_left(players: list[Player]) -> None:
             player.found[chosen] = [_value(it.numpy) for it in player.results[chosen]]
 
 
-def _compare(rounds: Round, players: list[Player]) -> Counter[str]:
+def _compare(rounds: Round, players: list[Player], torn: set[str]) -> Counter[str]:
     figures: Counter[str] = Counter()
     machine = VirtualMachine("oracle", cpu_worker="never")
     token = MODE.set(MODE.get().replace(machine=machine))
     try:
         for player in players:
-            _judge(rounds, player, figures)
+            _judge(rounds, player, figures, torn)
     finally:
         MODE.reset(token)
         machine.close()
     return figures
 
 
-def _judge(rounds: Round, player: Player, figures: Counter[str]) -> None:
+def _judge(rounds: Round, player: Player, figures: Counter[str], torn: set[str]) -> None:
     oracle = Player(rounds, player.number, False, Net("hop", rounds.seed + 50, "cpu", "cpu"))
     want: dict[int, list[Any]] = {}
     for position in range(len(oracle.steps)):
@@ -638,8 +692,16 @@ def _judge(rounds: Round, player: Player, figures: Counter[str]) -> None:
         oracle.take(position)
         if position in oracle.results:
             want[position] = [_value(it.numpy) for it in oracle.results[position]]
+    unknown = [
+        number
+        for number, names in enumerate(player.names)
+        if rounds.faults and player.optimizers[number] and names & torn
+    ]
     for position, values in player.found.items():
         step = oracle.steps[position]
+        if step.kind in ("call", "scoped", "read params") and step.which in unknown:
+            _only_faults(rounds, values, figures)
+            continue
         # A launch fails as a whole.
         errors = [it for it in want[position] if isinstance(it, BaseException)]
         if errors and step.kind in ("call", "shared", "scoped"):
@@ -653,6 +715,15 @@ def _judge(rounds: Round, player: Player, figures: Counter[str]) -> None:
                 figures,
                 position in player.uncertain,
             )
+
+
+def _only_faults(rounds: Round, values: list[Any], figures: Counter[str]) -> None:
+    """What a device has torn is anything, or the error that the device gave."""
+    allowed = (DeviceFault, IndexError, VirtualMachineClosed) if rounds.abort else (DeviceFault, IndexError)
+    for value in values:
+        figures["after a fault"] += 1
+        if isinstance(value, BaseException) and not isinstance(value, allowed):
+            raise Contradiction(f"{value!r} instead of what the device has left") from value
 
 
 def _same(rounds: Round, what: str, have: Any, want: Any, figures: Counter[str], uncertain: bool) -> None:
@@ -675,26 +746,26 @@ def _same(rounds: Round, what: str, have: Any, want: Any, figures: Counter[str],
     check(have.shape == want.shape and bool((have == want).all()), f"{what}: found\n{have}\ninstead of\n{want}")
 
 
-def _leave_nothing(machine: VirtualMachine, runtimes: list[GraphRuntime]) -> None:
+def _leave_nothing(machines: tuple[VirtualMachine, ...], runtimes: list[GraphRuntime]) -> None:
     gc.collect()
-    if not machine.closed:
-        for _ in range(5):
-            machine.drain()
-    machine.engine.check_invariants()
-    check(machine.state != "aborted", "something was still running when the machine had been closed")
-    check(machine.engine.idle(), f"the engine is not idle: {machine!r}")
-    check(not machine._waiters and not machine._thirsty, "somebody still waits")
+    _drain(machines)
+    for machine in machines:
+        machine.engine.check_invariants()
+        check(machine.state != "aborted", "something was still running when the machine had been closed")
+        check(machine.engine.idle(), f"the engine is not idle: {machine!r}")
+        check(not machine._waiters and not machine._thirsty, "somebody still waits")
     for runtime in runtimes:
         check(not runtime._open, f"{runtime.name} has launches that are not over: {runtime._open}")
         check(runtime.system is None or runtime.system.ended(), f"{runtime.name} has actors left")
         check(not runtime.memory, f"{runtime.name} has kept its memory")
         check(not runtime._under_way, f"{runtime.name} has kept launches: {runtime._under_way}")
     # Those that are still referred to must hold nobody's memory: so they are not dropped before that is counted.
-    if machine.races is not None:
-        check(machine.races.detector.races == [], f"races: {machine.races.detector.races}")
-    machine.close()
+    for machine in machines:
+        if machine.races is not None:
+            check(machine.races.detector.races == [], f"races: {machine.races.detector.races}")
+        machine.close()
     gc.collect()
-    for device, allocator in machine.memory.allocators.items():
+    for device, allocator in [it for machine in machines for it in machine.memory.allocators.items()]:
         allocator.check_invariants()
         allocator.largest(1)  # takes back what was dropped without being freed
         left = allocator.statistics()["allocated_bytes.all.current"]
