@@ -151,11 +151,16 @@ class CompiledGraph:
         while not runtime.expect(launch):
             runtime = self._runtime(machine)
             launch.over_to = runtime.over
+        handed_over = False
         try:
-            self._issue(machine, runtime, launch, variables, mode)
-        except VirtualMachineClosed:
-            launch.fail(machine._closed_failure())
-            launch.finish()
+            instructions, writes = self._instructions(machine, runtime, launch, variables, mode)
+            # From here on all of them are issued, whatever comes in between.
+            handed_over = True
+            issue(machine, instructions, writes)
+        except BaseException as error:
+            if not handed_over or isinstance(error, VirtualMachineClosed):
+                launch.fail(machine._closed_failure() if handed_over else Failure(error, dropped=True))
+                launch.finish()
             raise
         finally:
             # Even if Ctrl-C comes in between, what was issued runs.
@@ -196,9 +201,10 @@ class CompiledGraph:
         storage = Storage(Dependence(machine), None, machine.stream(of.device))
         return new_tensor(Blob(storage, of), Lease(storage) if places_memory(of) else None)
 
-    def _issue(
+    def _instructions(
         self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
-    ) -> None:
+    ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
+        """What a launch consists of, and which of it writes what."""
         code, last = origin.capture()
         instructions: list[Instruction] = []
         writes: list[tuple[Storage, Instruction]] = []
@@ -241,7 +247,7 @@ class CompiledGraph:
         )
         instructions.append(instruction)
         writes += [(storage, instruction) for storage in changed]
-        issue(machine, instructions, writes)
+        return instructions, writes
 
     def _draws(self) -> list[list[tuple[int, int]]]:
         """What this run takes of random generators: in the order in which eager ops would."""

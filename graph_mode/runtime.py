@@ -391,8 +391,10 @@ class GraphRuntime:
                 self._again = False
                 self._hear(ended)
             except Exception as error:
-                # A contradiction among the actors: nobody may wait for them.
+                # A contradiction among the actors: nobody may wait for them, nor ask them anything more.
                 self._dead = Failure(error)
+                self._closing = True
+                self.system = None
                 raise
             finally:
                 self._lock.release()
@@ -405,7 +407,9 @@ class GraphRuntime:
     def _hear(self, ended: list[Launch]) -> None:
         system, news = self.system, self._news
         if system is None:
-            # The task alone has neither.
+            # The task alone has neither; of actors that contradict themselves, none are left.
+            news.clear()
+            self._under_way.clear()
             if self._closing and not self._open:
                 self._forget()
             return

@@ -17,12 +17,15 @@ from tests.graph_mode.chaos import MODES, Round, make_round, run
 from tests.vm.gates import PATIENCE, entered
 from vmflow import dtypes, nn
 from vmflow.devices import device as Device
-from vmflow.errors import VirtualMachineClosed
+from vmflow.errors import InternalError, VirtualMachineClosed
+from vmflow.graph_mode import compiled
+from vmflow.graph_mode.actors import ActorSystem
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.runtime import GraphRuntime, JobQueue
 from vmflow.instructions.blob import Blob, Storage, meta
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Dependence
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams import SimulatedDevice
 from vmflow.vm import VirtualMachine, stream_table
 from vmflow.vm.virtual_machine import current_machine
@@ -377,3 +380,93 @@ def test_a_launch_is_not_over_before_its_results_say_what_went_wrong() -> None:
     launch.finish()
     assert launch.over
     assert storage.late == [False]
+
+
+class Leaking(nn.Graph):
+    """Lets out what only stands for a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.leaked: list[flow.Tensor] = []
+
+    def build(self, x: flow.Tensor) -> Any:
+        self.leaked.append(x + 1)
+        return self.leaked[0]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_call_that_issued_nothing_leaves_nothing(interrupted: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The launch that never was kept its graph from being closed."""
+    graph, leaking = Chain(nn.Linear(2, 2), nn.Linear(2, 2)), Leaking()
+    x = flow.ones(1, 2)
+    leaking(x)
+    want = graph(x).numpy()
+    runtime = _runtime(graph)
+
+    def interrupt(machine: VirtualMachine, storage: Storage) -> Dependence:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        if interrupted:
+            patch.setattr(compiled, "_ordered", interrupt)
+        with pytest.raises(KeyboardInterrupt if interrupted else RuntimeError):
+            graph(leaking.leaked[0])
+    assert not runtime._open
+    assert (graph(x).numpy() == want).all()
+    current_machine().drain()
+    graph.close()
+    assert not runtime.memory
+
+
+def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next call was told of the same contradiction, and the memory was kept for as long as the graph."""
+    graph = Chain(nn.Linear(2, 2), nn.Linear(2, 2))
+    x = flow.ones(1, 2)
+    want = graph(x).numpy()
+    runtime = _runtime(graph)
+
+    def contradicting(self: ActorSystem, piece: object = None) -> None:
+        raise InternalError("planted")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ActorSystem, "launch", contradicting)
+        failing = graph(x)
+        with pytest.raises(InternalError, match="planted"):
+            failing.numpy()
+    assert not runtime._open
+    assert not runtime._under_way
+    assert not runtime._news
+    assert not runtime.memory
+    assert (graph(x).numpy() == want).all()
+    assert _runtime(graph) is not runtime
+
+
+class _Late(InstructionPolicy):
+    """Notes how it was turned away."""
+
+    def __init__(self) -> None:
+        self.failures: list[Failure] = []
+
+    def fail(self, failure: Failure) -> None:
+        self.failures.append(failure)
+
+
+def test_what_is_issued_from_within_behind_the_end_is_dropped() -> None:
+    """An act that outlived its machine issued another, for which the graph's memory waited."""
+    machine = VirtualMachine("ends", cpu_worker="never")
+    machine.close()
+    late = _Late()
+    machine.issue_from_within(Instruction(machine.stream(Device("cpu")), late))
+    assert [type(it.error) for it in late.failures] == [VirtualMachineClosed]
+    assert machine.engine.idle()
+
+
+def test_what_is_issued_from_within_while_the_machine_ends_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = VirtualMachine("ends", cpu_worker="never")
+    stream = machine.stream(Device("cpu"))
+    late = _Late()
+    # The last thing that is done under the lock.
+    monkeypatch.setattr(machine, "_quench", lambda: machine.issue_from_within(Instruction(stream, late)))
+    machine.close()
+    assert [type(it.error) for it in late.failures] == [VirtualMachineClosed]
+    assert machine.engine.idle()

@@ -82,6 +82,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
             machine._released.clear()
     finally:
         machine._turn_lock.release()
+    drop_late(machine)
     for unseen in list(machine._failures):
         unseen.report()
 
@@ -99,6 +100,18 @@ def drop(machine: VirtualMachine, unrun: list[Instruction]) -> None:
             tracer.abandoned(instruction)
         for waiter in machine._waiters.pop(instruction, ()):
             waiter.wake()
+
+
+def drop_late(machine: VirtualMachine) -> None:
+    """Drop what has come behind the end, of something that still ran.
+
+    Whoever holds the lock instead is about to look himself.
+    """
+    while machine.engine.pending and machine._turn_lock.acquire(blocking=False):
+        try:
+            drop(machine, [])
+        finally:
+            machine._turn_lock.release()
 
 
 def refuse(machine: VirtualMachine, instruction: Instruction) -> None:

@@ -256,12 +256,15 @@ class VirtualMachine:
     def issue_from_within(self, instruction: Instruction) -> None:
         """Accept what an instruction that is being run has brought about; whoever drives goes on with it.
 
-        Also while the machine finishes and takes nothing else.
+        Also while the machine finishes and takes nothing else.  If it has ended, the instruction is dropped.
         """
         tracer = self.tracer
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
+        # Looked at after appending: whoever closes the machine looks for what has come after saying so.
+        if self.closed:
+            closing.drop_late(self)
 
     def would_run_here(self, stream: Stream, cost: int) -> bool:
         """Whether a caller may do what takes so many nanoseconds by itself, as an instruction on `stream` would.
