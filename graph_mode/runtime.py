@@ -129,13 +129,20 @@ class JobQueue:
     def advance(self) -> None:
         """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
         self._again = True
+        escaping: Exception | None = None
         # Whoever holds the lock sees the flag, or has let go of it before it was set.
         while self._again and self._lock.acquire(blocking=False):
             try:
                 self._again = False
                 self._advance()
+            except Exception as error:
+                # One launch could not be started; that is no reason to forget those behind it.
+                escaping = escaping or error
+                self._again = True
             finally:
                 self._lock.release()
+        if escaping is not None:
+            raise escaping
 
     def _advance(self) -> None:
         while True:
@@ -359,7 +366,7 @@ class GraphRuntime:
     def start(self, launch: Launch) -> None:
         """Called by the queue."""
         if self.alone is None:
-            launch.fetch()
+            self._fetch(launch)
             self._news.append(launch)
             self._pump()
         elif self.machine.closed:
@@ -501,10 +508,17 @@ class GraphRuntime:
         assert self.alone is not None
         try:
             # Not before: a launch may have begun while the one that makes its argument had only begun, too.
-            launch.fetch()
+            self._fetch(launch)
             self._do(self.alone, None, launch, 0)
         finally:
             launch.finish()
+
+    def _fetch(self, launch: Launch) -> None:
+        try:
+            launch.fetch()
+        except Exception as error:  # no memory for a copy
+            error.add_note(f"while fetching the arguments of graph {self.name!r}")
+            launch.fail(self._remembered(Failure(error)))
 
     def _do(self, task: int, action: Action | None, launch: Launch, micro: int) -> None:
         if launch.failure is not None:

@@ -80,7 +80,13 @@ def _weighted(result: flow.Tensor) -> flow.Tensor:
     return total.abs() if total.dtype.is_complex else total
 
 
-@pytest.mark.parametrize("call", [call for call in CALLS if _name(call) not in NEED_VALUES])
+def _placed(call: str) -> Any:
+    # A tensor that is made while building has a value only on the host.
+    counted = _name(call) == "repeat_interleave" and "tensor(" in call
+    return pytest.param(call, marks=pytest.mark.host) if counted else call
+
+
+@pytest.mark.parametrize("call", [_placed(call) for call in CALLS if _name(call) not in NEED_VALUES])
 def test_a_function_gives_the_same_in_a_graph(call: str) -> None:
     function, given = _prepared(call)
     refused = _refused(function, given)

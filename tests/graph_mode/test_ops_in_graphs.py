@@ -17,7 +17,12 @@ ROWS = [row for rows in test_coverage.ROWS.values() for row in rows]
 
 
 def _named(rows: list[Row]) -> list[Any]:
-    return [pytest.param(row, id=f"{row}-{position}") for position, row in enumerate(rows)]
+    return [pytest.param(row, id=f"{row}-{position}", marks=_marks(row)) for position, row in enumerate(rows)]
+
+
+def _marks(row: Row) -> list[pytest.MarkDecorator]:
+    # A mask that is made while building has a value only on the host.
+    return [pytest.mark.host] if row.label == "-mask" else []
 
 
 @pytest.mark.parametrize("row", _named(ROWS))

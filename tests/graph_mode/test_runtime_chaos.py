@@ -441,6 +441,67 @@ def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.Monk
     assert _runtime(graph) is not runtime
 
 
+class _Refusing(_Recorder):
+    """Cannot start the first."""
+
+    def start(self, launch: Launch) -> None:
+        super().start(launch)
+        if len(self.started) == 1:
+            raise InternalError("planted")
+
+
+def test_a_launch_that_cannot_be_started_does_not_hold_up_the_next() -> None:
+    """Those that had come meanwhile waited until somebody called again."""
+    queue = JobQueue()
+    runtime = _Refusing(queue)
+    launches = [Launch((), (), (), (), 0) for _ in range(2)]
+    for launch in launches:
+        launch.opened = True
+    runtime.coming = [launches[1]]
+    with pytest.raises(InternalError, match="planted"):
+        queue.enter(runtime, launches[0])  # type: ignore[arg-type]
+    assert runtime.started == launches
+
+
+class Climb(nn.Graph):
+    """One step of the parameters of three layers, the first of which may be an argument as well."""
+
+    def __init__(self, stages: bool) -> None:
+        super().__init__()
+        self.net = nn.Sequential(*[nn.Linear(3, 3, bias=False) for _ in range(3)])
+        self.add_optimizer(flow.optim.SGD(self.net.parameters(), lr=0.5))
+        for stage, block in enumerate(self.net if stages else ()):
+            block.config.set_stage(stage)
+
+    def build(self, x: flow.Tensor) -> Any:
+        loss = self.net(x).sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("stages", [False, True])
+def test_no_memory_for_an_argument_fails_the_launch(stages: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A launch of stages never ended; that of one task passed for done, with nothing in its results."""
+    graph = Climb(stages)
+    weight = graph.net[0].weight
+    graph(flow.ones(3, 3)).numpy()
+    current_machine().drain()
+    before = weight.detach().numpy().copy()
+
+    def short(self: Launch) -> None:
+        raise MemoryError("no room for a copy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Launch, "fetch", short)
+        loss = graph(weight.detach())
+        with pytest.raises(MemoryError, match="no room") as caught:
+            loss.numpy()
+    assert any(["while fetching the arguments of graph 'Climb" in note for note in caught.value.__notes__])
+    assert (weight.detach().numpy() == before).all()
+    graph(weight.detach()).numpy()
+    assert (weight.detach().numpy() != before).any()
+
+
 class _Late(InstructionPolicy):
     """Notes how it was turned away."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -176,10 +177,11 @@ def test_a_graph_that_does_nothing_comes_back() -> None:
     assert Job.from_json(made.job.to_json()) == made.job
 
 
+@pytest.mark.host
 def test_every_op_was_in_a_job() -> None:
     """Must run behind the tests above; alone it says nothing."""
-    if len(recorded) < len(OPS) // 2:
-        pytest.skip("the tests of single ops have not run")
+    if len(recorded) < len(OPS) // 2 or "PYTEST_XDIST_WORKER" in os.environ:
+        pytest.skip("the tests of single ops have not run, or not all in this process")
     views = {name for name, op in OPS.items() if isinstance(op, ViewExpr)}
     assert not set(OPS) - recorded - views
 
