@@ -35,12 +35,11 @@ class LaunchLazyJob(Deferred):
         reads: what the run needs and does not change.
     """
 
-    __slots__ = ("_running", "job", "parameters", "reads")
-
-    name = "launch_lazy_job"
+    __slots__ = ("_running", "job", "name", "parameters", "reads")
 
     def __init__(self, job: LazyJob, parameters: tuple[Blob, ...] = (), reads: tuple[Blob, ...] = ()) -> None:
         super().__init__()
+        self.name = f"launch_lazy_job: {job.name}"
         self.job = job
         self.parameters = parameters
         self.reads = reads
@@ -70,4 +69,4 @@ class LaunchLazyJob(Deferred):
         self.job.fail(failure)
 
     def describe(self) -> str:
-        return f"{self.name}({self.job.name})"
+        return self.name
