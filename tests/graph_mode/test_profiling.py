@@ -58,11 +58,11 @@ async def test_launches_have_arrows_and_lines(tmp_path: Path) -> None:
         result = graph(flow.ones(4))
         await result
     trace = exported(prof, tmp_path)
-    launches = of(trace, "issue", "launch_lazy_job")
+    launches = of(trace, "issue", f"launch_lazy_job: {graph.name}")
     assert len(launches) == 1
     assert "test_profiling.py" in launches[0]["args"]["line"]
     led = [[slice_at(trace, end)["name"] for end in chain] for chain in arrows(trace)]
-    assert any(it[0] == it[1] == "launch_lazy_job" for it in led), led
+    assert any(it[0] == it[1] == f"launch_lazy_job: {graph.name}" for it in led), led
     assert chains(trace)
     assert acts(trace, graph)
 
@@ -75,7 +75,7 @@ def test_in_a_script(tmp_path: Path) -> None:
     trace = exported(prof, tmp_path)
     assert len(acts(trace, graph)) == 3
     # No span is left open: every launch has ended.
-    assert all(it["args"]["state"] in ("ran", "deferred") for it in of(trace, "run", "launch_lazy_job"))
+    assert all(it["args"]["state"] in ("ran", "deferred") for it in of(trace, "run", f"launch_lazy_job: {graph.name}"))
 
 
 def test_a_failing_launch_leaves_the_trace_well_formed(tmp_path: Path) -> None:
