@@ -245,6 +245,8 @@ class CompiledGraph:
             mode,
             self._nbytes,
         )
+        if runtime.brief and machine.tracer is None:
+            instruction.name = runtime.launching  # there may be no other by which the machine's story names the graph
         instructions.append(instruction)
         writes += [(storage, instruction) for storage in changed]
         return instructions, writes

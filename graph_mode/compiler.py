@@ -33,6 +33,14 @@ IN_FLIGHT: Final = 100
 # calls a graph for the first time keeps its loop from running.
 _GOOD_ENOUGH: Final = 1.02
 
+# How many nanoseconds an argument may be kept from those who want to write it, for each byte that is then not copied.
+# Copying takes a fortieth of that: where it is worth less, the caller has the argument back early instead.
+_KEPT: Final = 10
+
+# Of how many bytes arguments and results are neither copied in nor out, if that can be helped.  To copy less takes no
+# longer than to make anew the calls of the ops that use them; see `Program`.
+_LARGE: Final = 1 << 20
+
 # What the source and the sink of a plan are on: streams of the host that nothing else is on.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
@@ -404,8 +412,8 @@ class _Linking:
     def _chain(self, task: _Task) -> ChainDescriptor:
         cost = 0
         for position in task.ops:
-            op = self.job.ops[position]
-            cost += op.cost if op.kind == "update" else cost_of(op)
+            cost += cost_of(self.job.ops[position])
+        kept, straight = self._kept(task), self._straight(task)
         return ChainDescriptor(
             task.device,
             task.stream,
@@ -413,13 +421,45 @@ class _Linking:
             tuple(task.inputs),
             tuple(task.numbers),
             tuple(task.outputs),
-            self._arena(task),
+            kept,
+            straight,
+            self._arena(task, {*kept, *[self.job.outputs[it].buffer for it in straight]}),
             cost,
             task.phase == "micro",
         )
 
-    def _arena(self, task: _Task) -> Arena:
-        shared = {buffer for other in self.tasks for buffer in other.reads}
+    def _is_alone(self, task: _Task) -> bool:
+        """Whether it is all there is, once for each launch, on the host: where the caller's memory may take part."""
+        return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
+
+    def _kept(self, task: _Task) -> tuple[int, ...]:
+        """The large arguments that need no copy: nothing changes them, and what they are for is soon done."""
+        ops = [self.job.ops[it] for it in task.ops]
+        fetched = {self.job.outputs[it].buffer for it in task.outputs}
+        ends: dict[int, int] = {}
+        cost = 0
+        for op in ops:
+            cost += cost_of(op)
+            ends.update(dict.fromkeys(op.reads(), cost))
+        ends.update(dict.fromkeys(fetched, cost))
+        changed = {buffer for op in ops for buffer in op.writes()}
+        metas = {it: self.job.buffers[it].meta for it in task.inputs if self._is_alone(task) and it not in changed}
+        return tuple([it for it, of in metas.items() if of.nbytes >= _LARGE and ends.get(it, 0) <= _KEPT * of.nbytes])
+
+    def _straight(self, task: _Task) -> tuple[int, ...]:
+        """The large results that are a whole buffer, each the first of its buffer."""
+        found: dict[int, int] = {}
+        for number in task.outputs if self._is_alone(task) else ():
+            operand = self.job.outputs[number]
+            buffer = self.job.buffers[operand.buffer]
+            whole = operand.strides is None or operand.strides == operand.meta.strides
+            same = (operand.meta.numel, operand.meta.dtype) == (buffer.meta.numel, buffer.meta.dtype)
+            if buffer.role == "temporary" and whole and same and buffer.meta.nbytes >= _LARGE:
+                found.setdefault(operand.buffer, number)
+        return tuple(found.values())
+
+    def _arena(self, task: _Task, elsewhere: set[int]) -> Arena:
+        shared = elsewhere.union(*[other.reads for other in self.tasks])
         buffers = self.job.buffers
         steps = [Op((), (buffer,)) for buffer in (*task.inputs, *task.numbers) if buffer not in shared]
         made = {buffer for step in steps for buffer in step.outputs}
@@ -461,6 +501,8 @@ class _Linking:
 
 def cost_of(op: JobOp) -> int:
     """Nanoseconds, estimated."""
+    if op.kind == "update":
+        return op.cost
     if op.kind in ("transfer", *_GATHERING):
         return sum([operand.meta.nbytes for operand in op.outputs])
     return op.infer().cost

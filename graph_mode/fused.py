@@ -230,6 +230,11 @@ class FusedKernel:
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
         self._places, self.workspace = _places(self._steps, outputs, len(metas), elements)
+        # What each call takes of them: looked at for every tile of every launch that lends its memory.
+        self._recipe = [
+            (step.function, step.before, step.operands, step.after, place.output)
+            for step, place in zip(self._steps, self._places, strict=True)
+        ]
         self.tiles = max(1, -(-numel // self._tile))
         self.calls_per_tile = len(self._steps)
 
@@ -261,28 +266,35 @@ class FusedKernel:
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
         """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them."""
         if math.prod(self._shape) <= self._tile:
-            yield from self._calls(arrays, outs, self._shape, workspace)
+            yield from self._calls(arrays, outs, self._scratch(self._shape, workspace))
             return
+        # Tiles have one shape, but for some at an end.
+        scratch: dict[tuple[int, ...], list[Array]] = {}
         for given, wanted, shape in tiles(arrays, outs, self._shape, self._tile):
-            yield from self._calls(given, wanted, shape, workspace)
+            if shape not in scratch:
+                scratch[shape] = self._scratch(shape, workspace)
+            yield from self._calls(given, wanted, scratch[shape])
 
-    def _calls(
-        self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], workspace: Array
-    ) -> Iterator[Call]:
-        values = list(arrays)
+    def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
+        """By step, the array for its result; None where that is an output."""
         # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
-        scratch: dict[tuple[int, np.dtype[Any]], Array] = {}
+        made: dict[tuple[int, np.dtype[Any]], Array] = {}
+        found: list[Array] = []
         for step, place in zip(self._steps, self._places, strict=True):
-            if place.output >= 0:
-                out = outs[place.output]
-            else:
-                key = (place.offset, step.output.dtype.numpy)
-                if key not in scratch:
-                    scratch[key] = np.ndarray(shape, key[1], workspace, key[0])
-                out = scratch[key]
-            operands = [values[it] for it in step.operands]
-            yield step.function, (*step.before, *operands, *step.after, out), out
+            key = (place.offset, step.output.dtype.numpy)
+            if place.output < 0 and key not in made:
+                made[key] = np.ndarray(shape, key[1], workspace, key[0])
+            found.append(made[key] if place.output < 0 else None)
+        return found
+
+    def _calls(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Sequence[Array]) -> list[Call]:
+        values = list(arrays)
+        calls: list[Call] = []
+        for (function, before, operands, after, output), room in zip(self._recipe, scratch, strict=True):
+            out = room if room is not None else outs[output]
+            calls.append((function, (*before, *[values[it] for it in operands], *after, out), out))
             values.append(out)
+        return calls
 
     def sharing(self) -> list[tuple[int, int]]:
         """Which output may lie where an input does: (input, output), if their dtypes and layouts are the same.
@@ -306,8 +318,13 @@ def tiles(
 ) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
     """Cut arrays that broadcast to a shape, and others that have it, alike into pieces of at most so many elements."""
     count = len(arrays)
-    spread = [it.reshape(()) if it.size == 1 else np.broadcast_to(it, shape) for it in arrays] + list(outs)
-    merged, views = _merged(spread, shape)
+    if all([it.size == 1 or (it.shape == shape and it.flags.c_contiguous) for it in (*arrays, *outs)]):
+        # What the general way would find, in a tenth of the time.
+        merged: tuple[int, ...] = (math.prod(shape),)
+        views = [it.reshape(() if it.size == 1 else -1) for it in (*arrays, *outs)]
+    else:
+        spread = [it.reshape(()) if it.size == 1 else np.broadcast_to(it, shape) for it in arrays] + list(outs)
+        merged, views = _merged(spread, shape)
     axis = len(merged) - 1
     inner = 1
     while axis > 0 and inner * merged[axis] <= elements:

@@ -27,7 +27,7 @@ class Launch:
         results: what the caller has been given, to be filled.
         numbers: what the job's numbers are this time.
         draws: for each micro-batch, what was taken of generators: (seed, position) by draw.
-        uses: how many copies of the arguments are made, in all.
+        uses: how often arguments are copied, or read where they are, in all.
         variables: by buffer, the memory that the job's variables had at the call.
         over_to: called once, when it is over.
 
@@ -116,7 +116,7 @@ class Launch:
         return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
-        """So many of the copies of arguments have been made; after the last, the caller may write them again."""
+        """So many of the arguments' uses are over; after the last, the caller may write them again."""
         with self._lock:
             self._copies_left -= count
             free = self._copies_left == 0
@@ -125,6 +125,13 @@ class Launch:
             section = self.section
             if section is not None:
                 section.end()
+
+    def destination(self, number: int) -> Array:
+        """Where a result is wanted."""
+        blob = self.results[number]
+        if blob.storage.failure is not None:  # for want of memory, for instance; what else the run does is done
+            return np.empty(blob.meta.shape, blob.meta.dtype.numpy)
+        return blob.destination()
 
     def put_output(self, number: int, array: Array) -> None:
         """A result."""

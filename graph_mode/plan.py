@@ -38,6 +38,8 @@ class ChainDescriptor:
         ops: positions in the job, in the order in which they run.
         inputs, numbers: buffers that it fills from what the launch was given, before the first op.
         outputs: positions of the job's outputs that it hands to the launch, behind the last op.
+        kept: those of the inputs that it reads where the caller has them, unless they are strided.
+        straight: those of the outputs that it computes where the caller will look for them.
         arena: see `Arena`.
         cost: nanoseconds, estimated.
         micro: whether it runs once for each micro-batch.
@@ -49,6 +51,8 @@ class ChainDescriptor:
     inputs: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
+    kept: tuple[int, ...] = ()
+    straight: tuple[int, ...] = ()
     arena: Arena = Arena(0, {}, 0, 0, "nothing to place")
     cost: int = 0
     micro: bool = False

@@ -2,16 +2,20 @@
 
 Every array is known beforehand, but for variables, whose tensors may be given other memory between two runs, and what
 each launch brings along.  So a run is a loop over ``kernel(*arrays, out)``.
+
+Large arguments may be read, and large results made, where the caller has them: then the calls of the ops that use them
+are made anew for each launch, which takes far less than copying.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from operator import length_hint
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
@@ -93,6 +97,11 @@ class Environment:
         """Say where a buffer is."""
         self._storages[number] = Storage(Dependence(), array)
 
+    def take_out(self, numbers: Iterable[int]) -> None:
+        """Forget where buffers were."""
+        for number in numbers:
+            self._storages.pop(number, None)
+
     def array(self, operand: Operand) -> Array:
         """What an operand sees."""
         storage = self._storages.get(operand.buffer)
@@ -145,12 +154,20 @@ class Program:
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
         self._bound: list[tuple[int, Storage, Array]] = []
+        # By op; None for what is made for each launch.
+        self._parts: list[list[Step] | None] = []
+        # All of them, if none is made for each launch.
         self._steps: list[Step] = []
-        # By step, the op that it is of.
-        self._owners: list[JobOp] = []
+        # By position, of ops that consist of others: to look them up takes longer than to make their steps.
+        self._kernels: dict[int, Callable[..., Any]] = {}
+        self._kept = [(job.inputs.index(it), it) for it in chain.kept]
+        self._straight = [(it, job.outputs[it].buffer) for it in chain.straight]
+        self._callers = frozenset([number for _, number in (*self._kept, *self._straight)])
+        self._last_use = self._last_use_of(frozenset(chain.kept))
         self._inputs: list[tuple[int, Array]] = []
         self._numbers: list[tuple[int, Array]] = []
-        self._outputs: list[tuple[int, Array]] = []
+        # With the array, if that is not the caller's.
+        self._outputs: list[tuple[int, Operand, Array]] = []
 
     def run(self, launch: Launch, micro: int = 0) -> None:
         """Run it once.
@@ -172,7 +189,8 @@ class Program:
             array[...] = launch.numbers[number]
         if self._inputs and micro == self._micro_batches - 1:
             launch.copied(len(self._inputs))
-        steps = iter(self._steps)
+        made = self._steps_with(launch) if self._callers else self._steps
+        steps = iter(made)
         try:
             for kernel, arguments, out in steps:
                 result = kernel(*arguments)
@@ -180,12 +198,32 @@ class Program:
                     np.copyto(out, result, casting="unsafe")
         except Exception as error:
             # Counting would cost as much as a tiny op's bookkeeping.
-            failed = len(self._steps) - length_hint(steps) - 1
-            raise ProgramError(self._owners[failed], error) from error
+            failed = len(made) - length_hint(steps) - 1
+            raise ProgramError(self._owner(failed), error) from error
+        else:
+            for number, operand, array in self._outputs:
+                launch.put_output(number, self.environment.array(operand) if array is None else array)
+            if self._last_use < 0 and self._kept:
+                launch.copied(len(self._kept))
         finally:
             self.launch = None
-        for number, array in self._outputs:
-            launch.put_output(number, array)
+            self.environment.take_out(self._callers)
+
+    def _steps_with(self, launch: Launch) -> list[Step]:
+        """The steps over the memory of this launch's caller, who has arguments back when they were used last."""
+        job = self.environment.job
+        for index, number in self._kept:
+            given = launch.inputs[index]
+            as_copied = given.flags.c_contiguous and given.flags.aligned
+            self.environment.put(number, given if as_copied else given.copy())
+        for output, number in self._straight:
+            self.environment.put(number, launch.destination(output).reshape(job.buffers[number].meta.shape))
+        steps: list[Step] = []
+        for place, part in enumerate(self._parts):
+            steps += self._steps_of(place) if part is None else part
+            if place == self._last_use:
+                steps.append((launch.copied, (len(self._kept),), None))
+        return steps
 
     def _bind(self, launch: Launch) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
@@ -204,14 +242,19 @@ class Program:
                 raise Torn(storage.failure)
             environment.whole(number)  # which gets memory if it has none
             self._bound.append((number, storage, storage.array))
-        self._steps, self._owners = [], []
-        for position, op in zip(self.chain.ops, self._ops, strict=True):
-            steps = self._fused(position, op) if op.op == "fused" else [self._step(op)]
-            self._steps += steps
-            self._owners += [op] * len(steps)
-        self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in self.chain.inputs]
+        self._parts = [
+            self._steps_of(place) if self._callers.isdisjoint((*op.reads(), *op.writes())) else None
+            for place, op in enumerate(self._ops)
+        ]
+        self._steps = [step for part in self._parts if part is not None for step in part]
+        copied = [it for it in self.chain.inputs if it not in self._callers]
+        self._inputs = [(job.inputs.index(it), environment.whole(it)) for it in copied]
         self._numbers = [(job.numbers.index(it), environment.whole(it)) for it in self.chain.numbers]
-        self._outputs = [(it, environment.array(job.outputs[it])) for it in self.chain.outputs]
+        fetched = [(it, job.outputs[it]) for it in self.chain.outputs if it not in self.chain.straight]
+        self._outputs = [
+            (number, operand, None if operand.buffer in self._callers else environment.array(operand))
+            for number, operand in fetched
+        ]
         self._made = True
 
     def _holds(self, variables: Mapping[int, Storage]) -> bool:
@@ -220,11 +263,33 @@ class Program:
                 return False
         return True
 
+    def _last_use_of(self, buffers: frozenset[int]) -> int:
+        """The place of the last op that reads one of them; -1 if that is no op, or a result is one of them."""
+        job = self.environment.job
+        if not buffers.isdisjoint([job.outputs[it].buffer for it in self.chain.outputs]):
+            return -1
+        return max([place for place, op in enumerate(self._ops) if not buffers.isdisjoint(op.reads())], default=-1)
+
+    def _owner(self, step: int) -> JobOp:
+        """The op that a step is of, which is asked only of one that has failed."""
+        for place, part in enumerate(self._parts):
+            step -= len(self._steps_of(place) if part is None else part)
+            if step < 0:
+                return self._ops[place]
+            step -= place == self._last_use
+        raise InternalError("a chain has failed at a step that it does not have")
+
+    def _steps_of(self, place: int) -> list[Step]:
+        op = self._ops[place]
+        return self._fused(self.chain.ops[place], op) if op.op == "fused" else [self._step(op)]
+
     def _fused(self, position: int, op: JobOp) -> list[Step]:
         """The steps of an op that consists of others; one if there would be very many."""
-        kernel = op.infer().kernel
         inputs = [self.environment.array(operand) for operand in op.inputs]
         outputs = [self.environment.array(operand) for operand in op.outputs]
+        if position not in self._kernels:
+            self._kernels[position] = op.infer().kernel
+        kernel = self._kernels[position]
         if not isinstance(kernel, FusedKernel):
             return [self._step(op)]
         workspace = self.environment.workspace(position, kernel.workspace)

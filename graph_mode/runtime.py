@@ -218,6 +218,7 @@ class GraphRuntime:
         handle: see `Handle`.
         at_once: how many launches may be under way.
         memory: tensors of bytes: the arenas and the registers.
+        launching: what starting a run is called.
         launches: the stream on which runs are started.
         cost: nanoseconds that starting a run may take, since it may be the run.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
@@ -263,6 +264,7 @@ class GraphRuntime:
         self.alone: int | None = None
         self.brief = False
         self.cost = 0
+        self.launching = f"launch_lazy_job of {self.name}"
         if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
             self.alone, chain = next(iter(plan.chains.items()))
             self._lone = (self._streams[self.alone], chain.cost)

@@ -259,7 +259,7 @@ def _plan(content: dict[str, Any]) -> Plan:
                 raise refused(f"plan.{what}[{number}]", "the plan has no such task or register")
     for number, chain in plan.chains.items():
         place = f"plan.chains[{number}]"
-        for name in ("ops", "inputs", "numbers", "outputs"):
+        for name in ("ops", "inputs", "numbers", "outputs", "kept", "straight"):
             if any([it < 0 for it in getattr(chain, name)]):
                 raise refused(f"{place}.{name}", "expected numbers from 0 on")
         outside = [it for it, offset in chain.arena.offsets.items() if not 0 <= offset <= chain.arena.nbytes]

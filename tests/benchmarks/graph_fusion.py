@@ -29,6 +29,8 @@ from tests.benchmarks.measure import Case, measure
 from vmflow import nn
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
+from vmflow.instructions.blob import Blob, Storage
+from vmflow.instructions.instruction import Dependence
 from vmflow.vm.virtual_machine import default_machine
 
 Work = Callable[[], object]
@@ -81,9 +83,10 @@ def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
     runtime = compiled._runtime(default_machine())
     (program,) = runtime._programs.values()
     assert isinstance(program, Program)
-    launch = Launch((), (), (), (), 0)
+    results = [Blob(Storage(Dependence(), np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]
+    launch = Launch((), tuple(results), (), (), 0)
+    launch.inputs = [it.numpy() for it in arguments]
     inputs, outputs = program._inputs, program._outputs
-    launch.inputs = [array for _, array in inputs]
 
     # The graph has to live, since the memory is its.
     def run(_owner: Function = graph) -> None:

@@ -9,7 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks import actors, graph_fusion, graph_memory, layers, layers_sequence, loop_lag, ops, throughput
+from tests.benchmarks import (
+    actors,
+    graph_calls,
+    graph_fusion,
+    graph_memory,
+    layers,
+    layers_sequence,
+    loop_lag,
+    ops,
+    throughput,
+)
 from tests.benchmarks.measure import measure
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -140,3 +150,13 @@ def test_the_memory_of_graphs_has_a_row_with_checkpointed_blocks_and_one_without
     assert set(table.rows) == {"MLP", "MLP, checkpointed"}
     for row in table.rows:
         assert 0 < _number(table, row, "bound") <= _number(table, row, "planned") < _number(table, row, "no reuse")
+
+
+def test_the_costs_of_calling_a_graph_are_printed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", ["graph_calls", "--quick"])
+    graph_calls.main()
+    lines = capsys.readouterr().out.splitlines()[1:]
+    assert [line[:14].strip() for line in lines] == ["issued", "read", "awaited", "training step"]
+    assert all([" of eager" in line for line in lines])

@@ -86,13 +86,18 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if half:
             gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
         gradient = gradient.reshape(rows, outputs)
+        # Weights' gradients are often large: to compute them elsewhere and copy them takes half as long again.
+        wanted = iter(() if out is None or half else out)
         found: list[Array] = []
         if by_input:
-            found.append(xp.matmul(gradient, matrix).reshape(source.shape))
+            given = next(wanted, None)
+            target = None if given is None or not given.flags.c_contiguous else given.reshape(rows, features)
+            result = xp.matmul(gradient, matrix, target)
+            found.append(result.reshape(source.shape) if target is None else given)
         if by_weight:
-            found.append(xp.matmul(gradient.T, array.reshape(rows, features)))
+            found.append(xp.matmul(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
-            found.append(xp.add.reduce(gradient, 0))
+            found.append(xp.add.reduce(gradient, 0, None, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
 
     return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)

@@ -1,0 +1,170 @@
+"""What it costs to call a graph: ``python -m tests.benchmarks.graph_calls``.
+
+A compiled graph of one op, ``x + 1`` for eight floats, is called in a script and in a coroutine; "issued" is the call
+alone, "read" ends with the value.  Next to it: the same op eagerly, in numpy and, if installed, in torch.  The last
+table is a training step (784-256-128-10, batches of 64, SGD with momentum) as a graph and eagerly.  What counts are the
+ratios of medians of one run.
+"""
+
+# ruff: noqa: E402 (the environment has to be set before numpy is imported)
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import platform
+import statistics
+import time
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any, Final
+
+# Whoever has two threads would compare threads instead of calls.
+for _library in ("OPENBLAS", "OMP", "MKL"):
+    os.environ[f"{_library}_NUM_THREADS"] = "1"
+
+import numpy as np
+
+import vmflow as flow
+from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.measure import Case, measure
+from vmflow import nn
+from vmflow.nn import functional as F
+
+Work = Callable[[], object]
+
+ELEMENTS: Final = 8
+
+# Calls whose results are dropped unread, before all are waited for.
+ISSUED: Final = 50
+
+
+class AddOne(nn.Graph):
+    """One op."""
+
+    def build(self, x: flow.Tensor) -> flow.Tensor:
+        return x + 1
+
+
+class Training(nn.Graph):
+    """A training step of a classifier."""
+
+    def __init__(self, model: nn.Module, optimizer: flow.optim.Optimizer) -> None:
+        super().__init__()
+        self.model = model
+        self.add_optimizer(optimizer)
+
+    def build(self, x: flow.Tensor, target: flow.Tensor) -> flow.Tensor:
+        loss = F.cross_entropy(self.model(x), target)
+        loss.backward()
+        return loss
+
+
+def repeated(work: Work, count: int) -> Work:
+    """So many times."""
+
+    def run() -> None:
+        for _ in range(count):
+            work()
+
+    return run
+
+
+def in_a_script(torch: Any, count: int, rounds: int) -> dict[str, float]:
+    """Microseconds of one call, read at once, by contender."""
+    graph, x, array = AddOne(), flow.ones(ELEMENTS), np.ones(ELEMENTS, np.float32)
+    works: dict[str, Work] = {
+        "graph": lambda: graph(x).numpy(),
+        "eager": lambda: (x + 1).numpy(),
+        "numpy": lambda: array + 1,
+    }
+    if torch is not None:
+        theirs = torch.ones(ELEMENTS)
+        works["torch"] = lambda: (theirs + 1).numpy()
+    return measure(Case("read", {name: repeated(it, count) for name, it in works.items()}, count), rounds).microseconds
+
+
+def issued(rounds: int) -> dict[str, float]:
+    """Microseconds until a call returns, by contender; what it leads to is waited for untimed."""
+    graph, x = AddOne(), flow.ones(ELEMENTS)
+    works: dict[str, Callable[[], flow.Tensor]] = {"graph": lambda: graph(x), "eager": lambda: x + 1}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(rounds + 1):
+        for name, work in works.items():
+            begin = time.perf_counter()
+            results = [work() for _ in range(ISSUED)]
+            taken = time.perf_counter() - begin
+            results[-1].numpy()
+            if turn > 0:  # the first builds
+                times[name].append(taken)
+    return {name: statistics.median(taken) / ISSUED * 1e6 for name, taken in times.items()}
+
+
+async def in_a_coroutine(count: int, rounds: int) -> dict[str, float]:
+    """Microseconds of one call that is awaited, by contender."""
+    graph, x = AddOne(), flow.ones(ELEMENTS)
+    works: dict[str, Callable[[], Awaitable[object]]] = {"graph": lambda: graph(x), "eager": lambda: x + 1}
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(rounds + 1):
+        for name, work in works.items():
+            begin = time.perf_counter()
+            for _ in range(count):
+                await work()
+            if turn > 0:
+                times[name].append(time.perf_counter() - begin)
+    return {name: statistics.median(taken) / count * 1e6 for name, taken in times.items()}
+
+
+def training(count: int, rounds: int) -> dict[str, float]:
+    """Microseconds of a training step, by contender."""
+
+    def classifier() -> tuple[nn.Module, flow.optim.Optimizer]:
+        sizes = (784, 256, 128, 10)
+        layers: list[nn.Module] = []
+        for given, made in pairwise(sizes):
+            layers += [nn.Linear(given, made), nn.ReLU()]
+        model = nn.Sequential(*layers[:-1])
+        return model, flow.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+
+    flow.manual_seed(0)
+    model, optimizer = classifier()
+    graph = Training(*classifier())
+    x, target = flow.randn(64, 784), flow.randint(0, 10, (64,))
+
+    def eager() -> float:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(x), target)
+        loss.backward()
+        optimizer.step()
+        return float(loss.item())
+
+    works: dict[str, Work] = {"graph": lambda: graph(x, target).item(), "eager": eager}
+    return measure(
+        Case("training", {name: repeated(it, count) for name, it in works.items()}, count), rounds
+    ).microseconds
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.graph_calls", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")
+    parser.add_argument("--quick", action="store_true", help="two rounds of a few calls")
+    options = parser.parse_args()
+    rounds, count = (2, 5) if options.quick else (options.rounds, 200)
+    torch = torch_if_installed()
+    versions = f"vmflow {flow.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
+    print(versions + (f", torch {torch.__version__}" if torch is not None else ", no torch"))
+    tables = {
+        "issued": issued(rounds),
+        "read": in_a_script(torch, count, rounds),
+        "awaited": asyncio.run(in_a_coroutine(count, rounds)),
+        "training step": training(max(1, count // 20), rounds),
+    }
+    for name, times in tables.items():
+        ratios = [f"{times['graph'] / it:7.2f} of {other}" for other, it in times.items() if other != "graph"]
+        print(f"{name:14} {times['graph']:9.1f} us " + " ".join(ratios))
+
+
+if __name__ == "__main__":
+    main()
