@@ -125,6 +125,11 @@ from .ops.comparison import logical_or as logical_or
 from .ops.comparison import logical_xor as logical_xor
 from .ops.comparison import lt as lt
 from .ops.comparison import ne as ne
+from .ops.complex_parts import complex as complex
+from .ops.complex_parts import imag as imag
+from .ops.complex_parts import real as real
+from .ops.complex_parts import view_as_complex as view_as_complex
+from .ops.complex_parts import view_as_real as view_as_real
 from .ops.copying import cast as cast
 from .ops.copying import clone as clone
 from .ops.copying import fill as fill

@@ -250,8 +250,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     if mode.grad:
         if source.requires_grad:
             _node.record(op, (source,), attributes, (), (result,))
-        if result._blob.meta.dtype is source._blob.meta.dtype:
-            result._base = _views.base_for(source)
+        result._base = _views.base_for(source)
     return result
 
 
@@ -306,8 +305,9 @@ def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) 
     """The blob of a view of `blob`, seen in `storage`."""
     old = blob.meta
     strides = old.strides if blob.strides is None else blob.strides
+    dtype = old.dtype if op.dtype is None else op.dtype(old.dtype)
     shape, strides, offset = op.view(attributes, old.shape, strides, blob.offset)
-    return Blob(storage, meta(shape, old.dtype, old.device), strides, offset)
+    return Blob(storage, meta(shape, dtype, old.device), strides, offset)
 
 
 def new_alias(tensor: Tensor) -> Tensor:

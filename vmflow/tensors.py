@@ -25,6 +25,7 @@ from .instructions.blob import Array, Blob, Size, TensorMeta, meta
 from .ops import (
     arithmetic,
     comparison,
+    complex_parts,
     copying,
 )
 from .ops import view as views
@@ -144,6 +145,19 @@ class Tensor(TensorOps):
         if strides is None:
             strides = self._blob.meta.strides
         return strides if dim is None else strides[dim]
+
+    def data_ptr(self) -> _int:
+        """The address of the first element on the host; waits until the memory is there.  0 if it has no elements.
+
+        Raises:
+            RuntimeError: for tensors that lie on no host, and those of a graph that is being built.
+        """
+        if self.device.type != "cpu":
+            raise RuntimeError(f"data_ptr: a tensor on {self.device} has no address on the host")
+        if self.is_lazy:
+            raise RuntimeError("data_ptr: a tensor of a graph that is being built has no memory yet")
+        array = self._array()
+        return 0 if self.numel() == 0 else array.__array_interface__["data"][0]
 
     def storage_offset(self) -> _int:
         """Where in the storage the first element lies, in elements."""
@@ -758,6 +772,24 @@ class Tensor(TensorOps):
 
     def __rpow__(self, other: Any) -> Tensor:
         return arithmetic.pow(other, self)
+
+    @property
+    def real(self) -> Tensor:
+        """The real part, a view, to which can be assigned; of a real tensor the tensor itself."""
+        return complex_parts.real(self)
+
+    @real.setter
+    def real(self, value: Tensor | _float) -> None:
+        copying.copy_(complex_parts.real(self), value)
+
+    @property
+    def imag(self) -> Tensor:
+        """The imaginary part of a complex tensor, a view, to which can be assigned."""
+        return complex_parts.imag(self)
+
+    @imag.setter
+    def imag(self, value: Tensor | _float) -> None:
+        copying.copy_(complex_parts.imag(self), value)
 
     @property
     def T(self) -> Tensor:

@@ -23,7 +23,7 @@ def test_leaves_and_non_leaves() -> None:
     assert x.grad_fn is None
     assert not y.is_leaf
     assert y.grad_fn is not None
-    assert y.grad_fn.name == "mul_scalar"
+    assert y.grad_fn.name() == "mul_scalar"
     assert y.requires_grad
     assert not flow.ones(2).requires_grad
 

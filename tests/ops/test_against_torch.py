@@ -618,6 +618,7 @@ ELSEWHERE: Final = {
     "get_num_threads set_num_threads",
     "types in PyTorch, whose constructors they stand for; see tests/test_cuda_questions.py": "BoolTensor ByteTensor "
     "DoubleTensor FloatTensor HalfTensor IntTensor LongTensor",
+    "of complex tensors; see test_complex_parts": "imag real view_as_complex view_as_real",
     "without defined values": "empty empty_strided",
     "about memory or other libraries; see test_creation and the tests of interchange": "as_tensor asarray from_numpy "
     "from_dlpack frombuffer",

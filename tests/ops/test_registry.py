@@ -18,6 +18,7 @@ from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, Vi
 
 from . import (
     test_activation,
+    test_complex_parts,
     test_decompositions,
     test_elementwise,
     test_fourier,
@@ -60,6 +61,7 @@ DECLARING = (
 
 ROWS: list[Row] = [
     *test_activation.ROWS,
+    *test_complex_parts.ROWS,
     *test_decompositions.ROWS,
     *test_elementwise.ROWS,
     *test_fourier.ROWS,

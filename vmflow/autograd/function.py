@@ -61,7 +61,7 @@ class FunctionContext:
             return self._to_save
         if node.released:
             raise RuntimeError(
-                f"the backward pass went through {node.name} a second time, and what it saved was freed the first "
+                f"the backward pass went through {node.title} a second time, and what it saved was freed the first "
                 "time; pass retain_graph=True to the first backward()"
             )
         return tuple([_unpack(it, node) for it in self._saved])
@@ -108,13 +108,13 @@ class FunctionNode(Node):
             given = given[: len(self.edges)]
         if len(given) != len(self.edges):
             raise RuntimeError(
-                f"{self.name} returned {len(given)} gradients, but forward was given {len(self.edges)} arguments; "
+                f"{self.title} returned {len(given)} gradients, but forward was given {len(self.edges)} arguments; "
                 "return one for each, None where there is none"
             )
         checked: list[Tensor | None] = []
         for position, (result, needed) in enumerate(zip(given, self.context.needs_input_grad, strict=True)):
             if result is not None and not isinstance(result, Tensor):
-                raise TypeError(f"{self.name} returned {type(result).__name__} for argument {position}, not a tensor")
+                raise TypeError(f"{self.title} returned {type(result).__name__} for argument {position}, not a tensor")
             checked.append(result if needed else None)
         metas = self.input_metas
         return [

@@ -68,17 +68,17 @@ class Node:
     """One step of the backward pass.
 
     Attributes:
-        name: as shown by `Tensor.grad_fn`.
+        title: as shown by `Tensor.grad_fn`.
         edges: one per input, None where no gradient is wanted.
         sequence: later nodes have higher numbers, hence an order in which every consumer comes before its producer.
         outputs_count: how many outputs it has.
         outputs: the autograd metas of the outputs that have hooks or keep their gradient, by index.
     """
 
-    __slots__ = ("__weakref__", "edges", "name", "outputs", "outputs_count", "sequence")
+    __slots__ = ("__weakref__", "edges", "outputs", "outputs_count", "sequence", "title")
 
     def __init__(self, name: str, edges: tuple[Edge, ...], outputs_count: int = 1) -> None:
-        self.name = name
+        self.title = name
         self.edges = edges
         self.outputs_count = outputs_count
         self.sequence = next(_sequence)
@@ -99,13 +99,17 @@ class Node:
         """The user's line that made it, for messages."""
         raise NotImplementedError
 
+    def name(self) -> str:
+        """What it is called: the op's name, or for functions of one's own the class's and Backward."""
+        return self.title
+
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The edges, as PyTorch shows them."""
         return tuple([(None, 0) if edge is None else edge for edge in self.edges])
 
     def __repr__(self) -> str:
-        return f"<{self.name}>"
+        return f"<{self.title}>"
 
 
 class SavedTensor:
@@ -134,7 +138,7 @@ class SavedTensor:
         version = self._blob.storage.version
         if version != self._version:
             raise RuntimeError(
-                f"the gradient of {owner.name} needs a tensor of shape {list(self._blob.meta.shape)} that was changed "
+                f"the gradient of {owner.title} needs a tensor of shape {list(self._blob.meta.shape)} that was changed "
                 f"in place after it was used (it is at version {version}, expected {self._version}); "
                 f"used at {owner.where()}"
             )
@@ -203,7 +207,7 @@ class OpNode(Node):
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         if self.released:
             raise RuntimeError(
-                f"the backward pass went through {self.name} (from {self.where()}) a second time, and what it saved "
+                f"the backward pass went through {self.title} (from {self.where()}) a second time, and what it saved "
                 "was freed the first time; pass retain_graph=True to the first backward()"
             )
         from vmflow.ops import copying  # the rules are written in ops, whose module needs this one
@@ -212,7 +216,7 @@ class OpNode(Node):
         try:
             results = self.op.rule(self, *gradients)
         except Exception as error:
-            error.add_note(f"in the backward pass of {self.name}, run forward at {self.where()}")
+            error.add_note(f"in the backward pass of {self.title}, run forward at {self.where()}")
             raise
         return [
             gradient
@@ -250,9 +254,8 @@ class OpNode(Node):
             )
         if (target if base is None else base)._blob.strides is not None:
             raise RuntimeError(
-                f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(), or "
-                "that sees its memory in another dtype; make the view anew, change the whole tensor, or do it under "
-                "vmflow.no_grad()"
+                f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
+                "the view anew, change the whole tensor, or do it under vmflow.no_grad()"
             )
 
 

@@ -9,10 +9,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow import interpreter as _interpreter
+
 from . import node as _node
 
 if TYPE_CHECKING:
+    from vmflow.ops.table import Attributes, OpExpr, ViewExpr
     from vmflow.tensors import Tensor
+
+    from .node import AutogradMeta
 
 
 def base_for(source: Tensor) -> Tensor | None:
@@ -33,19 +38,54 @@ def renewed(tensor: Tensor) -> bool:
     # Requiring a gradient later does not reach views from before; only what was recorded of the memory does.
     if whole is None or whole.node is None or whole.history != history:
         return autograd is not None and autograd.requires_grad
-    from vmflow.ops import strided  # its module needs this one
+    from vmflow.ops import complex_parts, strided  # their modules need this one
 
-    seen = tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-    own = tuple(base.shape), tuple(base.stride()), base.storage_offset()
-    node = _node.OpNode(strided.AS_STRIDED, (base,), (seen, own), (), (tensor,), False)
-    tensor._autograd = _node.AutogradMeta(True, node, 0, history)
+    real = _seen(complex_parts.VIEW_AS_REAL, base) if base.dtype.is_complex and not tensor.dtype.is_complex else base
+    if tensor.dtype is real.dtype:
+        tensor._autograd = _history(strided.AS_STRIDED, (real,), tensor, (_geometry(tensor), _geometry(real)))
+        return True
+    pairs = _alias(complex_parts.VIEW_AS_REAL, tensor)
+    pairs._autograd = _history(strided.AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
+    tensor._autograd = _history(complex_parts.VIEW_AS_COMPLEX, (pairs,), tensor)
     return True
 
 
 def rebase(base: Tensor, view: Tensor) -> None:
     """Record that `view`, a part of `base`, was changed in place; its own history is the change's already."""
-    from vmflow.ops import indexing  # its module needs this one
+    from vmflow.ops import complex_parts, indexing  # their modules need this one
 
-    part = tuple(view.shape), tuple(view.stride()), view.storage_offset()
-    node = _node.OpNode(indexing.STRIDED_PUT, (base, view), (part,), (), (base,), True)
-    base._autograd = _node.AutogradMeta(True, node, 0, view._blob.storage.history)
+    if base.dtype is view.dtype:
+        base._autograd = _history(indexing.STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
+        return
+    # One is complex and the other real: the change is recorded among real numbers.
+    if view.dtype.is_complex:
+        pairs = _seen(complex_parts.VIEW_AS_REAL, view)
+        base._autograd = _history(indexing.STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
+        return
+    before, after = _seen(complex_parts.VIEW_AS_REAL, base), _alias(complex_parts.VIEW_AS_REAL, base)
+    after._autograd = _history(indexing.STRIDED_PUT, (before, view), after, (_geometry(view),), in_place=True)
+    base._autograd = _history(complex_parts.VIEW_AS_COMPLEX, (after,), base)
+
+
+def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
+
+
+def _history(
+    op: OpExpr, inputs: tuple[Tensor, ...], result: Tensor, attributes: Attributes = (), in_place: bool = False
+) -> AutogradMeta:
+    """What is to be known of `result` if `op` made it."""
+    node = _node.OpNode(op, inputs, attributes, (), (result,), in_place)
+    return _node.AutogradMeta(True, node, 0, result._blob.storage.history)
+
+
+def _alias(op: ViewExpr, tensor: Tensor) -> Tensor:
+    """A view of `tensor` without a history."""
+    return _interpreter.new_tensor(_interpreter.view_of(op, tensor._blob, (), tensor._blob.storage), tensor._lease)
+
+
+def _seen(op: ViewExpr, tensor: Tensor) -> Tensor:
+    """A view of `tensor` as it is now, with its history."""
+    seen = _alias(op, tensor)
+    seen._autograd = _history(op, (tensor,), seen)
+    return seen

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
 from vmflow.instructions.op_call import Kernel
 
@@ -131,13 +132,16 @@ class ViewExpr(OpExpr):
 
     Attributes:
         view: see `ViewRule`; raises like `infer`.
+        dtype: from the input's dtype to the result's; None if it stays.  It is complex numbers seen as real ones, or
+            the other way round: autograd knows of nothing else.
     """
 
-    __slots__ = ("view",)
+    __slots__ = ("dtype", "view")
 
-    def __init__(self, name: str, view: ViewRule) -> None:
+    def __init__(self, name: str, view: ViewRule, dtype: Callable[[DType], DType] | None = None) -> None:
         super().__init__(name, _not_inferred)
         self.view = view
+        self.dtype = dtype
 
 
 def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
