@@ -57,6 +57,35 @@ OTHERS: list[tuple[str, Callable[..., flow.Tensor]]] = [
     ("addmm", lambda x, y, **out: flow.addmm(x, x, y, beta=2, **out)),
     ("baddbmm", lambda x, y, **out: flow.baddbmm(x, x.unsqueeze(0), y.unsqueeze(0), **out)),
     ("tensordot", lambda x, y, **out: flow.tensordot(x, y, 1, **out)),
+    ("where", lambda x, y, **out: flow.where(x > 0.5, x, y, **out)),
+    ("where of a number", lambda x, y, **out: flow.where(x > 0.5, x, 2.0, **out)),
+    ("softmax", lambda x, y, **out: flow.softmax(x, 1, **out)),
+    ("log_softmax", lambda x, y, **out: flow.log_softmax(x, 0, dtype=flow.float32, **out)),
+    ("cat", lambda x, y, **out: flow.cat([x, y], 1, **out)),
+    ("stack", lambda x, y, **out: flow.stack([x, y], 1, **out)),
+    ("hstack", lambda x, y, **out: flow.hstack([x, y], **out)),
+    ("vstack", lambda x, y, **out: flow.vstack([x, y], **out)),
+    ("msort", lambda x, y, **out: flow.msort(x, **out)),
+    ("kron", lambda x, y, **out: flow.kron(x, y, **out)),
+    ("inner", lambda x, y, **out: flow.inner(x, y, **out)),
+    ("vdot", lambda x, y, **out: flow.vdot(x[0], y[0], **out)),
+    ("cross", lambda x, y, **out: flow.cross(x, y, 1, **out)),
+    ("det", lambda x, y, **out: flow.linalg.det(x, **out)),
+    ("inv", lambda x, y, **out: flow.linalg.inv(x, **out)),
+    ("pinv", lambda x, y, **out: flow.linalg.pinv(x, hermitian=False, **out)),
+    ("solve", lambda x, y, **out: flow.linalg.solve(x, y, **out)),
+    ("solve_triangular", lambda x, y, **out: flow.linalg.solve_triangular(x, y, upper=True, **out)),
+    ("cholesky", lambda x, y, **out: flow.linalg.cholesky(x @ x.T, upper=True, **out)),
+    ("cholesky_solve", lambda x, y, **out: flow.cholesky_solve(y, x.tril(), **out)),
+    ("svdvals", lambda x, y, **out: flow.linalg.svdvals(x, **out)),
+    ("eigvalsh", lambda x, y, **out: flow.linalg.eigvalsh(x, "U", **out)),
+    ("matrix_power", lambda x, y, **out: flow.linalg.matrix_power(x, 3, **out)),
+    ("matrix_rank", lambda x, y, **out: flow.linalg.matrix_rank(x, **out)),
+    ("multi_dot", lambda x, y, **out: flow.linalg.multi_dot([x, y, x], **out)),
+    ("vector_norm", lambda x, y, **out: flow.linalg.vector_norm(x, 3, 1, **out)),
+    ("matrix_norm", lambda x, y, **out: flow.linalg.matrix_norm(x, "nuc", **out)),
+    ("linalg.norm", lambda x, y, **out: flow.linalg.norm(x, 1, (0, 1), **out)),
+    ("linalg.cross", lambda x, y, **out: flow.linalg.cross(x, y, dim=0, **out)),
     ("bits", lambda x, y, **out: flow.bitwise_and((x * 9).long(), (y * 9).long(), **out)),
     ("other bits", lambda x, y, **out: flow.bitwise_or((x * 9).long(), 3, **out)),
     ("more bits", lambda x, y, **out: flow.bitwise_xor((x * 9).long(), 3, **out)),
@@ -92,6 +121,44 @@ def test_results_in_given_memory(name: str, call: Callable[..., flow.Tensor], co
     check(wide[..., 1], np.zeros(expected.shape), dtype)
     with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
         call(x, y, out=flow.zeros(7, 5, dtype=expected.dtype))
+
+
+SEVERAL: list[tuple[str, Callable[..., tuple[flow.Tensor, ...]]]] = [
+    ("sort", lambda x, **out: flow.sort(x, 1, True, **out)),
+    ("topk", lambda x, **out: flow.topk(x, 2, 0, **out)),
+    ("kthvalue", lambda x, **out: flow.kthvalue(x, 2, 0, True, **out)),
+    ("qr", lambda x, **out: flow.linalg.qr(x, **out)),
+    ("svd", lambda x, **out: flow.linalg.svd(x, False, **out)),
+    ("eigh", lambda x, **out: flow.linalg.eigh(x + x.T, **out)),
+    ("slogdet", lambda x, **out: flow.linalg.slogdet(x, **out)),
+]
+
+
+@pytest.mark.parametrize(("name", "call"), SEVERAL, ids=[name for name, _ in SEVERAL])
+def test_several_results_in_given_memory(
+    name: str, call: Callable[..., tuple[flow.Tensor, ...]], contract: KernelContract
+) -> None:
+    x, _ = _operands()
+    expected = call(x)
+    out = tuple([flow.zeros_like(it) for it in expected])
+    found = call(x, out=out)
+    assert type(found) is type(expected)
+    for have, target, want in zip(found, out, expected, strict=True):
+        assert have is target
+        check(have, values(want), want.dtype.name)
+    untouched = [*[flow.zeros_like(it) for it in expected[:-1]], flow.zeros(7, 5, dtype=expected[-1].dtype)]
+    with pytest.raises(RuntimeError, match="does not fit the tensor of shape"):
+        call(x, out=untouched)
+    check(untouched[0], np.zeros(expected[0].shape), expected[0].dtype.name)
+    with pytest.raises(ValueError, match=f"{name}: out must be {len(out)} tensors, got 1"):
+        call(x, out=out[:1])
+    with pytest.raises(TypeError, match=f"{name}: out must be a tuple of tensors, not Tensor"):
+        call(x, out=out[0])
+
+
+def test_indices_have_no_place_to_go() -> None:
+    with pytest.raises(TypeError, match="out is for values to choose from"):
+        flow.where(flow.ones(3) > 0, out=flow.zeros(3))  # type: ignore[call-overload]
 
 
 def test_out_may_be_among_the_inputs(contract: KernelContract) -> None:

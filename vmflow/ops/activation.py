@@ -16,7 +16,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
-from .destination import written
+from .destination import delivered, written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
 from .error_function import erfc_of_double
@@ -368,23 +368,27 @@ def _log_softmax_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient - exp(node.output(0)) * gradient.sum(dim, keepdim=True),)
 
 
-def softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """``exp(input) / sum(exp(input))`` along `dim`, without overflow.
 
     Args:
         dtype: cast to it first.
     """
+    if out is not None:
+        return delivered("softmax", out, (input,), lambda: softmax(input, dim, dtype=dtype))
     if dtype is not None:
         input = input.to(dtype)
     return _interpreter.dispatch(_SOFTMAX, (input,), (normalize_dim("softmax", dim, input.ndim),))
 
 
-def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None) -> Tensor:
+def log_softmax(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
     """``log(softmax(input, dim))``, accurate also where the softmax is tiny.
 
     Args:
         dtype: cast to it first.
     """
+    if out is not None:
+        return delivered("log_softmax", out, (input,), lambda: log_softmax(input, dim, dtype=dtype))
     if dtype is not None:
         input = input.to(dtype)
     return _interpreter.dispatch(_LOG_SOFTMAX, (input,), (normalize_dim("log_softmax", dim, input.ndim),))

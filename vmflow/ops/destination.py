@@ -7,7 +7,7 @@ the tensor is not resized: it must have the result's shape, and a dtype that can
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import vmflow.tensors as _tensors
 from vmflow import interpreter as _interpreter
@@ -56,6 +56,34 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
     result = compute()
     _interpreter.check_fits(name, result._blob.meta, out)
     return copy_(out, result)
+
+
+_Results = TypeVar("_Results", bound=tuple[Any, ...])
+
+
+def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callable[[], _Results]) -> _Results:
+    """As `delivered`, for several results: `out` is a tuple of as many tensors, and returned as `compute` would.
+
+    Raises:
+        TypeError: if `out` is no tuple or list.
+        ValueError: if it has more or fewer tensors than there are results.
+    """
+    from .copying import copy_
+
+    if not isinstance(out, (tuple, list)):
+        raise TypeError(f"{name}: out must be a tuple of tensors, not {type(out).__name__}")
+    tensors = tuple([it for it in inputs if isinstance(it, _tensors.Tensor)])
+    for target in out:
+        check_destination(name, target, tensors)
+    results = compute()
+    if len(results) != len(out):
+        raise ValueError(f"{name}: out must be {len(results)} tensors, got {len(out)}")
+    for target, result in zip(out, results, strict=True):
+        _interpreter.check_fits(name, result._blob.meta, target)
+    for target, result in zip(out, results, strict=True):
+        copy_(target, result)
+    together: Callable[..., _Results] = type(results)
+    return together(*out)
 
 
 def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 
+from .destination import delivered
 from .elementwise import CHEAP, check_tensors, result_dtype
 from .table import (
     Attributes,
@@ -69,7 +70,7 @@ def _cat_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
     return tuple(pieces)
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors one after the other along `dim`; their other sizes must agree.
 
     Dtypes promote.  A vector of no elements fits to any shape and adds nothing but its dtype, as in PyTorch.
@@ -79,6 +80,8 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     """
     given = tuple(tensors)
     check_tensors("cat", *given)
+    if out is not None:
+        return delivered("cat", out, given, lambda: cat(given, dim))
     if not given:
         raise ValueError("cat: expected at least one tensor")
     if any([it.ndim == 0 for it in given]):
@@ -90,8 +93,10 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return _interpreter.dispatch(_CAT, counted, (normalize_dim("cat", dim, counted[0].ndim),)).to(dtype)
 
 
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def stack(tensors: Sequence[Tensor], dim: int = 0, *, out: Tensor | None = None) -> Tensor:
     """The tensors, of one shape, along a new dimension."""
+    if out is not None:
+        return delivered("stack", out, tuple(tensors), lambda: stack(tensors, dim))
     given = tuple(tensors)
     check_tensors("stack", *given)
     if not given:
@@ -103,14 +108,18 @@ def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return _interpreter.dispatch(_CAT, tuple([unsqueeze(it, axis) for it in given]), (axis,))
 
 
-def hstack(tensors: Sequence[Tensor]) -> Tensor:
+def hstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """Side by side: along the second dimension, or the first of vectors."""
+    if out is not None:
+        return delivered("hstack", out, tuple(tensors), lambda: hstack(tensors))
     given = [it.reshape(1) if it.ndim == 0 else it for it in tensors]
     return cat(given, 0 if given and given[0].ndim == 1 else 1)
 
 
-def vstack(tensors: Sequence[Tensor]) -> Tensor:
+def vstack(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """One below the other; vectors become rows."""
+    if out is not None:
+        return delivered("vstack", out, tuple(tensors), lambda: vstack(tensors))
     return cat([it.reshape(1, -1) if it.ndim < 2 else it for it in tensors], 0)
 
 

@@ -274,13 +274,15 @@ def _inv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-matmul(matmul(turned, gradient), turned),)
 
 
-def inv(A: Tensor) -> Tensor:
+def inv(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inverse of each square matrix.
 
     Raises:
         TypeError, ValueError: for integers, and for matrices that are not square.
         LinAlgError: for a singular matrix, when the result is looked at.
     """
+    if out is not None:
+        return delivered("inv", out, (A,), lambda: inv(A))
     return _interpreter.dispatch(_INV, (A,))
 
 
@@ -315,7 +317,7 @@ def _solve_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tens
     return -matmul(right, conj_if_complex(node.output(0)).mT) if node.needs[0] else None, right
 
 
-def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
+def solve(A: Tensor, B: Tensor, *, left: bool = True, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, or with ``X @ A = B`` if not `left`.
 
     Args:
@@ -327,6 +329,16 @@ def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:
         TypeError, ValueError: for integers, two dtypes, and shapes that do not fit.
         LinAlgError: for a singular matrix, when the result is looked at.
     """
+    if out is not None:
+        return delivered(
+            "solve",
+            out,
+            (
+                A,
+                B,
+            ),
+            lambda: solve(A, B, left=left),
+        )
     if B.ndim == 1:
         return _interpreter.dispatch(_SOLVE, (A, B.unsqueeze(-1))).squeeze(-1)
     if not left:
@@ -356,15 +368,25 @@ def _det_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (scaled.unsqueeze(-1).unsqueeze(-1) * conj_if_complex(inv(node.input(0))).mT,)
 
 
-def det(A: Tensor) -> Tensor:
+def det(A: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The determinant of each square matrix; its gradient is defined for invertible ones."""
+    if out is not None:
+        return delivered("det", out, (A,), lambda: det(A))
     return _interpreter.dispatch(_DET, (A,))
 
 
 def vector_norm(
-    x: Tensor, ord: float = 2, dim: Dims = None, keepdim: bool = False, *, dtype: DType | None = None
+    x: Tensor,
+    ord: float = 2,
+    dim: Dims = None,
+    keepdim: bool = False,
+    *,
+    dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """The norm of the elements along `dim`, as of a vector; see `vmflow.norm`."""
+    if out is not None:
+        return delivered("vector_norm", out, (x,), lambda: vector_norm(x, ord, dim, keepdim, dtype=dtype))
     return norm(x, ord, dim, keepdim, dtype)
 
 

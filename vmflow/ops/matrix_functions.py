@@ -9,6 +9,7 @@ from vmflow.instructions.blob import Array
 
 from .creation import eye
 from .decompositions import factored
+from .destination import delivered
 from .joining import cat
 from .linear_algebra import inv, matmul
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from .table import Attributes
 
 
-def matrix_power(A: Tensor, n: int) -> Tensor:
+def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
     """The product of `n` times A, by repeated squaring; of its inverse for a negative `n`.
 
     Raises:
@@ -27,6 +28,8 @@ def matrix_power(A: Tensor, n: int) -> Tensor:
             matrices to a negative power.
         LinAlgError: for a singular matrix and a negative `n`, when the result is looked at.
     """
+    if out is not None:
+        return delivered("matrix_power", out, (A,), lambda: matrix_power(A, n))
     if not isinstance(n, int):
         raise TypeError(f"matrix_power: n is an integer, not {n!r}")
     if A.ndim < 2 or A.shape[-1] != A.shape[-2]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from .arithmetic import conj_if_complex
+from .destination import delivered
 from .elementwise import check_tensors
 from .joining import roll
 from .linear_algebra import dot, matmul, tensordot
@@ -17,11 +18,21 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def kron(input: Tensor, other: Tensor) -> Tensor:
+def kron(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Kronecker's product: each element of `input`, replaced by itself times `other`.
 
     The shapes are filled up with ones in front to one length, and multiplied.
     """
+    if out is not None:
+        return delivered(
+            "kron",
+            out,
+            (
+                input,
+                other,
+            ),
+            lambda: kron(input, other),
+        )
     check_tensors("kron", input, other)
     rank = max(input.ndim, other.ndim)
     first = [1] * (rank - input.ndim) + list(input.shape)
@@ -31,12 +42,22 @@ def kron(input: Tensor, other: Tensor) -> Tensor:
     return (left * right).reshape([one * two for one, two in zip(first, second, strict=True)])
 
 
-def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
+def cross(input: Tensor, other: Tensor, dim: int | None = None, *, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`; without one, along the first dimension of size 3.
 
     Raises:
         ValueError: if there is no such dimension, or it has another size.
     """
+    if out is not None:
+        return delivered(
+            "cross",
+            out,
+            (
+                input,
+                other,
+            ),
+            lambda: cross(input, other, dim),
+        )
     check_tensors("cross", input, other)
     if dim is None:
         threes = [axis for axis, size in enumerate(input.shape) if size == 3]
@@ -46,12 +67,22 @@ def cross(input: Tensor, other: Tensor, dim: int | None = None) -> Tensor:
     return _cross("cross", input, other, dim)
 
 
-def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
+def linalg_cross(input: Tensor, other: Tensor, *, dim: int = -1, out: Tensor | None = None) -> Tensor:
     """The cross product of vectors of three elements along `dim`; the other dimensions broadcast.
 
     Raises:
         ValueError: if they have not three elements.
     """
+    if out is not None:
+        return delivered(
+            "cross",
+            out,
+            (
+                input,
+                other,
+            ),
+            lambda: linalg_cross(input, other, dim=dim),
+        )
     return _cross("linalg.cross", input, other, dim)
 
 
@@ -66,12 +97,22 @@ def _cross(name: str, input: Tensor, other: Tensor, dim: int) -> Tensor:
     return roll(input, -1, axis) * roll(other, -2, axis) - roll(input, -2, axis) * roll(other, -1, axis)
 
 
-def inner(input: Tensor, other: Tensor) -> Tensor:
+def inner(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The sums of products along the last dimensions; the product, if one is 0-d.
 
     Raises:
         ValueError: if the last dimensions differ in size.
     """
+    if out is not None:
+        return delivered(
+            "inner",
+            out,
+            (
+                input,
+                other,
+            ),
+            lambda: inner(input, other),
+        )
     check_tensors("inner", input, other)
     if not input.ndim or not other.ndim:
         return input * other
@@ -80,8 +121,18 @@ def inner(input: Tensor, other: Tensor) -> Tensor:
     return tensordot(input, other, ([-1], [-1]))
 
 
-def vdot(input: Tensor, other: Tensor) -> Tensor:
+def vdot(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The inner product of two vectors, the first of them conjugated."""
+    if out is not None:
+        return delivered(
+            "vdot",
+            out,
+            (
+                input,
+                other,
+            ),
+            lambda: vdot(input, other),
+        )
     check_tensors("vdot", input, other)
     return dot(conj_if_complex(input), other)
 
@@ -97,7 +148,7 @@ def trace(input: Tensor) -> Tensor:
     return diagonal(input).sum()
 
 
-def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
+def multi_dot(tensors: Sequence[Tensor], *, out: Tensor | None = None) -> Tensor:
     """The product of two or more matrices, multiplied in the order that takes the fewest operations.
 
     The first and the last may be vectors: a row and a column, whose dimension is removed from the result.
@@ -105,6 +156,8 @@ def multi_dot(tensors: Sequence[Tensor]) -> Tensor:
     Raises:
         ValueError: for fewer than two, or shapes that do not fit.
     """
+    if out is not None:
+        return delivered("multi_dot", out, tuple(tensors), lambda: multi_dot(tensors))
     chain = list(tensors)
     if len(chain) < 2:
         raise ValueError(f"multi_dot: expected at least two tensors, got {len(chain)}")

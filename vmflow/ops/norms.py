@@ -9,6 +9,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
 
 from .decompositions import svdvals
+from .destination import delivered
 from .reduction import Dims, norm
 from .table import normalize_dim
 from .view import movedim
@@ -24,6 +25,7 @@ def matrix_norm(
     keepdim: bool = False,
     *,
     dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A norm of matrices.
 
@@ -39,6 +41,8 @@ def matrix_norm(
     Raises:
         TypeError, ValueError, IndexError: for integers, another `ord`, and dimensions that do not exist or are equal.
     """
+    if out is not None:
+        return delivered("matrix_norm", out, (A,), lambda: matrix_norm(A, ord, dim, keepdim, dtype=dtype))
     if len(dim) != 2:
         raise ValueError(f"matrix_norm: dim must be two dimensions, not {tuple(dim)}")
     if A.ndim < 2:
@@ -75,6 +79,7 @@ def linalg_norm(
     keepdim: bool = False,
     *,
     dtype: DType | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """A norm of vectors or matrices.
 
@@ -89,6 +94,8 @@ def linalg_norm(
     Raises:
         ValueError: for an `ord` without `dim` of a tensor that is neither 1-d nor 2-d.
     """
+    if out is not None:
+        return delivered("norm", out, (A,), lambda: linalg_norm(A, ord, dim, keepdim, dtype=dtype))
     if ord is None:
         return norm(A, 2, dim, keepdim, dtype)
     if dim is None:

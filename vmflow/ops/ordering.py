@@ -13,6 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
+from .destination import delivered, delivered_all
 from .elementwise import CHEAP
 from .gathering import gather
 from .reduction import ValuesIndices
@@ -66,14 +67,25 @@ def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: b
     return _interpreter.dispatch(_ARGSORT, (input,), (axis, bool(descending)))
 
 
-def sort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> ValuesIndices:
+def sort(
+    input: Tensor,
+    dim: int = -1,
+    descending: bool = False,
+    *,
+    stable: bool = False,
+    out: tuple[Tensor, ...] | None = None,
+) -> ValuesIndices:
     """The elements along `dim` in order, and where they were; see `argsort`."""
+    if out is not None:
+        return delivered_all("sort", out, (input,), lambda: sort(input, dim, descending, stable=stable))
     indices = argsort(input, dim, descending, stable=stable)
     return ValuesIndices(gather(input, dim, indices), indices)
 
 
-def msort(input: Tensor) -> Tensor:
+def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     """The elements along the first dimension in ascending order."""
+    if out is not None:
+        return delivered("msort", out, (input,), lambda: msort(input))
     return sort(input, 0).values
 
 
@@ -108,7 +120,15 @@ def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 _TOPK = OpExpr("topk", _infer_topk)
 
 
-def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> ValuesIndices:
+def topk(
+    input: Tensor,
+    k: int,
+    dim: int = -1,
+    largest: bool = True,
+    sorted: bool = True,
+    *,
+    out: tuple[Tensor, ...] | None = None,
+) -> ValuesIndices:
     """The `k` largest elements along `dim` (or the smallest), and where they were.
 
     Args:
@@ -121,6 +141,8 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     Raises:
         ValueError: if there are not so many.
     """
+    if out is not None:
+        return delivered_all("topk", out, (input,), lambda: topk(input, k, dim, largest, sorted))
     axis = normalize_dim("topk", dim, input.ndim)
     indices = _interpreter.dispatch(_TOPK, (input,), (k, axis, bool(largest)))
     return ValuesIndices(gather(input, axis, indices), indices)
@@ -159,12 +181,16 @@ def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_
     return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
 
 
-def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
+def kthvalue(
+    input: Tensor, k: int, dim: int = -1, keepdim: bool = False, *, out: tuple[Tensor, ...] | None = None
+) -> ValuesIndices:
     """The `k`-th smallest element along `dim`, counted from 1, and where it was.
 
     Raises:
         ValueError: if there are not so many.
     """
+    if out is not None:
+        return delivered_all("kthvalue", out, (input,), lambda: kthvalue(input, k, dim, keepdim))
     axis = normalize_dim("kthvalue", dim, input.ndim)
     size = input.shape[axis] if input.ndim else 1
     if not 1 <= k <= size:

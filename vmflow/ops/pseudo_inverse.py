@@ -9,6 +9,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array
 
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
+from .destination import delivered
 from .linear_algebra import matmul
 from .reduction import amax
 from .reduction import sum as sum_of
@@ -71,7 +72,14 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     )
 
 
-def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
+def pinv(
+    A: Tensor,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """The pseudo-inverse: (..., m, n) gives (..., n, m).
 
     Args:
@@ -84,6 +92,8 @@ def pinv(A: Tensor, *, atol: float | None = None, rtol: float | None = None, her
     Raises:
         TypeError, ValueError: for integer and complex matrices, and a tolerance below 0.
     """
+    if out is not None:
+        return delivered("pinv", out, (A,), lambda: pinv(A, atol=atol, rtol=rtol, hermitian=hermitian))
     absolute, relative = _tolerances("pinv", A, atol, rtol)
     return _interpreter.dispatch(_PINV, (A,), (absolute, relative, bool(hermitian)))
 
@@ -96,8 +106,17 @@ def _tolerances(name: str, A: Tensor, atol: float | None, rtol: float | None) ->
     return absolute or 0.0, relative
 
 
-def matrix_rank(A: Tensor, *, atol: float | None = None, rtol: float | None = None, hermitian: bool = False) -> Tensor:
+def matrix_rank(
+    A: Tensor,
+    *,
+    atol: float | None = None,
+    rtol: float | None = None,
+    hermitian: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """How many singular values are not 0, int64; see `pinv`, which has the same tolerances."""
+    if out is not None:
+        return delivered("matrix_rank", out, (A,), lambda: matrix_rank(A, atol=atol, rtol=rtol, hermitian=hermitian))
     absolute, relative = _tolerances("matrix_rank", A, atol, rtol)
     values = eigvalsh(A).abs() if hermitian else svdvals(A)
     return _rank(values.detach(), absolute, relative)

@@ -105,10 +105,18 @@ def where(condition: Tensor) -> tuple[Tensor, ...]: ...
 
 
 @overload
-def where(condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor: ...
+def where(
+    condition: Tensor, input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None
+) -> Tensor: ...
 
 
-def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor | Scalar | None = None) -> Any:
+def where(
+    condition: Tensor,
+    input: Tensor | Scalar | None = None,
+    other: Tensor | Scalar | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Any:
     """`input` where the bool `condition` holds, else `other`; all three broadcast.
 
     With `condition` alone, the indices of its non-zero elements: ``nonzero(condition, as_tuple=True)``.
@@ -116,9 +124,13 @@ def where(condition: Tensor, input: Tensor | Scalar | None = None, other: Tensor
     if input is None or other is None:
         if input is not other:
             raise TypeError("where: give both values to choose from, or neither")
+        if out is not None:
+            raise TypeError("where: out is for values to choose from, and there are none")
         from .index_expression import nonzero
 
         return nonzero(condition, as_tuple=True)
+    if out is not None:
+        return delivered("where", out, (condition, input, other), lambda: where(condition, input, other))
     if isinstance(input, _tensors.Tensor):
         if isinstance(other, _tensors.Tensor):
             return _interpreter.dispatch(_WHERE, (condition, input, other))
