@@ -287,7 +287,7 @@ class Optimizer:
     def __repr__(self) -> str:
         lines = [f"{type(self).__name__} ("]
         for position, group in enumerate(self.param_groups):
-            lines.append(f"Parameter Group {position}")
+            lines += ["", f"Parameter Group {position}"] if position else [f"Parameter Group {position}"]
             lines += [f"    {key}: {value}" for key, value in sorted(group.items()) if key != "params"]
         return "\n".join([*lines, ")"])
 
