@@ -129,13 +129,13 @@ class JobQueue:
     def advance(self) -> None:
         """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
         self._again = True
-        escaping: Exception | None = None
+        escaping: BaseException | None = None
         # Whoever holds the lock sees the flag, or has let go of it before it was set.
         while self._again and self._lock.acquire(blocking=False):
             try:
                 self._again = False
                 self._advance()
-            except Exception as error:
+            except BaseException as error:
                 # One launch could not be started; that is no reason to forget those behind it.
                 escaping = escaping or error
                 self._again = True

@@ -444,21 +444,26 @@ def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.Monk
 class _Refusing(_Recorder):
     """Cannot start the first."""
 
+    def __init__(self, queue: JobQueue, error: BaseException) -> None:
+        super().__init__(queue)
+        self.error = error
+
     def start(self, launch: Launch) -> None:
         super().start(launch)
         if len(self.started) == 1:
-            raise InternalError("planted")
+            raise self.error
 
 
-def test_a_launch_that_cannot_be_started_does_not_hold_up_the_next() -> None:
+@pytest.mark.parametrize("error", [InternalError("planted"), SystemExit("planted")])
+def test_a_launch_that_cannot_be_started_does_not_hold_up_the_next(error: BaseException) -> None:
     """Those that had come meanwhile waited until somebody called again."""
     queue = JobQueue()
-    runtime = _Refusing(queue)
+    runtime = _Refusing(queue, error)
     launches = [Launch((), (), (), (), 0) for _ in range(2)]
     for launch in launches:
         launch.opened = True
     runtime.coming = [launches[1]]
-    with pytest.raises(InternalError, match="planted"):
+    with pytest.raises(type(error), match="planted"):
         queue.enter(runtime, launches[0])  # type: ignore[arg-type]
     assert runtime.started == launches
 
