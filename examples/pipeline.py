@@ -1,0 +1,255 @@
+"""Let three stages of a graph overlap, inside asyncio, and draw what ran when.
+
+Batches of small pictures are stored as JPEG stores them, as cosine coefficients of blocks of 8 x 8.  One graph does the
+rest: it decodes a batch on the CPU, copies it to a device (the simulated one, which computes with numpy), and there a
+convolutional network gives it scores.  Each of the three is a task of the graph on a stream of its own.
+
+First each launch is awaited before the next, so that one stage runs at a time.  Then several launches are in flight:
+while one batch is being computed, the next is decoded.  Both are recorded by the profiler, and a picture shows the
+tracks.  A slice is the time that passed: where other programs keep the cores busy, overlapping gains little.
+
+The CPU's stage has a thread of its own.  The simulated device has none: its copies and kernels take turns on the event
+loop's thread, so that of the three stages two can run at a time, and a copy never while the device computes.  That is
+also why the tracks have gaps: what comes next is decided between two kernels.
+
+    python examples/pipeline.py [--launches 24] [--in-flight 8] [--seed 0] [--outputs outputs]
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+
+import attrs
+
+# Threads of BLAS would take the core from the other stage.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+import vmflow as flow
+from vmflow import nn, profiler
+from vmflow.profiler.timeline import Event
+
+SIDE = 8
+
+# By the name of the track that the profiler has for its stream.
+STAGES = {"cpu:compute": "load", "sim:0:host_to_device": "copy", "sim:0:compute": "compute"}
+
+
+@attrs.frozen
+class Slice:
+    """A time at which a stage was busy, in milliseconds since the first."""
+
+    stage: str
+    begin: float
+    end: float
+
+
+@attrs.frozen
+class Recorded:
+    """What came of some launches.
+
+    Attributes:
+        seconds: from the first call to the last result.
+        slices: by stage, the times at which it was busy, one for each launch.
+        classes: by launch, the class of each picture.
+    """
+
+    seconds: float
+    slices: dict[str, list[Slice]]
+    classes: list[list[int]]
+
+    def busy(self, stage: str) -> float:
+        """The part of the time in which a stage was at work."""
+        return sum([it.end - it.begin for it in self.slices[stage]]) / 1e3 / self.seconds
+
+
+class Decoder(nn.Module):
+    """Coefficients (n, rows, columns, 8, 8) to pictures (n, 1, 8 rows, 8 columns) in [0, 1]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        waves = np.arange(SIDE)
+        basis = np.cos(np.pi * (2 * waves[None, :] + 1) * waves[:, None] / (2 * SIDE)) * np.sqrt(2 / SIDE)
+        basis[0] /= np.sqrt(2)
+        self.register_buffer("basis", flow.tensor(basis.astype(np.float32)))
+        # How coarsely each coefficient was rounded: the more, the finer its wave.
+        self.register_buffer("steps", flow.tensor((1 + waves[None, :] + waves[:, None]).astype(np.float32) / 256))
+
+    def forward(self, coefficients: flow.Tensor) -> flow.Tensor:
+        count, rows, columns = coefficients.shape[:3]
+        blocks = self.basis.T @ (coefficients.float() * self.steps) @ self.basis
+        pictures = blocks.permute(0, 1, 3, 2, 4).reshape(count, 1, rows * SIDE, columns * SIDE)
+        result: flow.Tensor = (pictures + 0.5).clamp(0.0, 1.0)
+        return result
+
+    def encode(self, pictures: np.ndarray) -> flow.Tensor:
+        """The other way round, for pictures (n, height, width) in numpy."""
+        count, height, width = pictures.shape
+        blocks = (pictures - 0.5).reshape(count, height // SIDE, SIDE, width // SIDE, SIDE).transpose(0, 1, 3, 2, 4)
+        basis = self.basis.numpy()
+        return flow.tensor(np.rint(basis @ blocks @ basis.T / self.steps.numpy()).astype(np.int16))
+
+
+def network() -> nn.Module:
+    """Three convolutions and a linear layer, on the device."""
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(4, 8, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(8, 16, 3, stride=2, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 10),
+    ).to("sim")
+
+
+class Pipeline(nn.Graph):
+    """Decode, copy, compute; and bring the classes back."""
+
+    def __init__(self, decoder: Decoder, model: nn.Module) -> None:
+        super().__init__()
+        self.decoder = decoder
+        self.model = model
+        # Two slots between stages: one is filled while the other is read.
+        self.config.set_outputs_buffer_size(2)
+
+    def build(self, coefficients: flow.Tensor) -> flow.Tensor:
+        """The class of each picture."""
+        pictures = self.decoder(coefficients).to("sim")
+        classes: flow.Tensor = self.model(pictures).argmax(1).to("cpu")
+        return classes
+
+
+def make_batches(decoder: Decoder, count: int, size: int, width: int, seed: int) -> list[flow.Tensor]:
+    """Pictures of a few waves across each other, as coefficients."""
+    generator = np.random.default_rng(seed)
+    place = np.linspace(0, 2 * np.pi, width)
+    batches = []
+    for _ in range(count):
+        across, down = generator.uniform(1, 9, (2, size, 1, 1))
+        pictures = 0.5 + 0.25 * np.sin(across * place[None, None, :]) + 0.25 * np.sin(down * place[None, :, None])
+        batches.append(decoder.encode(pictures.astype(np.float32)))
+    return batches
+
+
+async def launch_all(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, in_flight: int) -> list[list[int]]:
+    """Call the graph so many times, with so many calls under way at once; the results in order."""
+    waiting: deque[flow.Tensor] = deque()
+    classes: list[list[int]] = []
+    for number in range(launches):
+        waiting.append(graph(batches[number % len(batches)]))  # returns at once
+        if len(waiting) == in_flight:
+            classes.append((await waiting.popleft()).tolist())
+    while waiting:
+        classes.append((await waiting.popleft()).tolist())
+    return classes
+
+
+def stage_of(event: Event, graph: Pipeline) -> str | None:
+    """Which stage it is the work of, if it is a graph's."""
+    if event.kind != "run" or not event.name.startswith(f"{graph.name}: "):
+        return None
+    # What brings the classes back takes no time to speak of.
+    return STAGES.get(event.track)
+
+
+async def record(graph: Pipeline, batches: Sequence[flow.Tensor], launches: int, in_flight: int) -> Recorded:
+    """Launch all, and look at what the profiler has seen."""
+    async with profiler.profile() as recording:
+        begin = time.perf_counter()
+        classes = await launch_all(graph, batches, launches, in_flight)
+        seconds = time.perf_counter() - begin
+    slices: dict[str, list[Slice]] = {stage: [] for stage in STAGES.values()}
+    events = [(stage, it) for it in recording.events() if (stage := stage_of(it, graph)) is not None]
+    first = min([it.begin for _, it in events])
+    for stage, it in events:
+        slices[stage].append(Slice(stage, (it.begin - first) / 1e3, (it.end - first) / 1e3))
+    return Recorded(seconds, slices, classes)
+
+
+def report(name: str, recorded: Recorded) -> None:
+    """Print how busy the stages were."""
+    launches = len(recorded.classes)
+    shares = {stage: recorded.busy(stage) for stage in recorded.slices}
+    busy = ", ".join([f"{stage} {share:.0%}" for stage, share in shares.items()])
+    print(
+        f"{name}: {launches} launches in {recorded.seconds:.2f} s, {recorded.seconds / launches * 1e3:.0f} ms each; "
+        f"busy: {busy}, together {sum(shares.values()):.0%} of the time"
+    )
+
+
+def draw(path: Path, panels: dict[str, Recorded], shown: int = 10) -> None:
+    """The tracks of both ways one above the other, on one scale; each launch has a colour."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, rows = plt.subplots(len(panels), 1, sharex=True, figsize=(11, 5), layout="constrained")
+    colours = plt.get_cmap("tab10").colors
+    for axes, (title, recorded) in zip(rows, panels.items(), strict=True):
+        for height, (stage, slices) in enumerate(recorded.slices.items()):
+            share = recorded.busy(stage)
+            for number, it in enumerate(slices[:shown]):
+                colour = colours[number % len(colours)]
+                axes.broken_barh([(it.begin, it.end - it.begin)], (height - 0.4, 0.8), color=colour, edgecolor="white")
+                if stage != "copy":  # which is too narrow for a number
+                    middle = (it.begin + it.end) / 2
+                    axes.text(middle, height, str(number), ha="center", va="center", color="white", fontsize=9)
+            axes.text(1.01, height, f"busy {share:.0%}", transform=axes.get_yaxis_transform(), va="center")
+        axes.set_yticks(range(len(recorded.slices)), list(recorded.slices))
+        axes.invert_yaxis()
+        axes.set_title(title, loc="left")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.grid(axis="x", color="0.9")
+        axes.set_axisbelow(True)
+    rows[-1].set_xlabel(f"milliseconds; the first {shown} launches, by number")
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+async def main(
+    launches: int, in_flight: int, seed: int, outputs: Path, size: int = 48, width: int = 160
+) -> dict[str, Recorded]:
+    """Run both ways, print how busy the stages were, and draw the picture into the folder `outputs`."""
+    flow.manual_seed(seed)
+    async with flow.VirtualMachine("pipeline"):
+        decoder = Decoder()
+        model = network()
+        batches = make_batches(decoder, 4, size, width, seed)
+        graph = Pipeline(decoder, model)
+        await launch_all(graph, batches, 2, 2)  # builds it, and warms up
+        panels = {
+            "each launch awaited before the next": await record(graph, batches, launches, 1),
+            f"{in_flight} launches in flight": await record(graph, batches, launches, in_flight),
+        }
+        for name, recorded in panels.items():
+            report(name, recorded)
+        one, many = panels.values()
+        if one.classes != many.classes:
+            raise RuntimeError("overlapping has changed what comes out")
+        print(f"the results are the same, {one.seconds / many.seconds:.2f} times as fast")
+    picture = outputs / "pipeline.png"
+    draw(picture, panels)
+    print(f"saved {picture}")
+    return panels
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--launches", type=int, default=24)
+    parser.add_argument("--in-flight", type=int, default=8)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for the picture")
+    options = parser.parse_args()
+    options.outputs.mkdir(parents=True, exist_ok=True)
+    asyncio.run(main(options.launches, options.in_flight, options.seed, options.outputs))
