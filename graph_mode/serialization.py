@@ -136,7 +136,9 @@ def _check_operand(job: Job, operand: Operand, place: str) -> None:
     if buffer is None:
         raise refused(f"{place}.buffer", f"the job has no buffer {operand.buffer}")
     seen, whole = operand.meta, buffer.meta
-    if seen.dtype is not whole.dtype or seen.device is not whole.device:
+    # A view may see another dtype: the parts of complex numbers, for instance.
+    alike = seen.dtype is whole.dtype or operand.strides is not None
+    if not alike or seen.device is not whole.device:
         raise refused(f"{place}.meta", f"buffer {buffer.id} is {whole!r} on {whole.device}, not {seen!r}")
     if operand.strides is None:
         if operand.offset or seen.numel != whole.numel:
@@ -144,13 +146,14 @@ def _check_operand(job: Job, operand: Operand, place: str) -> None:
         return
     if len(operand.strides) != len(seen.shape):
         raise refused(f"{place}.strides", f"expected one for each of {len(seen.shape)} dimensions")
+    room = whole.nbytes // seen.dtype.itemsize
     if seen.numel:
         steps = [(size - 1) * stride for size, stride in zip(seen.shape, operand.strides, strict=True)]
         lowest = operand.offset + sum([it for it in steps if it < 0])
         highest = operand.offset + sum([it for it in steps if it > 0])
-        if lowest < 0 or highest >= whole.numel:
+        if lowest < 0 or highest >= room:
             raise refused(place, f"it reaches beyond buffer {buffer.id}, which is {whole!r}")
-    elif not 0 <= operand.offset <= whole.numel:
+    elif not 0 <= operand.offset <= room:
         raise refused(f"{place}.offset", f"it lies beyond buffer {buffer.id}, which is {whole!r}")
 
 
