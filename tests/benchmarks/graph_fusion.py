@@ -198,8 +198,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="two rounds, one small size")
     options = parser.parse_args()
     rounds = 2 if options.quick else options.rounds
+    with np.errstate(all="ignore"):  # programs run on what they have left
+        _print(rounds, SIZES[:1] if options.quick else SIZES)
+
+
+def _print(rounds: int, sizes: tuple[int, ...]) -> None:
     torch = torch_if_installed()
-    np.seterr(all="ignore")  # programs run on what they have left
     versions = f"vmflow {flow.__version__}, Python {platform.python_version()}, numpy {np.__version__}"
     print(versions + (f", torch {torch.__version__}" if torch is not None else ", no torch"))
     pairs = [
@@ -207,7 +211,7 @@ def main() -> None:
     ]
     pairs += [("unfused", "torch"), ("eager", "torch"), ("fused", "numpy, by hand"), ("fused", "numpy")]
     pairs.append(("program, fused", "numpy, by hand"))
-    for name, times in elementwise(torch, SIZES[:1] if options.quick else SIZES, rounds).items():
+    for name, times in elementwise(torch, sizes, rounds).items():
         print(f"{name}: fused graph {times['fused']:.1f} us")
         for one, other in pairs:
             if other in times:
