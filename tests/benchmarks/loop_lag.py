@@ -46,7 +46,7 @@ CHAINS_PER_PRODUCT = 5
 
 # Ops that a coroutine issues before it lets the loop go on: a third of a millisecond, where issuing and running one
 # takes eight microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
-BREATH = 36
+BREATH = 40
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
