@@ -646,6 +646,7 @@ def test_a_state_dict_that_does_not_fit_names_everything_at_once(path: Path) -> 
     np.testing.assert_array_equal(ours[0].weight.detach().numpy(), before)
 
 
+@pytest.mark.host
 def test_files_that_are_open(tmp_path: Path) -> None:
     state: dict[str, Any] = {
         "weight": flow.arange(6.0).reshape(2, 3),
@@ -669,6 +670,7 @@ def test_files_that_are_open(tmp_path: Path) -> None:
         assert flow.load(file)["step"] == 3
 
 
+@pytest.mark.host
 def test_an_open_safetensors_file(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     path = tmp_path / "state.safetensors"

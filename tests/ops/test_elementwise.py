@@ -781,6 +781,7 @@ def test_what_is_filled_has_no_gradient_from_before(contract: KernelContract) ->
     check_gradients(lambda x: (x * x).fill_(2) * x, *arrays_for(0, (3,)), second=True)
 
 
+@pytest.mark.host
 @pytest.mark.parametrize("dtype", ["bool", "int16", "int64", "float16", "bfloat16", "float32", "float64", "complex64"])
 def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
     generator = np.random.default_rng(7)
