@@ -220,12 +220,7 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
-        tree, given = args_tree.flatten_call(args, kwargs)
-        compiled = self._compile_for(tree, given)
-        with compiled.calling:
-            compiled.require_open()
-            rates = self.learning_rates()
-            self.advance_schedules()
+        compiled, given, rates = self._prepared(args, kwargs)
         return compiled.call(given, rates)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
@@ -234,13 +229,18 @@ class Graph:
         Raises:
             ValueError: as for a call.
         """
+        compiled, given, rates = self._prepared(args, kwargs)
+        return compiled.run_by_vm(given, rates)
+
+    def _prepared(self, args: Any, kwargs: Any) -> tuple[CompiledGraph, list[Tensor], list[float]]:
+        """What is to be run, on which tensors, at which learning rates: of which each call takes the next."""
         tree, given = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, given)
         with compiled.calling:
             compiled.require_open()
             rates = self.learning_rates()
             self.advance_schedules()
-        return compiled.run_by_vm(given, rates)
+        return compiled, given, rates
 
     def _compile(self, *args: Any, **kwargs: Any) -> None:
         """Build and plan for arguments like these, without running."""
