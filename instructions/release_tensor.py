@@ -68,7 +68,10 @@ class Lease:
         self.storage = storage
 
     def __del__(self) -> None:
-        storage = self.storage
+        try:
+            storage = self.storage
+        except AttributeError:
+            return  # Ctrl-C came before it had one
         machine = storage.dependence.machine
         if machine is not None:
             machine.release(storage)

@@ -12,6 +12,7 @@ import pytest
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.instructions.builder import InstructionsBuilder, physical_run
+from vmflow.instructions.release_tensor import Lease
 from vmflow.vm import VirtualMachine
 from vmflow.vm.stream_table import SIMULATED_BYTES, device_memory
 from vmflow.vm.virtual_machine import current_machine
@@ -248,3 +249,11 @@ def test_a_failed_result_holds_no_memory(machine: VirtualMachine) -> None:
 def test_bad_limits() -> None:
     with pytest.raises(ValueError, match="negative"):
         flow.set_memory_limit(-1, DEVICE)
+
+
+def test_a_lease_that_was_interrupted_before_it_had_a_storage_says_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    Lease.__new__(Lease)  # as Ctrl-C leaves it, in the first line of its making
+    gc.collect()
+    assert capsys.readouterr().err == ""
