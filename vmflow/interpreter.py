@@ -17,7 +17,6 @@ from .autograd import views as _views
 from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
-from .instructions import origin
 from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
@@ -172,7 +171,6 @@ def _call_one(
         # In this order: whoever takes the storage over changes the stream first.
         dependence = source.storage.dependence
         reads.append(dependence if source.storage.stream is stream else machine.bring(source.storage, stream))
-    code, last = origin.capture()
     kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
         stream,
@@ -180,8 +178,8 @@ def _call_one(
         tuple(reads),
         (written,),
         inferred.cost,
-        code,
-        last,
+        None,
+        0,
         mode,
         output.nbytes if output.nbytes >= _LEASED_FROM else 0,
     )
@@ -345,7 +343,6 @@ def _issue(
     scalars: tuple[Any, ...],
     mode: Mode,
 ) -> None:
-    code, last = origin.capture()
     stream = machine.stream(inferred.outputs[0].device)
     kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
@@ -354,8 +351,8 @@ def _issue(
         tuple([machine.bring(blob.storage, stream) for blob in blobs]),
         tuple([machine.bring(blob.storage, stream) for blob in outputs]),
         inferred.cost,
-        code,
-        last,
+        None,
+        0,
         mode,
         sum([blob.meta.nbytes for blob in outputs if _leased(blob.meta)]),
     )

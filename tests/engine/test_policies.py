@@ -388,7 +388,7 @@ def test_access_modifiers() -> None:
 
 @pytest.fixture(params=["never", "always"])
 def machine(request: pytest.FixtureRequest) -> Iterator[VirtualMachine]:
-    machine = VirtualMachine("policies", cpu_worker=request.param)
+    machine = VirtualMachine("policies", cpu_worker=request.param, gather=32)
     yield machine
     machine.drain()
     machine.engine.check_invariants()

@@ -5,14 +5,16 @@ from __future__ import annotations
 import gc
 import json
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.vm.gates import entered
 from vmflow.errors import InternalError
 from vmflow.instructions import Instruction
-from vmflow.vm import VirtualMachineEngine, default_machine
+from vmflow.vm import VirtualMachine, VirtualMachineEngine
 from vmflow.vm.story import Script, replay
 
 from .bench import Bench, Step
@@ -204,7 +206,7 @@ def test_the_replay_of_nothing() -> None:
 
 def test_what_the_machine_did_replays() -> None:
     engine = VirtualMachineEngine(story=1 << 16)
-    machine = flow.VirtualMachine("recorded", cpu_worker="never")
+    machine = flow.VirtualMachine("recorded", cpu_worker="never", gather=32)
     machine.engine = engine
     mode = flow.context.MODE
     token = mode.set(mode.get().replace(machine=machine))
@@ -256,7 +258,14 @@ def test_a_replay_that_decides_otherwise_is_told() -> None:
 # What it keeps
 
 
-def test_the_story_keeps_no_array_alive() -> None:
+@pytest.fixture
+def turning() -> Iterator[VirtualMachine]:
+    """A machine that runs nothing without a turn: there is no story of what needs none."""
+    with entered(VirtualMachine(gather=32)) as machine:
+        yield machine
+
+
+def test_the_story_keeps_no_array_alive(turning: VirtualMachine) -> None:
     gc.disable()  # what reference counting does not free is kept by something
     try:
         arrays: list[weakref.ref[object]] = []
@@ -270,7 +279,7 @@ def test_the_story_keeps_no_array_alive() -> None:
             arrays += [weakref.ref(it._blob.storage.array) for it in (x, y, total)]
             del y
         flow.synchronize()
-        engine = default_machine().engine
+        engine = turning.engine
         assert len(engine.story.events("add_scalar")) > 0, "the story remembers these ops"
         del x, total
         flow.synchronize()  # memory goes back in order, by an instruction
@@ -279,7 +288,7 @@ def test_the_story_keeps_no_array_alive() -> None:
         gc.enable()
 
 
-def test_the_story_of_a_failure_keeps_no_array_alive() -> None:
+def test_the_story_of_a_failure_keeps_no_array_alive(turning: VirtualMachine) -> None:
     gc.disable()
     try:
         x = flow.tensor([0, 5])
@@ -287,7 +296,7 @@ def test_the_story_of_a_failure_keeps_no_array_alive() -> None:
         with pytest.raises(IndexError):
             y.numpy()
         array = weakref.ref(x._blob.storage.array)
-        engine = default_machine().engine
+        engine = turning.engine
         assert any(event == "failed" for event, _, _ in engine.story.events("index"))
         del x, y
         flow.synchronize()

@@ -21,6 +21,8 @@ from vmflow.instructions.instruction import ERASED
 from vmflow.vm.handover import Arrival
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
+from .gates import entered
+
 WORKERS = ["never", "always", "auto"]
 
 
@@ -417,7 +419,7 @@ def test_await_outside_a_loop_is_an_error() -> None:
     async def use() -> None:
         await (flow.ones(3) + 1)
 
-    with pytest.raises(RuntimeError, match="running asyncio event loop"):
+    with entered(VirtualMachine(gather=1000)), pytest.raises(RuntimeError, match="running asyncio event loop"):
         use().send(None)
 
 

@@ -642,6 +642,8 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
         with caplog.at_level(logging.DEBUG, "vmflow"):
             storages = await handle()
             await flow.synchronize()
+            # Memory goes back by instructions, which are issued in a turn: perhaps behind the barrier above.
+            await flow.synchronize()
         assert allocated(machine) == before
         assert [it() for it in storages] == [None] * 50
     assert caplog.records == []
@@ -1135,18 +1137,19 @@ def test_running_statistics_are_never_without_a_value(together: bool) -> None:
 
 def test_running_statistics_survive_a_batch_that_was_dropped() -> None:
     """The batch was prepared in a scope, and the model is used outside of it."""
-    norm = nn.BatchNorm1d(3)
-    norm(flow.randn(4, 3))
-    before = norm.running_mean.numpy().copy(), norm.running_var.numpy().copy()
-    with flow.scope() as scope:
-        batch = flow.randn(4, 3) + 1
-        scope.cancel()
-    with pytest.raises(flow.Cancelled):
-        norm(batch).detach().numpy()
-    assert (norm.running_mean.numpy() == before[0]).all()
-    assert (norm.running_var.numpy() == before[1]).all()
-    norm.eval()
-    assert norm(flow.randn(4, 3)).isfinite().all().item()
+    with entered(VirtualMachine(gather=1000)):
+        norm = nn.BatchNorm1d(3)
+        norm(flow.randn(4, 3))
+        before = norm.running_mean.numpy().copy(), norm.running_var.numpy().copy()
+        with flow.scope() as scope:
+            batch = flow.randn(4, 3) + 1
+            scope.cancel()
+        with pytest.raises(flow.Cancelled):
+            norm(batch).detach().numpy()
+        assert (norm.running_mean.numpy() == before[0]).all()
+        assert (norm.running_var.numpy() == before[1]).all()
+        norm.eval()
+        assert norm(flow.randn(4, 3)).isfinite().all().item()
 
 
 def test_what_is_changed_in_place_and_dropped_has_no_value() -> None:

@@ -5,6 +5,8 @@ There is no scheduling thread.  Whoever has a reason to drive does it, one at a 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn.
 
+An instruction that such a thread issues while nothing is outstanding needs no turn: it is run as it is issued.
+
 A worker that finishes an instruction reports it and wakes those who wait.  Three rules keep anybody from being left
 asleep: who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or stops
 waiting, wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to drive:
@@ -50,6 +52,7 @@ from .outcome import LATER, Later, Outcome
 from .race_watch import RaceWatch
 from .stall_watch import STALL_SECONDS, StallWatch
 from .tracing import Tracer
+from .turn_lock import TurnLock
 from .waiting import Checkpoint, Synchronization
 from .wakers import FutureWaker, LoopWaker, ThreadWaker, call_soon, running_loop
 
@@ -91,7 +94,8 @@ class VirtualMachine:
         name: for reprs and thread names.
         window: the most instructions one turn absorbs.
         turn_budget: seconds a loop callback may drive before it lets the loop go on.
-        gather: a script that only issues gets a turn each time this many instructions are pending.
+        gather: a script that only issues gets a turn each time this many instructions are pending.  By default, what
+            has nothing before it runs as it is issued, which takes less time than a turn, and the rest gathers.
         high_water: lively instructions above which the issuer drives or waits.
         high_water_bytes: the same for the bytes of their results, as far as they are large.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
@@ -115,7 +119,7 @@ class VirtualMachine:
         *,
         window: int = WINDOW,
         turn_budget: float = 1e-3,
-        gather: int = _GATHER,
+        gather: int | None = None,
         high_water: int = _HIGH_WATER,
         high_water_bytes: int = _HIGH_WATER_BYTES,
         cpu_worker: str = "auto",
@@ -126,7 +130,7 @@ class VirtualMachine:
         if turn_budget <= 0:
             raise ValueError(f"turn_budget must be positive, not {turn_budget}")
         for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
-            if mark < 1:
+            if mark is not None and mark < 1:
                 raise ValueError(f"{about} must be at least 1, not {mark}")
         if drain_timeout is not None and not drain_timeout >= 0:
             raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
@@ -136,7 +140,8 @@ class VirtualMachine:
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
-        self.gather = gather
+        self.gather = _GATHER if gather is None else gather
+        self._at_once = gather is None
         self.high_water = high_water
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
@@ -173,7 +178,7 @@ class VirtualMachine:
 
     def _forget_threads(self) -> None:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
-        self._turn_lock = threading.Lock()
+        self._turn_lock = TurnLock()
         self._driver: int | None = None
         self._worker_threads: set[int] = set()
         # Launched and not yet run, because the time budget ran out in between.
@@ -239,9 +244,13 @@ class VirtualMachine:
             instruction: to run.
             written: a storage that it writes, which is told of its new writer.
         """
-        pending = self.engine.pending
         if self._refusing:
             self.require_open(instruction.name)
+        if self._next_in_line(instruction) and self._run_at_once(instruction, written):
+            return
+        if instruction.code is None:
+            instruction.code, instruction.last = origin.capture()
+        pending = self.engine.pending
         tracer = self.tracer
         if tracer is not None:
             # Before anybody else can see it, and perhaps run it at once.
@@ -348,6 +357,86 @@ class VirtualMachine:
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
             self._relieve(loop)
+
+    # Running at once
+
+    def _next_in_line(self, instruction: Instruction) -> bool:
+        """Whether nothing is before it, and a turn would run it right here: then it needs no turn.
+
+        Not on the thread of an event loop, which is not kept from its other work without being asked.
+        """
+        engine = self.engine
+        stream = instruction.stream
+        policy = instruction.policy
+        return (
+            not engine.pending
+            and not engine.lively
+            and not self._released
+            and policy is not None
+            and not policy.barrier
+            and not policy.deferred
+            and self.tracer is None
+            and self.races is None
+            and self._home is None
+            and self._at_once
+            and stream.posted == 0
+            and not stream.policy.asynchronous
+            and (self._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops)))
+            and running_loop() is None
+        )
+
+    def _run_at_once(self, instruction: Instruction, written: Storage | None) -> bool:
+        """Do what a turn would; not if somebody else drives, or has been quicker."""
+        turn = self._turn_lock
+        engine = self.engine
+        me = threading.get_ident()
+        # Until Ctrl-C is held back, or if it is not: see `TurnLock.take`, which this is.
+        if turn.owner is not None:
+            return False
+        turn.owner = turn.owner or me
+        if turn.owner != me:
+            return False
+        shielded = False
+        try:
+            if engine.pending or engine.lively or self._refusing:
+                return False
+            policy = cast(InstructionPolicy, instruction.policy)
+            self._driver = me
+            if self._is_fresh(instruction, policy, written):
+                # Ctrl-C may come out of this: nobody will ever see what it would have written.
+                try:
+                    self._context.run(policy.compute)
+                except Exception as error:
+                    self._poison(instruction, error)
+            else:
+                shielded = self._shield.raise_it()
+                failure = self._prepare(instruction, policy) if policy.prepares else None
+                self._context.run(self._run, instruction, failure)
+            instruction.state = ERASED
+            instruction.policy = None
+        finally:
+            self._driver = None
+            escaping, self._escaping = self._escaping, None
+            # No call before this: another Ctrl-C might come out of it.
+            turn.owner = None
+            turn.wake()
+            if shielded:
+                self._shield.lower()
+            if self._enlisted:
+                self._pass_on()
+        if escaping is not None:
+            raise escaping
+        return True
+
+    def _is_fresh(self, instruction: Instruction, policy: InstructionPolicy, written: Storage | None) -> bool:
+        """Whether all that it does is to write a result that is not there yet, into memory of its own."""
+        mode = instruction.mode
+        return (
+            written is not None
+            and written.array is None
+            and not policy.prepares
+            and (mode is None or mode.scope is None)
+        )
 
     def _above(self, share: float) -> bool:
         """Whether more is lively than this share of the high-water marks."""
@@ -667,6 +756,9 @@ class VirtualMachine:
         policy = instruction.policy
         assert policy is not None
         error.add_note(f"while running {policy.describe()}")
+        if instruction.code is None:
+            # Run at once: the line that issued it is still there.
+            instruction.code, instruction.last = origin.capture()
         error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
         mode = instruction.mode
         if mode is not None and mode.module is not None:

@@ -1,0 +1,146 @@
+"""A script's instruction with nothing before it runs as it is issued; everything else is as if it had had a turn."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.context import MODE
+from vmflow.errors import Cancelled, OutOfMemory
+from vmflow.vm import VirtualMachine
+
+from .gates import call, entered
+
+pytestmark = pytest.mark.host
+
+
+@pytest.fixture
+def machine() -> Iterator[VirtualMachine]:
+    with entered(VirtualMachine("at once", cpu_worker="never")) as machine:
+        yield machine
+        assert machine.engine.idle()
+        assert not machine._turn_lock.locked()
+
+
+def test_the_value_is_there_when_the_call_returns(machine: VirtualMachine) -> None:
+    y = flow.arange(3) + 1
+    assert y._blob.storage.array.tolist() == [1, 2, 3]
+    y += 1
+    assert y._blob.storage.array.tolist() == [2, 3, 4]
+    assert machine.engine.total_inserted == 0
+
+
+def test_large_results_lie_in_memory_of_the_pool(machine: VirtualMachine) -> None:
+    x = flow.ones(300, 300)
+    y = x + 1
+    allocation = y._blob.storage.allocation
+    assert allocation is not None
+    address = y._blob.storage.array.ctypes.data
+    del y, allocation
+    z = x + 2
+    assert z._blob.storage.array.ctypes.data == address, "what is free again is used again"
+    assert z.sum().item() == 3 * 300 * 300
+
+
+def test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line(machine: VirtualMachine) -> None:
+    bad = flow.gather(flow.ones(3), 0, flow.tensor([7]))  # this line
+    later = bad + 1
+    with pytest.raises(IndexError) as caught:
+        later.numpy()
+    notes = "\n".join(caught.value.__notes__)
+    assert "while running gather" in notes
+    assert "test_at_once.py" in notes
+    assert "in test_what_fails_is_raised_where_it_is_looked_at_and_names_its_line" in notes
+
+
+def test_what_is_behind_something_waits_its_turn() -> None:
+    release = threading.Event()
+    with entered(VirtualMachine("behind", cpu_worker="always", gather=1)):
+        first = call(release.wait)
+        second = first + 1
+        assert second._blob.storage.array is None
+        release.set()
+        assert second.item() == 2.0
+
+
+def test_a_scope_that_has_ended_keeps_it_from_running(machine: VirtualMachine) -> None:
+    x = flow.zeros(3)
+    with flow.scope() as scope:
+        scope.cancel()
+        y = x * 2
+    assert x.tolist() == [0.0, 0.0, 0.0]
+    with pytest.raises(Cancelled):
+        y.numpy()
+
+
+def test_no_memory(machine: VirtualMachine) -> None:
+    x = flow.ones(1, device="cpu").expand(1 << 20, 1 << 20)
+    with pytest.raises(OutOfMemory):
+        (x + 1).numpy()
+    assert (flow.ones(2) + 1).tolist() == [2.0, 2.0]
+
+
+def test_not_on_the_thread_of_a_loop() -> None:
+    async def main() -> None:
+        async with VirtualMachine("loop", cpu_worker="never") as machine:
+            y = flow.ones(3) + 1
+            assert y._blob.storage.array is None
+            assert (await y).tolist() == [2.0, 2.0, 2.0]
+            assert machine.engine.total_inserted > 0
+
+    asyncio.run(main())
+
+
+def test_threads_that_issue_at_the_same_time(machine: VirtualMachine) -> None:
+    found: list[float] = []
+    total = flow.zeros(())
+
+    def work(number: int) -> None:
+        MODE.set(MODE.get().replace(machine=machine))  # a thread begins with the default one
+        x = flow.full((4,), float(number))
+        for _ in range(200):
+            x = x + 1
+            total.add_(1)
+        found.append(x.sum().item() - 4 * number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [800.0] * 5
+    assert total.item() == 1000.0
+
+
+def test_ctrl_c_in_a_kernel_loses_the_result_and_nothing_else(machine: VirtualMachine) -> None:
+    x = flow.ones(3)
+
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        call(interrupted)
+    assert not machine._turn_lock.locked()
+    assert (x + 1).tolist() == [2.0, 2.0, 2.0]
+
+
+def test_ctrl_c_in_a_change_in_place_comes_behind_it(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = flow.ones(3)
+    before = np.copyto
+
+    def interrupted(*arguments: Any, **options: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        before(*arguments, **options)
+
+    monkeypatch.setattr(np, "copyto", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        x.copy_(flow.arange(3).to(flow.float32))
+    monkeypatch.undo()
+    assert x.tolist() == [0.0, 1.0, 2.0]

@@ -1,0 +1,89 @@
+"""The turn lock: one owner at a time, whoever asks and whatever interrupts."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from vmflow.vm.turn_lock import TurnLock
+
+
+def elsewhere(function: Callable[[], object]) -> list[object]:
+    """What `function` returns on another thread."""
+    found: list[object] = []
+    thread = threading.Thread(target=lambda: found.append(function()))
+    thread.start()
+    thread.join()
+    return found
+
+
+def test_one_has_it() -> None:
+    lock = TurnLock()
+    assert not lock.locked()
+    assert lock.acquire()
+    assert lock.locked()
+    assert lock.owner == threading.get_ident()
+    assert elsewhere(lambda: lock.acquire(blocking=False)) == [False]
+    assert elsewhere(lambda: lock.acquire(timeout=0.01)) == [False]
+    lock.release()
+    assert elsewhere(lambda: (lock.acquire(blocking=False), lock.release())) == [(True, None)]
+    assert not lock.locked()
+
+
+def test_it_is_not_given_twice_to_one_thread() -> None:
+    lock = TurnLock()
+    with lock:
+        assert not lock.acquire(blocking=False)
+        assert not lock.acquire(timeout=0)
+        assert lock.locked()
+    assert not lock.locked()
+
+
+def test_nobody_gives_back_what_nobody_has() -> None:
+    with pytest.raises(RuntimeError, match="nobody has"):
+        TurnLock().release()
+
+
+def test_who_waits_gets_it_when_it_is_given_back() -> None:
+    lock = TurnLock()
+    waiting = threading.Event()
+    order: list[str] = []
+
+    def wait() -> None:
+        waiting.set()
+        with lock:
+            order.append("waited")
+
+    lock.acquire()
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waiting.wait()
+    order.append("had it")
+    lock.release()
+    thread.join()
+    assert order == ["had it", "waited"]
+    assert not lock.locked()
+
+
+def test_many_threads_exclude_each_other() -> None:
+    lock = TurnLock()
+    inside: list[int] = []
+    most: list[int] = []
+
+    def work() -> None:
+        for _ in range(300):
+            with lock:
+                inside.append(1)
+                most.append(len(inside))
+                inside.pop()
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(most) == 1800
+    assert set(most) == {1}
+    assert not lock.locked()
