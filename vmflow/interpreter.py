@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import numpy as np
+
 from . import tensors as _tensors
 from .anomaly import checked
 from .autograd import node as _node
@@ -23,11 +25,12 @@ from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import OpCall
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
-from .vm.virtual_machine import VirtualMachine, default_machine
+from .vm.virtual_machine import NOT_NOW, VirtualMachine, default_machine
 
 if TYPE_CHECKING:
     from .multi_tensor import Update
     from .random import Generator
+    from .streams import Stream
     from .tensors import Tensor
 
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
@@ -163,6 +166,15 @@ def _call_one(
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = machine.stream(output.device)
+    if (
+        not inferred.allocates
+        and mode.scope is None
+        and not mode.anomaly
+        and machine.next_in_line(stream, inferred.cost)
+    ):
+        storage = _compute_at_once(machine, stream, inferred, blobs, scalars)
+        if storage is not None:
+            return new_tensor(Blob(storage, output), None)
     written = Dependence(machine)
     storage = Storage(written, None, stream)
     blob = Blob(storage, output)
@@ -184,12 +196,36 @@ def _call_one(
         output.nbytes if output.nbytes >= _LEASED_FROM else 0,
     )
     machine.issue(instruction, storage)
-    tensor: Tensor = _new(_tensors.Tensor)
-    tensor._blob = blob
-    tensor._lease = Lease(storage) if output.nbytes >= _LEASED_FROM else None
-    tensor._autograd = None
-    tensor._base = None
-    return tensor
+    return new_tensor(blob, Lease(storage) if output.nbytes >= _LEASED_FROM else None)
+
+
+def _compute_at_once(
+    machine: VirtualMachine, stream: Stream, inferred: Inferred, blobs: tuple[Blob, ...], scalars: tuple[Any, ...]
+) -> Storage | None:
+    """The result of a kernel that needs only plain arrays, without the instruction that would have called it.
+
+    None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
+    """
+    arrays: list[Array] = []
+    for blob in blobs:
+        storage = blob.storage
+        if (
+            blob.strides is not None
+            or storage.failure is not None
+            or storage.stream is not stream
+            or storage.dependence.machine is not machine
+        ):
+            return None
+        arrays.append(storage.array)
+    try:
+        array = machine.at_once(inferred.kernel, (*arrays, *scalars, None))
+    except Exception:
+        return None
+    if array is NOT_NOW:
+        return None
+    if type(array) is not np.ndarray:
+        array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
+    return Storage(Dependence(machine), array, stream)
 
 
 def dispatch_several(

@@ -28,7 +28,12 @@ def test_one_has_it() -> None:
     assert elsewhere(lambda: lock.acquire(blocking=False)) == [False]
     assert elsewhere(lambda: lock.acquire(timeout=0.01)) == [False]
     lock.release()
-    assert elsewhere(lambda: (lock.acquire(blocking=False), lock.release())) == [(True, None)]
+
+    def take_and_give_back() -> bool:
+        with lock:
+            return lock.locked()
+
+    assert elsewhere(take_and_give_back) == [True]
     assert not lock.locked()
 
 

@@ -72,6 +72,9 @@ _HEAVY: Final = 20_000
 _HIGH_WATER: Final = 40_000
 _HIGH_WATER_BYTES: Final = 4 << 30
 
+# What `VirtualMachine.at_once` returns if it has not called anything.
+NOT_NOW: Final = object()
+
 # How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
 GRACE_SECONDS: Final = 2.0
 
@@ -246,7 +249,7 @@ class VirtualMachine:
         """
         if self._refusing:
             self.require_open(instruction.name)
-        if self._next_in_line(instruction) and self._run_at_once(instruction, written):
+        if self.next_in_line(instruction.stream, instruction.cost) and self._run_at_once(instruction, written):
             return
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
@@ -360,83 +363,84 @@ class VirtualMachine:
 
     # Running at once
 
-    def _next_in_line(self, instruction: Instruction) -> bool:
-        """Whether nothing is before it, and a turn would run it right here: then it needs no turn.
+    def next_in_line(self, stream: Stream, cost: int) -> bool:
+        """Whether nothing is before what is issued now, and a turn would run it right here: then it needs no turn.
 
         Not on the thread of an event loop, which is not kept from its other work without being asked.
         """
         engine = self.engine
-        stream = instruction.stream
-        policy = instruction.policy
         return (
             not engine.pending
             and not engine.lively
+            and self._at_once
+            and stream.posted == 0
             and not self._released
-            and policy is not None
-            and not policy.barrier
-            and not policy.deferred
             and self.tracer is None
             and self.races is None
             and self._home is None
-            and self._at_once
-            and stream.posted == 0
             and not stream.policy.asynchronous
-            and (self._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops)))
+            and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
             and running_loop() is None
         )
 
-    def _run_at_once(self, instruction: Instruction, written: Storage | None) -> bool:
-        """Do what a turn would; not if somebody else drives, or has been quicker."""
+    def at_once(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
         turn = self._turn_lock
         engine = self.engine
         me = threading.get_ident()
-        # Until Ctrl-C is held back, or if it is not: see `TurnLock.take`, which this is.
+        # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
         if turn.owner is not None:
-            return False
+            return NOT_NOW
         turn.owner = turn.owner or me
         if turn.owner != me:
-            return False
-        shielded = False
+            return NOT_NOW
         try:
             if engine.pending or engine.lively or self._refusing:
-                return False
-            policy = cast(InstructionPolicy, instruction.policy)
+                return NOT_NOW
             self._driver = me
-            if self._is_fresh(instruction, policy, written):
-                # Ctrl-C may come out of this: nobody will ever see what it would have written.
-                try:
-                    self._context.run(policy.compute)
-                except Exception as error:
-                    self._poison(instruction, error)
-            else:
-                shielded = self._shield.raise_it()
-                failure = self._prepare(instruction, policy) if policy.prepares else None
-                self._context.run(self._run, instruction, failure)
-            instruction.state = ERASED
-            instruction.policy = None
+            return self._context.run(function, *arguments)
         finally:
             self._driver = None
-            escaping, self._escaping = self._escaping, None
-            # No call before this: another Ctrl-C might come out of it.
+            # No call before this, for the same reason.
             turn.owner = None
             turn.wake()
-            if shielded:
-                self._shield.lower()
             if self._enlisted:
                 self._pass_on()
+
+    def _run_at_once(self, instruction: Instruction, written: Storage | None) -> bool:
+        """Whether the instruction has had its turn in this call."""
+        policy = instruction.policy
+        if policy is None or policy.barrier or policy.deferred:
+            return False
+        mode = instruction.mode
+        if written is not None and written.array is None and not policy.prepares and (mode is None or not mode.scope):
+            # Ctrl-C may come out of this: nobody will ever see what it would have written.
+            done = self.at_once(self._compute, (instruction, policy))
+        else:
+            done = self.at_once(self._run_shielded, (instruction, policy))
+        if done is NOT_NOW:
+            return False
+        instruction.state = ERASED
+        instruction.policy = None
+        escaping, self._escaping = self._escaping, None
         if escaping is not None:
             raise escaping
         return True
 
-    def _is_fresh(self, instruction: Instruction, policy: InstructionPolicy, written: Storage | None) -> bool:
-        """Whether all that it does is to write a result that is not there yet, into memory of its own."""
-        mode = instruction.mode
-        return (
-            written is not None
-            and written.array is None
-            and not policy.prepares
-            and (mode is None or mode.scope is None)
-        )
+    def _compute(self, instruction: Instruction, policy: InstructionPolicy) -> None:
+        try:
+            policy.compute()
+        except Exception as error:
+            self._poison(instruction, error)
+
+    def _run_shielded(self, instruction: Instruction, policy: InstructionPolicy) -> None:
+        """Run what must change something as a whole or not at all."""
+        shielded = self._shield.raise_it()
+        try:
+            self._run(instruction, self._prepare(instruction, policy) if policy.prepares else None)
+        finally:
+            if shielded:
+                self._shield.lower()
 
     def _above(self, share: float) -> bool:
         """Whether more is lively than this share of the high-water marks."""
