@@ -89,7 +89,11 @@ class _Pass:
     def _walk(self, roots: Sequence[tuple[Edge, Tensor]]) -> None:
         for edge, gradient in roots:
             if edge is not None:
-                self._arrive(edge[0], edge[1], gradient, shared=True)
+                target, index = edge
+                if isinstance(target, Node):
+                    self._arrive_at(target, index, gradient)
+                else:
+                    self._arrive_at_leaf(target, gradient, shared=True)
         heap = self.heap
         while heap:
             self._step(heapq.heappop(heap)[1])
@@ -112,11 +116,12 @@ class _Pass:
         results = node.backward(arrived, self.create_graph)
         for edge, result in zip(node.edges, results, strict=True):
             if edge is not None and result is not None:
-                target = edge[0]
-                shared = isinstance(target, AutogradMeta) and (
-                    node.may_share(result, arrived) or sum([other is result for other in results]) > 1
-                )
-                self._arrive(target, edge[1], result, shared)
+                target, index = edge
+                if isinstance(target, Node):
+                    self._arrive_at(target, index, result)
+                else:
+                    shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
+                    self._arrive_at_leaf(target, result, shared)
         if not self.retain_graph:
             node.release()
 
@@ -129,17 +134,17 @@ class _Pass:
                 if autograd.retains:
                     self._accumulate(autograd, gradient, shared=True)
 
-    def _arrive(self, target: Node | AutogradMeta, index: int, gradient: Tensor, shared: bool) -> None:
-        if isinstance(target, AutogradMeta):
-            so_far = self.leaves.get(target)
-            self.leaves[target] = (gradient, shared) if so_far is None else (so_far[0] + gradient, False)
+    def _arrive_at_leaf(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
+        so_far = self.leaves.get(leaf)
+        self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far[0] + gradient, False)
+
+    def _arrive_at(self, node: Node, index: int, gradient: Tensor) -> None:
+        if self.useful is not None and node not in self.useful and (node, index) not in (self.wanted or ()):
             return
-        if self.useful is not None and target not in self.useful and (target, index) not in (self.wanted or ()):
-            return
-        waiting = self.gradients.get(target)
+        waiting = self.gradients.get(node)
         if waiting is None:
-            waiting = self.gradients[target] = [None] * target.outputs_count
-            heapq.heappush(self.heap, (-target.sequence, target))
+            waiting = self.gradients[node] = [None] * node.outputs_count
+            heapq.heappush(self.heap, (-node.sequence, node))
         earlier = waiting[index]
         waiting[index] = gradient if earlier is None else earlier + gradient
 

@@ -171,15 +171,29 @@ class OpNode(Node):
         results: tuple[Tensor, ...],
         in_place: bool,
     ) -> None:
-        super().__init__(
-            op.name, tuple([None if it._autograd is None else it._autograd.edge() for it in inputs]), len(results)
-        )
+        # Every recorded op passes here; hence no call that can be spared.
+        edges: list[Edge] = []
+        metas: list[TensorMeta] = []
+        for tensor in inputs:
+            autograd = tensor._autograd
+            edges.append(None if autograd is None else autograd.edge())
+            metas.append(tensor._blob.meta)
+        self.title = op.name
+        self.edges = tuple(edges)
+        self.outputs_count = len(results)
+        self.sequence = next(_sequence)
+        self.outputs = None
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
-        self.metas = tuple([it._blob.meta for it in inputs])
-        self._inputs = [SavedTensor(inputs[i], True) for i in op.saves_inputs if i < len(inputs)]
-        self._outputs = [SavedTensor(results[i], False, in_place) for i in op.saves_outputs]
+        self.metas = tuple(metas)
+        self._inputs: list[SavedTensor] = []
+        for index in op.saves_inputs:
+            if index < len(inputs):
+                self._inputs.append(SavedTensor(inputs[index], True))
+        self._outputs: list[SavedTensor] = []
+        for index in op.saves_outputs:
+            self._outputs.append(SavedTensor(results[index], False, in_place))
         self.released = False
         self.code, self.last = origin.capture()
 
@@ -210,20 +224,19 @@ class OpNode(Node):
                 f"the backward pass went through {self.title} (from {self.where()}) a second time, and what it saved "
                 "was freed the first time; pass retain_graph=True to the first backward()"
             )
-        from vmflow.ops import copying  # the rules are written in ops, whose module needs this one
-
         assert self.op.rule is not None
         try:
             results = self.op.rule(self, *gradients)
         except Exception as error:
             error.add_note(f"in the backward pass of {self.title}, run forward at {self.where()}")
             raise
-        return [
-            gradient
-            if gradient is None or edge is None or gradient._blob.meta is meta
-            else copying.conform(gradient, meta)
-            for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True)
-        ]
+        conforming: list[Tensor | None] = []
+        for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True):
+            if gradient is None or edge is None or gradient._blob.meta is meta:
+                conforming.append(gradient)
+            else:
+                conforming.append(_conform(gradient, meta))
+        return conforming
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
         blob = gradient._blob
@@ -257,6 +270,12 @@ class OpNode(Node):
                 f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
                 "the view anew, change the whole tensor, or do it under vmflow.no_grad()"
             )
+
+
+def _conform(gradient: Tensor, meta: TensorMeta) -> Tensor:
+    from vmflow.ops import copying  # which needs this module
+
+    return copying.conform(gradient, meta)
 
 
 def check_history(name: str, operands: Iterable[Tensor]) -> None:
