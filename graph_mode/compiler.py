@@ -1,9 +1,7 @@
-"""From a job to a plan: which ops are one task, what tasks hand to each other, and where everything lies.
+"""From a job to a plan: what tasks hand to each other, and where everything lies.
 
-Ops that follow each other on one stream are one task, a *chain*, which runs them without asking anybody in between.  A
-chain ends where another stream, or a task of another kind, needs what it has computed: so no two chains ever wait for
-each other.  What stays within a chain lies in its arena; what another task needs lies in a register, of which there may
-be several slots, so that one launch is computed while the one before is still being read.
+What stays within a chain of ops (see `tasks`) lies in its arena; what another task needs lies in a register, of which
+there may be several slots, so that one launch is computed while the one before is still being read.
 """
 
 from __future__ import annotations
@@ -15,16 +13,15 @@ import attrs
 
 from vmflow.devices import device as Device
 from vmflow.ops.elementwise import ELEMENTWISE
-from vmflow.vm.stream_table import STAGE_PREFIX
 
 from .actors import RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
-from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, PACK, UNPACK, WAIT_AND_SEND_IDS
-from .actors.identifiers import DEVICE_TYPES
+from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, UNPACK, WAIT_AND_SEND_IDS
 from .fused import FusedKernel
 from .job import Job, JobOp, Operand
 from .lifetimes import ALIGNMENT, aligned
 from .memory_planning import Op, choose_in_place, lifetimes, lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
+from .tasks import GATHERING, Task, form_tasks
 
 # How many launches may be under way at once: the slots of the register by which they begin.
 IN_FLIGHT: Final = 100
@@ -44,43 +41,12 @@ _LARGE: Final = 1 << 20
 # What the source and the sink of a plan are on: streams of the host that nothing else is on.
 _SOURCE_THREAD: Final = ThreadId(stream_index=1 << 14)
 _SINK_THREAD: Final = ThreadId(stream_index=(1 << 14) + 1)
+_SOURCE: Final = TaskId(_SOURCE_THREAD).encode()
+_SINK: Final = TaskId(_SINK_THREAD).encode()
 
 # What begins the micro-batches of tasks that read nothing, and ends those that nobody reads, is on these as well.
 _PACER: Final = TaskId(_SOURCE_THREAD, 1).encode()
 _COUNTER: Final = TaskId(_SINK_THREAD, 1).encode()
-
-_GATHERING: Final = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
-
-
-@attrs.define(eq=False)
-class _Task:
-    """A task in the making.
-
-    Attributes:
-        device, stream, phase: where and how often it runs.
-        stage: of the pipeline, and whether it belongs to the backward pass.
-        op: the position of the op that it stands for, if it is no chain.
-        ops: of a chain.
-        closed: whether it takes no further op, since another task needs it.
-        reads: what it needs of other tasks: buffers.
-        before: the tasks that have to wait until it has acted, since they write what it uses or read what it writes,
-            in memory that is handed to them by no register, or by another task.
-    """
-
-    device: Device
-    stream: str
-    phase: str
-    stage: int = 0
-    backward: bool = False
-    op: int | None = None
-    ops: list[int] = attrs.field(factory=list)
-    closed: bool = False
-    inputs: dict[int, None] = attrs.field(factory=dict)
-    numbers: dict[int, None] = attrs.field(factory=dict)
-    outputs: list[int] = attrs.field(factory=list)
-    reads: dict[int, None] = attrs.field(factory=dict)
-    before: dict[_Task, None] = attrs.field(factory=dict)
-    id: int = 0
 
 
 def compile_job(job: Job, slots: int = 1) -> Plan:
@@ -97,8 +63,7 @@ def compile_job(job: Job, slots: int = 1) -> Plan:
         raise ValueError(f"a register has at least one slot, not {slots}")
     job.check()
     _check_complete(job)
-    tasks, makers = _form_tasks(job)
-    _number(tasks)
+    tasks, makers = form_tasks(job)
     return _Linking(job, tasks, makers, slots).plan()
 
 
@@ -117,203 +82,108 @@ def _check_complete(job: Job) -> None:
             )
 
 
-# Which ops are one task
-
-
-def stream_of(op: JobOp) -> tuple[Device, str]:
-    """Where an op runs: the device, and which kind of its streams."""
-    device = op.outputs[0].meta.device
-    if op.kind != "transfer":
-        return device, "compute"
-    source = op.inputs[0].meta.device
-    return (device, "host_to_device") if source.type == "cpu" else (source, "device_to_host")
-
-
-def _stream_of_stage(op: JobOp) -> tuple[Device, str]:
-    """The same, but that stages compute on streams of their own."""
-    device, stream = stream_of(op)
-    if stream == "compute" and op.stage and op.kind not in _GATHERING:
-        stream = f"{STAGE_PREFIX}{op.stage}"
-    return device, stream
-
-
-def _form_tasks(job: Job) -> tuple[list[_Task], dict[int, _Task]]:
-    """The tasks in an order in which they can run, and who makes each buffer."""
-    tasks: list[_Task] = []
-    open_chains: dict[tuple[Device, str, str, int], _Task] = {}
-    makers: dict[int, _Task] = {}
-    # By buffer: who has written it last, and who has read it since.
-    writers: dict[int, _Task] = {}
-    readers: defaultdict[int, dict[_Task, None]] = defaultdict(dict)
-
-    def chain(device: Device, stream: str, phase: str, stage: int) -> _Task:
-        key = (device, stream, phase, stage)
-        found = open_chains.get(key)
-        if found is None or found.closed:
-            found = open_chains[key] = _Task(device, stream, phase, stage)
-            tasks.append(found)
-        return found
-
-    def need(task: _Task, buffer: int) -> None:
-        role = job.buffers[buffer].role
-        if role == "input" and buffer not in makers:
-            task.inputs[buffer] = None
-        elif role == "number" and buffer not in makers:
-            task.numbers[buffer] = None
-        maker = makers.get(buffer)
-        if maker is not None and maker is not task:
-            maker.closed = True
-            task.reads[buffer] = None
-
-    def read(task: _Task, buffer: int) -> None:
-        need(task, buffer)
-        if buffer in writers:
-            _wait(task, writers[buffer], makers.get(buffer))
-        readers[buffer][task] = None
-
-    def write(task: _Task, buffer: int) -> None:
-        for other in (*readers.pop(buffer, ()), *([writers[buffer]] if buffer in writers else ())):
-            _wait(task, other, makers.get(buffer))
-        writers[buffer] = task
-
-    for position, op in enumerate(job.ops):
-        device, stream = _stream_of_stage(op)
-        if op.kind in _GATHERING:
-            for buffer in op.reads():
-                if job.buffers[buffer].role == "input" and buffer not in makers:
-                    # Filled by a chain without ops, since such a task reads registers only.
-                    feeder = chain(device, stream, "step", op.stage)
-                    feeder.inputs[buffer] = None
-                    makers[buffer] = feeder
-            task = _Task(device, stream, op.phase, op.stage, op=position)
-            tasks.append(task)
-        else:
-            task = chain(device, stream, op.phase, op.stage)
-            task.ops.append(position)
-        task.backward = task.backward or op.backward
-        for buffer in op.reads():
-            read(task, buffer)
-        for buffer in op.writes():
-            if job.buffers[buffer].role == "temporary" and buffer not in makers:
-                makers[buffer] = task
-            elif job.buffers[buffer].role == "temporary":
-                need(task, buffer)
-            write(task, buffer)
-    for number, operand in enumerate(job.outputs):
-        maker = makers.get(operand.buffer)
-        if maker is None or maker.op is not None or writers.get(operand.buffer, maker) is not maker:
-            device = operand.meta.device
-            fetcher = chain(device, "compute", "step", 0)
-            read(fetcher, operand.buffer)
-            fetcher.outputs.append(number)
-        else:
-            maker.outputs.append(number)
-    return tasks, makers
-
-
-def _wait(task: _Task, other: _Task, maker: _Task | None) -> None:
-    """Let a task act only after another has, in the same launch.
-
-    Nothing is needed where the other makes the buffer in question, which a register hands to the task.  Tasks that act
-    at different rates are kept apart elsewhere.
-    """
-    if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
-        return
-    other.closed = True
-    other.before[task] = None
-
-
-def _number(tasks: list[_Task]) -> None:
-    """Give them ids; each stream of a device is a thread."""
-    streams: dict[tuple[Device, str], int] = {}
-    counts: defaultdict[ThreadId, int] = defaultdict(int)
-    for task in tasks:
-        stream = streams.setdefault((task.device, task.stream), len(streams))
-        thread = ThreadId(0, DEVICE_TYPES.index(task.device.type), task.device.index or 0, stream)
-        task.id = TaskId(thread, counts[thread]).encode()
-        counts[thread] += 1
-
-
 # What tasks hand to each other
+
+
+def _names_of_registers() -> defaultdict[int, dict[str, tuple[int, ...]]]:
+    return defaultdict(dict)
 
 
 @attrs.define(eq=False)
 class _Linking:
-    """Making the plan of tasks that have been formed."""
+    """Making the plan of tasks that have been formed.
+
+    Attributes:
+        job, tasks, makers: see `form_tasks`.
+        slots: see `compile_job`.
+        registers, contents: made so far, and what lies in those that hold memory.
+        produced, consumed: by task, the registers that it writes and reads, by name.
+    """
 
     job: Job
-    tasks: list[_Task]
-    makers: dict[int, _Task]
+    tasks: list[Task]
+    makers: dict[int, Task]
     slots: int
+    registers: list[RegisterDescriptor] = attrs.field(factory=list, init=False)
+    contents: dict[int, RegisterContents] = attrs.field(factory=dict, init=False)
+    produced: defaultdict[int, dict[str, tuple[int, ...]]] = attrs.field(factory=_names_of_registers, init=False)
+    consumed: defaultdict[int, dict[str, tuple[int, ...]]] = attrs.field(factory=_names_of_registers, init=False)
 
     def plan(self) -> Plan:
         """All of it, checked."""
-        source, sink = TaskId(_SOURCE_THREAD).encode(), TaskId(_SINK_THREAD).encode()
-        registers: list[RegisterDescriptor] = []
-        contents: dict[int, RegisterContents] = {}
-        consumed: defaultdict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-        produced: defaultdict[int, dict[str, tuple[int, ...]]] = defaultdict(dict)
-        for maker, readers, buffers in self._shared():
-            number = len(registers)
-            registers.append(
-                RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self._slots(maker, readers))
-            )
-            contents[number] = self._contents(buffers)
-            produced[maker.id][f"out{number}"] = (number,)
-            for reader in readers:
-                consumed[reader.id][f"in{number}"] = (number,)
-
-        def order(one: int, others: tuple[int, ...], slots: int) -> None:
-            """The others act only after this one has."""
-            number = len(registers)
-            registers.append(RegisterDescriptor(number, one, others, slots, control=True))
-            produced[one]["out_control"] = (*produced[one].get("out_control", ()), number)
-            for other in others:
-                consumed[other][IN_CONTROL] = (*consumed[other].get(IN_CONTROL, ()), number)
-
+        self._hand_over()
         for task in self.tasks:
             if task.before:
-                order(task.id, tuple([it.id for it in task.before]), self.slots)
-        idle = [it for it in self.tasks if not consumed[it.id]]
-        paced = tuple([it.id for it in idle if self._is_micro(it)])
-        counted = [it for it in self.tasks if (self._is_micro(it) or self._unpacks(it)) and not produced[it.id]]
-        early = self._to_end_before_the_step()
-        counted += [it for it in early if it not in counted]
-        if paced:
-            order(_PACER, paced, self.slots)
-        for each in counted:
-            order(each.id, (_COUNTER,), self.slots)
-        if counted:
-            late = tuple(dict.fromkeys([it.id for those in early.values() for it in those]))
-            order(_COUNTER, late or (sink,), self.slots)
-        first = tuple([it.id for it in idle if it.id not in paced and not consumed[it.id]])
-        first += (_PACER,) if paced else ()
-        order(source, first or (sink,), IN_FLIGHT)
-        for each in self.tasks:
-            # What is read by nobody has to have ended too.
-            if not produced[each.id]:
-                order(each.id, (sink,), self.slots)
-        tasks = [TaskDescriptor(source, WAIT_AND_SEND_IDS, produced[source], buffer="launches", name="source")]
-        tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
-        count = self.job.micro_batches
-        if paced:
-            tasks.append(TaskDescriptor(_PACER, UNPACK, produced[_PACER], consumed[_PACER], count, name="pacer"))
-        if counted:
-            tasks.append(TaskDescriptor(_COUNTER, ACC, produced[_COUNTER], consumed[_COUNTER], count, name="counter"))
-        tasks.append(TaskDescriptor(sink, CALLBACK_NOTIFY, {}, consumed[sink], buffer="callbacks", name="sink"))
-        check(tasks, registers)
+                self._order(task.id, tuple([it.id for it in task.before]), self.slots)
+        self._begin_and_end()
+        tasks = self._descriptors()
+        check(tasks, self.registers)
         return Plan(
             self.job.name,
             tuple(tasks),
-            tuple(registers),
+            tuple(self.registers),
             {task.id: self._chain(task) for task in self.tasks if task.op is None},
             {task.id: task.op for task in self.tasks if task.op is not None},
-            contents,
+            self.contents,
             self.tasks[0].device if self.tasks else Device("cpu"),
             self._launches_at_once(),
         )
 
-    def _slots(self, maker: _Task, readers: list[_Task]) -> int:
+    def _hand_over(self) -> None:
+        """The registers through which tasks have each other's results."""
+        for maker, readers, buffers in self._shared():
+            number = len(self.registers)
+            self.registers.append(
+                RegisterDescriptor(number, maker.id, tuple([it.id for it in readers]), self._slots(maker, readers))
+            )
+            self.contents[number] = self._contents(buffers)
+            self.produced[maker.id][f"out{number}"] = (number,)
+            for reader in readers:
+                self.consumed[reader.id][f"in{number}"] = (number,)
+
+    def _order(self, one: int, others: tuple[int, ...], slots: int) -> None:
+        """Let the others act only after this one has."""
+        number = len(self.registers)
+        self.registers.append(RegisterDescriptor(number, one, others, slots, control=True))
+        self.produced[one]["out_control"] = (*self.produced[one].get("out_control", ()), number)
+        for other in others:
+            self.consumed[other][IN_CONTROL] = (*self.consumed[other].get(IN_CONTROL, ()), number)
+
+    def _begin_and_end(self) -> None:
+        """Put every task behind the source and before the sink; those of micro-batches by way of what counts them."""
+        idle = [it for it in self.tasks if not self.consumed[it.id]]
+        paced = tuple([it.id for it in idle if self._is_micro(it)])
+        counted = [it for it in self.tasks if (self._is_micro(it) or self._unpacks(it)) and not self.produced[it.id]]
+        early = self._to_end_before_the_step()
+        counted += [it for it in early if it not in counted]
+        if paced:
+            self._order(_PACER, paced, self.slots)
+        for each in counted:
+            self._order(each.id, (_COUNTER,), self.slots)
+        if counted:
+            late = tuple(dict.fromkeys([it.id for those in early.values() for it in those]))
+            self._order(_COUNTER, late or (_SINK,), self.slots)
+        first = tuple([it.id for it in idle if it.id not in paced and not self.consumed[it.id]])
+        first += (_PACER,) if paced else ()
+        self._order(_SOURCE, first or (_SINK,), IN_FLIGHT)
+        for each in self.tasks:
+            # What is read by nobody has to have ended too.
+            if not self.produced[each.id]:
+                self._order(each.id, (_SINK,), self.slots)
+
+    def _descriptors(self) -> list[TaskDescriptor]:
+        """Of all tasks, with those that stand for no op of the job."""
+        produced, consumed, count = self.produced, self.consumed, self.job.micro_batches
+        tasks = [TaskDescriptor(_SOURCE, WAIT_AND_SEND_IDS, produced[_SOURCE], buffer="launches", name="source")]
+        tasks += [self._descriptor(task, produced[task.id], consumed[task.id]) for task in self.tasks]
+        if _PACER in produced:
+            tasks.append(TaskDescriptor(_PACER, UNPACK, produced[_PACER], consumed[_PACER], count, name="pacer"))
+        if _COUNTER in produced:
+            tasks.append(TaskDescriptor(_COUNTER, ACC, produced[_COUNTER], consumed[_COUNTER], count, name="counter"))
+        tasks.append(TaskDescriptor(_SINK, CALLBACK_NOTIFY, {}, consumed[_SINK], buffer="callbacks", name="sink"))
+        return tasks
+
+    def _slots(self, maker: Task, readers: list[Task]) -> int:
         """How far a task may be ahead of those that read what it makes.
 
         In a pipeline a launch (or micro-batch) is in each stage at a time.  What goes forward to another stage waits
@@ -331,24 +201,24 @@ class _Linking:
                 slots = max(slots, reader.stage - maker.stage + 1)
         return slots
 
-    def _is_micro(self, task: _Task) -> bool:
+    def _is_micro(self, task: Task) -> bool:
         return task.phase == "micro" and task.op is None and self.job.micro_batches > 1
 
-    def _unpacks(self, task: _Task) -> bool:
+    def _unpacks(self, task: Task) -> bool:
         return task.op is not None and self.job.ops[task.op].kind == "unpack"
 
-    def _to_end_before_the_step(self) -> dict[_Task, list[_Task]]:
+    def _to_end_before_the_step(self) -> dict[Task, list[Task]]:
         """Tasks of micro-batches that use variables which the step changes, with those that change them.
 
         Not those whose results reach that change anyway, by way of what is accumulated.
         """
-        changes: defaultdict[int, list[_Task]] = defaultdict(list)
+        changes: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
             for position in task.ops if task.phase == "step" else ():
                 for buffer in self.job.ops[position].writes():
                     if self.job.buffers[buffer].role == "variable":
                         changes[buffer].append(task)
-        found: dict[_Task, list[_Task]] = {}
+        found: dict[Task, list[Task]] = {}
         for task in self.tasks:
             ops = [self.job.ops[position] for position in task.ops] if self._is_micro(task) else []
             used = {buffer for op in ops for buffer in (*op.reads(), *op.writes())}
@@ -358,7 +228,7 @@ class _Linking:
                 found[task] = late
         return found
 
-    def _reaches(self, task: _Task, step: _Task) -> bool:
+    def _reaches(self, task: Task, step: Task) -> bool:
         """Whether the step needs something accumulated of the task's results."""
         between = [self.makers[buffer] for buffer in step.reads if self.makers[buffer].op is not None]
         return any([self.makers[buffer] is task for gather in between for buffer in gather.reads])
@@ -377,13 +247,13 @@ class _Linking:
         apart = any([len(users[it.id]) > 1 for it in self.job.variables() if it.id in changed])
         return 1 if apart else IN_FLIGHT
 
-    def _shared(self) -> list[tuple[_Task, list[_Task], list[int]]]:
+    def _shared(self) -> list[tuple[Task, list[Task], list[int]]]:
         """Who makes what for whom: one register for all that goes from one task to the same others."""
-        readers: defaultdict[int, list[_Task]] = defaultdict(list)
+        readers: defaultdict[int, list[Task]] = defaultdict(list)
         for task in self.tasks:
             for buffer in task.reads:
                 readers[buffer].append(task)
-        groups: dict[tuple[int, ...], tuple[_Task, list[_Task], list[int]]] = {}
+        groups: dict[tuple[int, ...], tuple[Task, list[Task], list[int]]] = {}
         for buffer, those in readers.items():
             maker = self.makers[buffer]
             key = (maker.id, *[it.id for it in those])
@@ -395,12 +265,12 @@ class _Linking:
         return RegisterContents(tuple(buffers), metas[0].device, sum([aligned(it.nbytes, ALIGNMENT) for it in metas]))
 
     def _descriptor(
-        self, task: _Task, produced: dict[str, tuple[int, ...]], consumed: dict[str, tuple[int, ...]]
+        self, task: Task, produced: dict[str, tuple[int, ...]], consumed: dict[str, tuple[int, ...]]
     ) -> TaskDescriptor:
         kind, count = COMPUTE, 1
         if task.op is not None:
             op = self.job.ops[task.op]
-            kind, count = _GATHERING[op.kind], self.job.micro_batches
+            kind, count = GATHERING[op.kind], self.job.micro_batches
             name = op.name
         else:
             names = [self.job.ops[it].name for it in task.ops]
@@ -409,7 +279,7 @@ class _Linking:
 
     # A chain's own memory
 
-    def _chain(self, task: _Task) -> ChainDescriptor:
+    def _chain(self, task: Task) -> ChainDescriptor:
         cost = 0
         for position in task.ops:
             cost += cost_of(self.job.ops[position])
@@ -428,11 +298,11 @@ class _Linking:
             task.phase == "micro",
         )
 
-    def _is_alone(self, task: _Task) -> bool:
+    def _is_alone(self, task: Task) -> bool:
         """Whether it is all there is, once for each launch, on the host: where the caller's memory may take part."""
         return len(self.tasks) == 1 and task.device.type == "cpu" and not self._is_micro(task)
 
-    def _kept(self, task: _Task) -> tuple[int, ...]:
+    def _kept(self, task: Task) -> tuple[int, ...]:
         """The large arguments that need no copy: nothing changes them, and what they are for is soon done."""
         ops = [self.job.ops[it] for it in task.ops]
         fetched = {self.job.outputs[it].buffer for it in task.outputs}
@@ -446,7 +316,7 @@ class _Linking:
         metas = {it: self.job.buffers[it].meta for it in task.inputs if self._is_alone(task) and it not in changed}
         return tuple([it for it, of in metas.items() if of.nbytes >= _LARGE and ends.get(it, 0) <= _KEPT * of.nbytes])
 
-    def _straight(self, task: _Task) -> tuple[int, ...]:
+    def _straight(self, task: Task) -> tuple[int, ...]:
         """The large results that are a whole buffer, each the first of its buffer."""
         found: dict[int, int] = {}
         for number in task.outputs if self._is_alone(task) else ():
@@ -458,7 +328,7 @@ class _Linking:
                 found.setdefault(operand.buffer, number)
         return tuple(found.values())
 
-    def _arena(self, task: _Task, elsewhere: set[int]) -> Arena:
+    def _arena(self, task: Task, elsewhere: set[int]) -> Arena:
         shared = elsewhere.union(*[other.reads for other in self.tasks])
         buffers = self.job.buffers
         steps = [Op((), (buffer,)) for buffer in (*task.inputs, *task.numbers) if buffer not in shared]
@@ -503,7 +373,7 @@ def cost_of(op: JobOp) -> int:
     """Nanoseconds, estimated."""
     if op.kind == "update":
         return op.cost
-    if op.kind in ("transfer", *_GATHERING):
+    if op.kind in ("transfer", *GATHERING):
         return sum([operand.meta.nbytes for operand in op.outputs])
     return op.infer().cost
 

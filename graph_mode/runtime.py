@@ -33,11 +33,11 @@ from .actors import Action, ActorSystem
 from .actors.bus import Act
 from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
-from .compiler import stream_of
 from .job import Job
 from .launch import Launch
 from .plan import Plan
 from .program import Environment, Program, ProgramError, Torn, array_at, place_one_after_other
+from .tasks import stream_of
 
 if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine

@@ -16,9 +16,9 @@ from vmflow.ops import creation
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine
 
-from .compiler import stream_of
 from .job import GATHERING, Drawn, Job, JobOp, Operand
 from .runtime import gather
+from .tasks import stream_of
 
 
 def run(

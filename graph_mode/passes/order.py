@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import groupby
 from typing import TYPE_CHECKING, Literal
 
-from vmflow.graph_mode.compiler import stream_of
 from vmflow.graph_mode.execution_order import execution_order
 from vmflow.graph_mode.job import Job, JobOp
 from vmflow.graph_mode.lifetimes import Op
+from vmflow.graph_mode.tasks import stream_of
 
 from .flow import GATHERING, Flow, dependences, flow_of
 

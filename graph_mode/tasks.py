@@ -1,0 +1,198 @@
+"""Which ops of a job are one task.
+
+Ops that follow each other on one stream are one task, a *chain*, which runs them without asking anybody in between.  A
+chain ends where another stream, or a task of another kind, needs what it has computed: so no two chains ever wait for
+each other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+import attrs
+
+from vmflow.devices import device as Device
+from vmflow.vm.stream_table import STAGE_PREFIX
+
+from .actors import TaskId, ThreadId
+from .actors.descriptors import ACC, PACK, UNPACK
+from .actors.identifiers import DEVICE_TYPES
+from .job import Job, JobOp, Operand
+
+# What kind of task an op is that stands for one by itself.
+GATHERING: Final[Mapping[str, str]] = {"accumulate": ACC, "pack": PACK, "unpack": UNPACK}
+
+
+@attrs.define(eq=False)
+class Task:
+    """A task in the making.
+
+    Attributes:
+        device, stream, phase: where and how often it runs.
+        stage: of the pipeline, and whether it belongs to the backward pass.
+        op: the position of the op that it stands for, if it is no chain.
+        ops: of a chain.
+        closed: whether it takes no further op, since another task needs it.
+        reads: what it needs of other tasks: buffers.
+        before: the tasks that have to wait until it has acted, since they write what it uses or read what it writes,
+            in memory that is handed to them by no register, or by another task.
+    """
+
+    device: Device
+    stream: str
+    phase: str
+    stage: int = 0
+    backward: bool = False
+    op: int | None = None
+    ops: list[int] = attrs.field(factory=list)
+    closed: bool = False
+    inputs: dict[int, None] = attrs.field(factory=dict)
+    numbers: dict[int, None] = attrs.field(factory=dict)
+    outputs: list[int] = attrs.field(factory=list)
+    reads: dict[int, None] = attrs.field(factory=dict)
+    before: dict[Task, None] = attrs.field(factory=dict)
+    id: int = 0
+
+
+def stream_of(op: JobOp) -> tuple[Device, str]:
+    """Where an op runs: the device, and which kind of its streams."""
+    device = op.outputs[0].meta.device
+    if op.kind != "transfer":
+        return device, "compute"
+    source = op.inputs[0].meta.device
+    return (device, "host_to_device") if source.type == "cpu" else (source, "device_to_host")
+
+
+def _stream_of_stage(op: JobOp) -> tuple[Device, str]:
+    """The same, but that stages compute on streams of their own."""
+    device, stream = stream_of(op)
+    if stream == "compute" and op.stage and op.kind not in GATHERING:
+        stream = f"{STAGE_PREFIX}{op.stage}"
+    return device, stream
+
+
+def form_tasks(job: Job) -> tuple[list[Task], dict[int, Task]]:
+    """The tasks in an order in which they can run, and who makes each buffer."""
+    forming = _Forming(job)
+    for position, op in enumerate(job.ops):
+        forming.add(position, op)
+    for number, operand in enumerate(job.outputs):
+        forming.hand_out(number, operand)
+    _number(forming.tasks)
+    return forming.tasks, forming.makers
+
+
+@attrs.define(eq=False)
+class _Forming:
+    """Going through the ops of a job in their order.
+
+    Attributes:
+        tasks: formed so far.
+        makers: by buffer, the task that makes it.
+    """
+
+    job: Job
+    tasks: list[Task] = attrs.field(factory=list)
+    makers: dict[int, Task] = attrs.field(factory=dict)
+    _chains: dict[tuple[Device, str, str, int], Task] = attrs.field(factory=dict)
+    # By buffer: who has written it last, and who has read it since.
+    _writers: dict[int, Task] = attrs.field(factory=dict)
+    _readers: defaultdict[int, dict[Task, None]] = attrs.field(factory=lambda: defaultdict(dict))
+
+    def add(self, position: int, op: JobOp) -> None:
+        """The next op of the job."""
+        task = self._task_of(position, op)
+        task.backward = task.backward or op.backward
+        for buffer in op.reads():
+            self._read(task, buffer)
+        for buffer in op.writes():
+            if self.job.buffers[buffer].role == "temporary" and buffer not in self.makers:
+                self.makers[buffer] = task
+            elif self.job.buffers[buffer].role == "temporary":
+                self._need(task, buffer)
+            self._write(task, buffer)
+
+    def hand_out(self, number: int, operand: Operand) -> None:
+        """A result of the job, by whom it is made, or by a chain that reads it if another has written it since."""
+        maker = self.makers.get(operand.buffer)
+        if maker is None or maker.op is not None or self._writers.get(operand.buffer, maker) is not maker:
+            fetcher = self._chain(operand.meta.device, "compute", "step", 0)
+            self._read(fetcher, operand.buffer)
+            fetcher.outputs.append(number)
+        else:
+            maker.outputs.append(number)
+
+    def _task_of(self, position: int, op: JobOp) -> Task:
+        """The one that the op belongs to: the open chain of its stream, or one of its own."""
+        device, stream = _stream_of_stage(op)
+        if op.kind not in GATHERING:
+            task = self._chain(device, stream, op.phase, op.stage)
+            task.ops.append(position)
+            return task
+        for buffer in op.reads():
+            if self.job.buffers[buffer].role == "input" and buffer not in self.makers:
+                # Filled by a chain without ops, since such a task reads registers only.
+                feeder = self._chain(device, stream, "step", op.stage)
+                feeder.inputs[buffer] = None
+                self.makers[buffer] = feeder
+        task = Task(device, stream, op.phase, op.stage, op=position)
+        self.tasks.append(task)
+        return task
+
+    def _chain(self, device: Device, stream: str, phase: str, stage: int) -> Task:
+        key = (device, stream, phase, stage)
+        found = self._chains.get(key)
+        if found is None or found.closed:
+            found = self._chains[key] = Task(device, stream, phase, stage)
+            self.tasks.append(found)
+        return found
+
+    def _need(self, task: Task, buffer: int) -> None:
+        role = self.job.buffers[buffer].role
+        if role == "input" and buffer not in self.makers:
+            task.inputs[buffer] = None
+        elif role == "number" and buffer not in self.makers:
+            task.numbers[buffer] = None
+        maker = self.makers.get(buffer)
+        if maker is not None and maker is not task:
+            maker.closed = True
+            task.reads[buffer] = None
+
+    def _read(self, task: Task, buffer: int) -> None:
+        self._need(task, buffer)
+        if buffer in self._writers:
+            _wait(task, self._writers[buffer], self.makers.get(buffer))
+        self._readers[buffer][task] = None
+
+    def _write(self, task: Task, buffer: int) -> None:
+        others = list(self._readers.pop(buffer, ()))
+        if buffer in self._writers:
+            others.append(self._writers[buffer])
+        for other in others:
+            _wait(task, other, self.makers.get(buffer))
+        self._writers[buffer] = task
+
+
+def _wait(task: Task, other: Task, maker: Task | None) -> None:
+    """Let a task act only after another has, in the same launch.
+
+    Nothing is needed where the other makes the buffer in question, which a register hands to the task.  Tasks that act
+    at different rates are kept apart elsewhere.
+    """
+    if other is task or other is maker or other.phase != task.phase or task.op is not None or other.op is not None:
+        return
+    other.closed = True
+    other.before[task] = None
+
+
+def _number(tasks: list[Task]) -> None:
+    """Give them ids; each stream of a device is a thread."""
+    streams: dict[tuple[Device, str], int] = {}
+    counts: defaultdict[ThreadId, int] = defaultdict(int)
+    for task in tasks:
+        stream = streams.setdefault((task.device, task.stream), len(streams))
+        thread = ThreadId(0, DEVICE_TYPES.index(task.device.type), task.device.index or 0, stream)
+        task.id = TaskId(thread, counts[thread]).encode()
+        counts[thread] += 1
