@@ -215,7 +215,7 @@ class CompiledGraph:
                     instruction = Instruction(stream, AllocateTensor(blob), (), written, 0, code, last, mode)
                     instructions.append(instruction)
                     writes.append((blob.storage, instruction))
-        needed, reads = variables.read_blobs, variables.read + runtime.unsettled_memory()
+        needed, reads = variables.read_blobs, variables.read + runtime.memory.unsettled()
         sources = launch.sources
         job = _Job(runtime, launch)
         if runtime.brief or not sources:
@@ -245,8 +245,6 @@ class CompiledGraph:
             mode,
             self._nbytes,
         )
-        if runtime.brief and machine.tracer is None:
-            instruction.name = runtime.launching  # there may be no other by which the machine's story names the graph
         instructions.append(instruction)
         writes += [(storage, instruction) for storage in changed]
         return instructions, writes
@@ -346,7 +344,7 @@ class _Job:
 
     @property
     def name(self) -> str:
-        return self.runtime.name
+        return self.runtime.launching
 
     def launch(self, ended: Ended) -> None:
         self.launch_.begin(ended)

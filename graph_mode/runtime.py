@@ -15,28 +15,24 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Final, final
 
 from vmflow.errors import InternalError
-from vmflow.instructions.blob import Array, Storage
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
-from vmflow.instructions.policy import InstructionPolicy
-from vmflow.interpreter import eagerly
-from vmflow.scopes import scope
 from vmflow.streams import Stream
-from vmflow.tensors import Tensor
 
 from .actors import Action, ActorSystem
 from .actors.bus import Act
 from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
+from .acts import ActorAct, LoneAct
 from .job import Job
+from .job_queue import queue_of
 from .launch import Launch
 from .plan import Plan
-from .program import Environment, Program, ProgramError, Torn, array_at, place_one_after_other
+from .plan_memory import PlanMemory
+from .program import ProgramError, Torn
 from .tasks import stream_of
 
 if TYPE_CHECKING:
@@ -45,141 +41,6 @@ if TYPE_CHECKING:
 
 # Runs of less, in nanoseconds, keep their arguments until they are over: an instruction more would take about as long.
 _BRIEF: Final = 20_000
-
-
-@final
-class ActorAct(InstructionPolicy):
-    """What an actor has decided to do."""
-
-    __slots__ = ("action", "done", "name", "runtime")
-
-    droppable = False  # actors wait for each other
-    touches_memory = True
-
-    def __init__(self, runtime: GraphRuntime, action: Action, name: str) -> None:
-        self.runtime = runtime
-        self.action = action
-        self.name = name
-        self.done = False
-
-    def compute(self) -> None:
-        self.done = True
-        self.runtime.act(self.action)
-
-    def fail(self, failure: Failure) -> None:
-        # What raises out of `compute` (SystemExit, say) has been seen to there.
-        if not self.done:
-            self.done = True
-            self.runtime.fail_act(self.action, failure)
-
-
-@final
-class LoneAct(InstructionPolicy):
-    """What the only task of a plan does for a launch."""
-
-    __slots__ = ("done", "launch", "name", "runtime")
-
-    droppable = False
-
-    def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
-        self.runtime = runtime
-        self.launch = launch
-        self.name = runtime.name
-        self.done = False
-
-    def compute(self) -> None:
-        self.done = True
-        self.runtime.act_alone(self.launch)
-
-    def fail(self, failure: Failure) -> None:
-        # What raises out of `compute` (SystemExit, say) has been seen to there.
-        if not self.done:
-            self.done = True
-            self.launch.fail(failure)
-            self.launch.finish()
-
-
-@final
-class JobQueue:
-    """Which graph runs on a machine.  Launches of one graph overlap; those of another wait until it has ended."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._again = False
-        self._waiting: deque[tuple[GraphRuntime, Launch]] = deque()
-        # One entry for each that has ended and has not been counted.
-        self._left: deque[None] = deque()
-        self._running: GraphRuntime | None = None
-        self._in_flight = 0
-
-    def enter(self, runtime: GraphRuntime, launch: Launch) -> None:
-        """Start this launch as soon as those before it allow."""
-        self._waiting.append((runtime, launch))
-        self.advance()
-
-    def leave(self) -> None:
-        """A launch that was started has ended."""
-        self._left.append(None)
-        self.advance()
-
-    def has_one(self) -> bool:
-        """Whether what is being started is all there is; asked by what is."""
-        return self._in_flight == 1
-
-    def advance(self) -> None:
-        """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
-        self._again = True
-        escaping: BaseException | None = None
-        # Whoever holds the lock sees the flag, or has let go of it before it was set.
-        while self._again and self._lock.acquire(blocking=False):
-            try:
-                self._again = False
-                self._advance()
-            except BaseException as error:
-                # One launch could not be started; that is no reason to forget those behind it.
-                escaping = escaping or error
-                self._again = True
-            finally:
-                self._lock.release()
-        if escaping is not None:
-            raise escaping
-
-    def _advance(self) -> None:
-        while True:
-            while self._left:
-                self._left.popleft()
-                self._in_flight -= 1
-            if self._in_flight == 0:
-                self._running = None
-            if not self._waiting:
-                return
-            runtime, launch = self._waiting[0]
-            if launch.failure is not None or launch.over:
-                self._waiting.popleft()
-                launch.finish()
-                continue
-            if not launch.opened:
-                return
-            if self._in_flight and (self._running is not runtime or self._in_flight >= runtime.at_once):
-                return
-            self._running = runtime
-            self._in_flight += 1
-            self._waiting.popleft()
-            launch.start()
-            runtime.start(launch)
-
-
-_queues: weakref.WeakKeyDictionary[Any, JobQueue] = weakref.WeakKeyDictionary()
-_queues_lock = threading.Lock()
-
-
-def queue_of(machine: VirtualMachine) -> JobQueue:
-    """The machine's."""
-    with _queues_lock:
-        found = _queues.get(machine)
-        if found is None:
-            found = _queues[machine] = JobQueue()
-        return found
 
 
 @final
@@ -217,7 +78,7 @@ class GraphRuntime:
         name: of the graph.
         handle: see `Handle`.
         at_once: how many launches may be under way.
-        memory: tensors of bytes: the arenas and the registers.
+        memory: see `PlanMemory`.
         launching: what starting a run is called.
         launches: the stream on which runs are started.
         cost: nanoseconds that starting a run may take, since it may be the run.
@@ -248,7 +109,6 @@ class GraphRuntime:
         # What has happened: a launch was started, or an act of this thread has ended.
         self._news: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
-        self._programs: dict[tuple[Any, ...], Program] = {}
         # By task, how often it has acted; and the launches that are not through, by their number.
         self._acted: dict[int, int] = {}
         self._under_way: dict[int, Launch] = {}
@@ -258,13 +118,11 @@ class GraphRuntime:
         self._working = [*plan.chains, *plan.gathers]
         self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
-        self.memory: dict[tuple[str, int, int], Tensor] = {}
-        self._settled = False
-        self._allocate()
+        self.memory = PlanMemory(job, plan)
         self.alone: int | None = None
         self.brief = False
         self.cost = 0
-        self.launching = f"launch_lazy_job of {self.name}"
+        self.launching = f"launch_lazy_job: {self.name}"
         if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
             self.alone, chain = next(iter(plan.chains.items()))
             self._lone = (self._streams[self.alone], chain.cost)
@@ -273,22 +131,6 @@ class GraphRuntime:
         self.system: ActorSystem | None = None
         if self.alone is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
-
-    def _allocate(self) -> None:
-        from vmflow import dtypes
-        from vmflow.ops.creation import empty
-
-        # Both outlive the scope around.
-        with scope(shield=True), eagerly():
-            for task, chain in self.plan.chains.items():
-                if chain.arena.nbytes:
-                    self.memory["arena", task, 0] = empty(chain.arena.nbytes, dtype=dtypes.uint8, device=chain.device)
-            for register in self.plan.registers:
-                contents = self.plan.contents.get(register.id)
-                for slot in range(register.count if contents is not None and contents.nbytes else 0):
-                    assert contents is not None
-                    made = empty(contents.nbytes, dtype=dtypes.uint8, device=contents.device)
-                    self.memory["register", register.id, slot] = made
 
     def _stream_of(self, task: int) -> Stream:
         chain = self.plan.chains.get(task)
@@ -308,23 +150,9 @@ class GraphRuntime:
 
     # Launching
 
-    def unsettled_memory(self) -> list[Storage]:
-        """Of its own, what is not known to be there; a launch has to wait for it."""
-        if self._settled:
-            return []
-        storages = [tensor._blob.storage for tensor in self.memory.values()]
-        self._settled = all([it.settled() and it.failure is None for it in storages])
-        return storages
-
     def usable(self) -> bool:
         """Whether it can be launched: not if it was closed, or there was no memory for it."""
-        if self._closing:
-            return False
-        if self._settled:
-            return True
-        return not any(
-            [it._blob.storage.settled() and it._blob.storage.failure is not None for it in self.memory.values()]
-        )
+        return not self._closing and self.memory.usable()
 
     def section_stream(self) -> Stream:
         """A stream on which to hand over the arguments of one launch, for as long as that takes.
@@ -444,8 +272,7 @@ class GraphRuntime:
 
     def _forget(self) -> None:
         """Give the memory back.  All this and the acts hold each other, and memory must not wait for the collector."""
-        self._programs.clear()
-        self.memory.clear()
+        self.memory.forget()
 
     def _turns(self, system: ActorSystem, ended: list[Launch]) -> None:
         busy = True
@@ -527,10 +354,10 @@ class GraphRuntime:
             return
         try:
             if task in self.plan.chains:
-                self._program(task, action).run(launch, micro)
+                self.memory.program(task, action).run(launch, micro)
             else:
                 assert action is not None
-                self._gather(task, action)
+                self.memory.gather(task, action)
         except ProgramError as error:
             launch.fail(self._failure(error, launch))
         except Torn as torn:
@@ -602,7 +429,7 @@ class GraphRuntime:
             launch.fail(failure)
             launch.finish()
 
-    # Acting
+    # What went wrong
 
     def _failure(self, failed: ProgramError, launch: Launch) -> Failure:
         op, error = failed.op, failed.error
@@ -621,59 +448,3 @@ class GraphRuntime:
     def _remembered(self, failure: Failure) -> Failure:
         self.machine.remember(failure)
         return failure
-
-    def _program(self, task: int, action: Action | None) -> Program:
-        """The chain's program for these slots of its registers."""
-        slots = (*action.inputs, *action.outputs) if action is not None else ()
-        key = (task, *[slot.slot for slot in slots])
-        found = self._programs.get(key)
-        if found is None:
-            chain = self.plan.chains[task]
-            environment = Environment(self.job)
-            if chain.arena.nbytes:
-                environment.place(self.memory["arena", task, 0]._blob.storage.array, chain.arena.offsets)
-            else:
-                environment.place(np.empty(0, np.uint8), chain.arena.offsets)
-            for slot in slots:
-                for number, array in self._slot_arrays(slot.register, slot.slot).items():
-                    environment.put(number, array)
-            found = self._programs[key] = Program(chain, environment)
-        return found
-
-    def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:
-        contents = self.plan.contents[register]
-        metas = [self.job.buffers[it].meta for it in contents.buffers]
-        made = self.memory.get(("register", register, slot))
-        memory = made._blob.storage.array if made is not None else np.empty(0, np.uint8)
-        offsets = place_one_after_other(metas)
-        return {
-            number: array_at(memory, offset, each)
-            for number, offset, each in zip(contents.buffers, offsets, metas, strict=True)
-        }
-
-    def _gather(self, task: int, action: Action) -> None:
-        op = self.job.ops[self.plan.gathers[task]]
-        count = self.job.micro_batches
-        read: dict[int, Array] = {}
-        written: dict[int, Array] = {}
-        for slot in action.inputs:
-            read.update(self._slot_arrays(slot.register, slot.slot))
-        for slot in action.outputs:
-            written.update(self._slot_arrays(slot.register, slot.slot))
-        for given, made in zip(op.inputs, op.outputs, strict=True):
-            if made.buffer in written:  # what nobody reads is in no register
-                gather(op.kind, read[given.buffer], written[made.buffer], action.index, count)
-
-
-def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
-    """One step of unpacking, accumulating or packing."""
-    if kind == "unpack":
-        size = len(read) // count
-        np.copyto(written, read[index * size : (index + 1) * size])
-    elif kind == "pack":
-        parts = written.reshape(count, *read.shape)
-        np.copyto(parts[index, ...], read)
-    elif index == 0:
-        np.copyto(written, read)
-    else:
-        np.add(written, read, out=written)

@@ -17,7 +17,7 @@ from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine
 
 from .job import GATHERING, Drawn, Job, JobOp, Operand
-from .runtime import gather
+from .plan_memory import gather
 from .tasks import stream_of
 
 

@@ -14,7 +14,7 @@ class LazyJob(Protocol):
 
     @property
     def name(self) -> str:
-        """Of the graph."""
+        """What starting it is called: this instruction, and of which graph."""
         ...
 
     def launch(self, ended: Ended) -> None:
@@ -39,7 +39,7 @@ class LaunchLazyJob(Deferred):
 
     def __init__(self, job: LazyJob, parameters: tuple[Blob, ...] = (), reads: tuple[Blob, ...] = ()) -> None:
         super().__init__()
-        self.name = f"launch_lazy_job: {job.name}"
+        self.name = job.name
         self.job = job
         self.parameters = parameters
         self.reads = reads

@@ -81,7 +81,7 @@ def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
     graph(*arguments).numpy()
     (compiled,) = graph._compiled.values()
     runtime = compiled._runtime(default_machine())
-    (program,) = runtime._programs.values()
+    (program,) = runtime.memory._programs.values()
     assert isinstance(program, Program)
     results = [Blob(Storage(Dependence(), np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]
     launch = Launch((), tuple(results), (), (), 0)

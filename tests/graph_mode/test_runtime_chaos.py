@@ -20,8 +20,10 @@ from vmflow.devices import device as Device
 from vmflow.errors import InternalError, VirtualMachineClosed
 from vmflow.graph_mode import compiled
 from vmflow.graph_mode.actors import ActorSystem
+from vmflow.graph_mode.job_queue import JobQueue
 from vmflow.graph_mode.launch import Launch
-from vmflow.graph_mode.runtime import GraphRuntime, JobQueue
+from vmflow.graph_mode.plan_memory import PlanMemory
+from vmflow.graph_mode.runtime import GraphRuntime
 from vmflow.instructions.blob import Blob, Storage, meta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence, Instruction
@@ -108,11 +110,11 @@ def test_a_graph_lost_in_a_circle_gives_its_memory_back() -> None:
     x = flow.ones(4)
     assert (graph(x).numpy() == 2).all()
     runtime = _runtime(graph)
-    assert runtime.memory
+    assert runtime.memory.tensors
     graph.itself = graph
     del graph
     gc.collect()
-    assert not runtime.memory
+    assert not runtime.memory.tensors
 
 
 def test_a_parameter_of_another_shape_is_refused_before_anything_changes() -> None:
@@ -167,15 +169,15 @@ def test_an_act_that_raises_something_else_fails_its_launch_and_no_other(monkeyp
     graph = Chain(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     x = flow.ones(1, 2)
     want = graph(x).numpy()
-    program = GraphRuntime._program
+    program = PlanMemory.program
     planted = [MemoryError("no room for the steps")]
 
-    def broken(self: GraphRuntime, task: int, action: Any) -> Any:
+    def broken(self: PlanMemory, task: int, action: Any) -> Any:
         if planted:
             raise planted.pop()
         return program(self, task, action)
 
-    monkeypatch.setattr(GraphRuntime, "_program", broken)
+    monkeypatch.setattr(PlanMemory, "program", broken)
     failing, fine = graph(x), graph(x)
     with pytest.raises(MemoryError) as caught:
         failing.numpy()
@@ -281,10 +283,10 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
     graph(x).numpy()
     if fails:
 
-        def broken(self: GraphRuntime, task: int, action: Any) -> Any:
+        def broken(self: PlanMemory, task: int, action: Any) -> Any:
             raise MemoryError("no room for the steps")
 
-        monkeypatch.setattr(GraphRuntime, "_program", broken)
+        monkeypatch.setattr(PlanMemory, "program", broken)
     with _no_collections():
         x = flow.ones(size, size)
         result = graph(x)
@@ -328,7 +330,7 @@ def test_a_runtime_whose_machine_was_closed_keeps_no_launch(monkeypatch: pytest.
     def look(runtime: GraphRuntime, result: flow.Tensor) -> None:
         assert not runtime._under_way
         assert not runtime._open
-        assert not runtime.memory
+        assert not runtime.memory.tensors
         with pytest.raises(VirtualMachineClosed):
             result.numpy()
 
@@ -415,7 +417,7 @@ def test_a_call_that_issued_nothing_leaves_nothing(interrupted: bool, monkeypatc
     assert (graph(x).numpy() == want).all()
     current_machine().drain()
     graph.close()
-    assert not runtime.memory
+    assert not runtime.memory.tensors
 
 
 def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -436,7 +438,7 @@ def test_actors_that_contradict_themselves_are_replaced(monkeypatch: pytest.Monk
     assert not runtime._open
     assert not runtime._under_way
     assert not runtime._news
-    assert not runtime.memory
+    assert not runtime.memory.tensors
     assert (graph(x).numpy() == want).all()
     assert _runtime(graph) is not runtime
 

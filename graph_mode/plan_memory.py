@@ -1,0 +1,128 @@
+"""`PlanMemory`: the memory that a plan runs in on one machine, and the programs that work on it."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array, Storage
+from vmflow.interpreter import eagerly
+from vmflow.ops.creation import empty
+from vmflow.scopes import scope
+from vmflow.tensors import Tensor
+
+from .actors import Action
+from .job import Job
+from .plan import Plan
+from .program import Environment, Program, array_at, place_one_after_other
+
+
+@final
+class PlanMemory:
+    """The arenas and the registers of a plan.
+
+    Args:
+        job, plan: whose.
+
+    Attributes:
+        tensors: of bytes, by what they are, whose, and which slot.
+    """
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        self.job = job
+        self.plan = plan
+        self.tensors: dict[tuple[str, int, int], Tensor] = {}
+        self._programs: dict[tuple[Any, ...], Program] = {}
+        self._settled = False
+        self._allocate()
+
+    def _allocate(self) -> None:
+        # Both outlive the scope around.
+        with scope(shield=True), eagerly():
+            for task, chain in self.plan.chains.items():
+                if chain.arena.nbytes:
+                    self.tensors["arena", task, 0] = empty(chain.arena.nbytes, dtype=dtypes.uint8, device=chain.device)
+            for register in self.plan.registers:
+                contents = self.plan.contents.get(register.id)
+                for slot in range(register.count if contents is not None and contents.nbytes else 0):
+                    assert contents is not None
+                    made = empty(contents.nbytes, dtype=dtypes.uint8, device=contents.device)
+                    self.tensors["register", register.id, slot] = made
+
+    def unsettled(self) -> list[Storage]:
+        """What is not known to be there; a launch has to wait for it."""
+        if self._settled:
+            return []
+        storages = [tensor._blob.storage for tensor in self.tensors.values()]
+        self._settled = all([it.settled() and it.failure is None for it in storages])
+        return storages
+
+    def usable(self) -> bool:
+        """Whether it is there, or may still come to be."""
+        if self._settled:
+            return True
+        storages = [tensor._blob.storage for tensor in self.tensors.values()]
+        return not any([it.settled() and it.failure is not None for it in storages])
+
+    def forget(self) -> None:
+        """Give the memory back, and what works on it."""
+        self._programs.clear()
+        self.tensors.clear()
+
+    def program(self, task: int, action: Action | None) -> Program:
+        """The chain's program for these slots of its registers."""
+        slots = (*action.inputs, *action.outputs) if action is not None else ()
+        key = (task, *[slot.slot for slot in slots])
+        found = self._programs.get(key)
+        if found is None:
+            chain = self.plan.chains[task]
+            environment = Environment(self.job)
+            if chain.arena.nbytes:
+                environment.place(self.tensors["arena", task, 0]._blob.storage.array, chain.arena.offsets)
+            else:
+                environment.place(np.empty(0, np.uint8), chain.arena.offsets)
+            for slot in slots:
+                for number, array in self._slot_arrays(slot.register, slot.slot).items():
+                    environment.put(number, array)
+            found = self._programs[key] = Program(chain, environment)
+        return found
+
+    def _slot_arrays(self, register: int, slot: int) -> dict[int, Array]:
+        contents = self.plan.contents[register]
+        metas = [self.job.buffers[it].meta for it in contents.buffers]
+        made = self.tensors.get(("register", register, slot))
+        memory = made._blob.storage.array if made is not None else np.empty(0, np.uint8)
+        offsets = place_one_after_other(metas)
+        return {
+            number: array_at(memory, offset, each)
+            for number, offset, each in zip(contents.buffers, offsets, metas, strict=True)
+        }
+
+    def gather(self, task: int, action: Action) -> None:
+        op = self.job.ops[self.plan.gathers[task]]
+        count = self.job.micro_batches
+        read: dict[int, Array] = {}
+        written: dict[int, Array] = {}
+        for slot in action.inputs:
+            read.update(self._slot_arrays(slot.register, slot.slot))
+        for slot in action.outputs:
+            written.update(self._slot_arrays(slot.register, slot.slot))
+        for given, made in zip(op.inputs, op.outputs, strict=True):
+            if made.buffer in written:  # what nobody reads is in no register
+                gather(op.kind, read[given.buffer], written[made.buffer], action.index, count)
+
+
+def gather(kind: str, read: Array, written: Array, index: int, count: int) -> None:
+    """One step of unpacking, accumulating or packing."""
+    if kind == "unpack":
+        size = len(read) // count
+        np.copyto(written, read[index * size : (index + 1) * size])
+    elif kind == "pack":
+        parts = written.reshape(count, *read.shape)
+        np.copyto(parts[index, ...], read)
+    elif index == 0:
+        np.copyto(written, read)
+    else:
+        np.add(written, read, out=written)
