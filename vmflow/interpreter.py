@@ -25,7 +25,8 @@ from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import OpCall
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
-from .vm.virtual_machine import NOT_NOW, VirtualMachine, default_machine
+from .vm import at_once
+from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
     from .multi_tensor import Update
@@ -170,7 +171,7 @@ def _call_one(
         not inferred.allocates
         and mode.scope is None
         and not mode.anomaly
-        and machine.next_in_line(stream, inferred.cost)
+        and at_once.possible(machine, stream, inferred.cost)
     ):
         storage = _compute_at_once(machine, stream, inferred, blobs, scalars)
         if storage is not None:
@@ -218,10 +219,10 @@ def _compute_at_once(
             return None
         arrays.append(storage.array)
     try:
-        array = machine.at_once(inferred.kernel, (*arrays, *scalars, None))
+        array = at_once.call(machine, inferred.kernel, (*arrays, *scalars, None))
     except Exception:
         return None
-    if array is NOT_NOW:
+    if array is at_once.NOT_NOW:
         return None
     if type(array) is not np.ndarray:
         array = np.asarray(array)  # numpy gives scalars for arrays without dimensions

@@ -15,7 +15,7 @@ from vmflow.errors import RaceDetected
 from vmflow.instructions import ReleaseTensor
 from vmflow.instructions.instruction import ERASED, Instruction
 from vmflow.instructions.stream_events import StreamWait
-from vmflow.vm import VirtualMachine, virtual_machine
+from vmflow.vm import VirtualMachine, running, virtual_machine
 from vmflow.vm.engine import VirtualMachineEngine
 from vmflow.vm.stream_table import simulated_device
 from vmflow.vm.virtual_machine import current_machine
@@ -146,7 +146,7 @@ def no_host_sync_before_read(patch: pytest.MonkeyPatch) -> None:
         while self.engine.has_work():
             self._launched.extend(self.engine.schedule())
             while self._launched:
-                self._launch(self._launched.popleft())
+                running.launch(self, self._launched.popleft())
 
     patch.setattr(VirtualMachine, "wait", wait)
 

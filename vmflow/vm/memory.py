@@ -14,6 +14,7 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.streams import Allocation, BinAllocator
 
+from .failing import failure_of
 from .stream_table import device_memory
 
 if TYPE_CHECKING:
@@ -91,7 +92,7 @@ def rescue(machine: VirtualMachine, instruction: Instruction, policy: Instructio
         policy.prepare(instruction)
     except OutOfMemory as error:
         allocator.ooms += 1
-        return machine._make_failure(instruction, explain(error, allocator, instruction))
+        return failure_of(machine, instruction, explain(error, allocator, instruction))
     return None
 
 

@@ -15,40 +15,33 @@ a loop may be stopped, or its thread may itself be blocked in a wait.
 
 from __future__ import annotations
 
-import contextvars
 import os
 import threading
 import time
 import warnings
 import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-import numpy as np
-
 from vmflow.context import MODE
 from vmflow.devices import device as Device
-from vmflow.errors import BackPressureWarning, OutOfMemory, RaceDetected, VirtualMachineClosed
+from vmflow.errors import BackPressureWarning, VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
-from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
-from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
-from vmflow.instructions.scope import scope_of
 from vmflow.instructions.stream_events import StreamWait
-from vmflow.streams import CpuStreamPolicy, Stream, Worker
+from vmflow.streams import CpuStreamPolicy, Stream
 
-from . import closing, handover, memory, stream_table, waiting
+from . import at_once, closing, failing, handover, memory, running, stream_table, waiting
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
-from .outcome import LATER, Later, Outcome
+from .outcome import Outcome
 from .race_watch import RaceWatch
 from .stall_watch import STALL_SECONDS, StallWatch
 from .tracing import Tracer
@@ -71,9 +64,6 @@ _HEAVY: Final = 20_000
 # An instruction costs about a kilobyte with its operands.
 _HIGH_WATER: Final = 40_000
 _HIGH_WATER_BYTES: Final = 4 << 30
-
-# What `VirtualMachine.at_once` returns if it has not called anything.
-NOT_NOW: Final = object()
 
 # How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
 GRACE_SECONDS: Final = 2.0
@@ -144,7 +134,7 @@ class VirtualMachine:
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
         self.gather = _GATHER if gather is None else gather
-        self._at_once = gather is None
+        self._gathers = gather is not None
         self.high_water = high_water
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
@@ -170,8 +160,8 @@ class VirtualMachine:
         # By graph, what runs it here.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._forget_threads()
-        # numpy keeps its error state in a context variable: kernels run in a context in which inf and nan are silent.
-        self._context = _quiet_context()
+        # Kernels run in here.
+        self._context = running.quiet_context()
         self._shield = Shield()
         # Alive and perhaps never looked at; reported when the machine closes, at the latest.
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
@@ -196,7 +186,9 @@ class VirtualMachine:
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
-        self._airport = Airport(self._run, self._poison_by_device, _quiet_context)
+        self._airport = Airport(
+            partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
+        )
         # Those who wait for the number of lively instructions to come down.
         self._thirsty: list[ThreadWaker | FutureWaker] = []
         self._stall_watch = StallWatch(self)
@@ -249,7 +241,7 @@ class VirtualMachine:
         """
         if self._refusing:
             self.require_open(instruction.name)
-        if self.next_in_line(instruction.stream, instruction.cost) and self._run_at_once(instruction, written):
+        if at_once.possible(self, instruction.stream, instruction.cost) and at_once.run(self, instruction, written):
             return
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
@@ -360,87 +352,6 @@ class VirtualMachine:
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
             self._relieve(loop)
-
-    # Running at once
-
-    def next_in_line(self, stream: Stream, cost: int) -> bool:
-        """Whether nothing is before what is issued now, and a turn would run it right here: then it needs no turn.
-
-        Not on the thread of an event loop, which is not kept from its other work without being asked.
-        """
-        engine = self.engine
-        return (
-            not engine.pending
-            and not engine.lively
-            and self._at_once
-            and stream.posted == 0
-            and not self._released
-            and self.tracer is None
-            and self.races is None
-            and self._home is None
-            and not stream.policy.asynchronous
-            and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
-            and running_loop() is None
-        )
-
-    def at_once(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
-        turn = self._turn_lock
-        engine = self.engine
-        me = threading.get_ident()
-        # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
-        if turn.owner is not None:
-            return NOT_NOW
-        turn.owner = turn.owner or me
-        if turn.owner != me:
-            return NOT_NOW
-        try:
-            if engine.pending or engine.lively or self._refusing:
-                return NOT_NOW
-            self._driver = me
-            return self._context.run(function, *arguments)
-        finally:
-            self._driver = None
-            # No call before this, for the same reason.
-            turn.owner = None
-            turn.wake()
-            if self._enlisted:
-                self._pass_on()
-
-    def _run_at_once(self, instruction: Instruction, written: Storage | None) -> bool:
-        """Whether the instruction has had its turn in this call."""
-        policy = instruction.policy
-        if policy is None or policy.barrier or policy.deferred:
-            return False
-        mode = instruction.mode
-        if written is not None and written.array is None and not policy.prepares and (mode is None or not mode.scope):
-            # Ctrl-C may come out of this: nobody will ever see what it would have written.
-            done = self.at_once(self._compute, (instruction, policy))
-        else:
-            done = self.at_once(self._run_shielded, (instruction, policy))
-        if done is NOT_NOW:
-            return False
-        instruction.state = ERASED
-        instruction.policy = None
-        escaping, self._escaping = self._escaping, None
-        if escaping is not None:
-            raise escaping
-        return True
-
-    def _compute(self, instruction: Instruction, policy: InstructionPolicy) -> None:
-        try:
-            policy.compute()
-        except Exception as error:
-            self._poison(instruction, error)
-
-    def _run_shielded(self, instruction: Instruction, policy: InstructionPolicy) -> None:
-        """Run what must change something as a whole or not at all."""
-        shielded = self._shield.raise_it()
-        try:
-            self._run(instruction, self._prepare(instruction, policy) if policy.prepares else None)
-        finally:
-            if shielded:
-                self._shield.lower()
 
     def _above(self, share: float) -> bool:
         """Whether more is lively than this share of the high-water marks."""
@@ -572,7 +483,7 @@ class VirtualMachine:
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
-                self._launch(instruction)
+                running.launch(self, instruction)
                 # Looking at the clock at each instruction would cost a tenth of it.
                 if deadline and spent > 100_000:
                     spent = 0
@@ -602,86 +513,10 @@ class VirtualMachine:
             if self.races is not None and engine.idle():
                 self.races.quiet()
 
-    def _launch(self, instruction: Instruction) -> None:
-        """Run the instruction here, or hand it to the stream's worker or device."""
-        stream = instruction.stream
-        policy = instruction.policy
-        assert policy is not None
-        failure: Failure | None = None
-        if policy.prepares:
-            failure = self._prepare(instruction, policy)
-        if self.races is not None:
-            try:
-                self.races.launched(instruction)
-            except RaceDetected as race:
-                failure = self._make_failure(instruction, race)
-        if stream.policy.asynchronous:
-            self._airport.depart(instruction, failure)
-        elif stream.posted == 0 and (
-            self._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(self._loops))
-        ):
-            outcome = self._run(instruction, failure)
-            if outcome is None and self.races is None:
-                self.engine.completed(instruction)
-            else:
-                self._conclude(instruction, outcome)
-        else:
-            worker = stream.worker
-            if worker is None:
-                worker = stream.worker = self._hire(stream)
-            stream.posted += 1
-            worker.post((instruction, failure))
-
-    def _wanted(self, instruction: Instruction) -> bool:
-        """Whether it is not going to be dropped for all that is known now; if it is, it needs nothing."""
-        scope = scope_of(instruction)
-        return scope is None or scope.dropped() is None
-
-    def _hire(self, stream: Stream) -> Worker:
-        context = _quiet_context()
-        run: Callable[[Any], None] = partial(context.run, cast(Any, self._run_on_worker))
-        worker = Worker(f"{self.name}:{stream.name}", run, polite=lambda: bool(self._loops))
-        assert worker.thread.ident is not None
-        self._worker_threads.add(worker.thread.ident)
-        return worker
-
     def _inside(self) -> bool:
         """Whether an instruction of this machine, or any for a device, is running on this very thread."""
         me = threading.get_ident()
         return self._driver == me or me in self._worker_threads or on_a_device()
-
-    def _conclude(self, instruction: Instruction, outcome: Outcome) -> None:
-        """It was run, or its end was reported."""
-        if isinstance(outcome, Later):
-            return
-        if self.races is not None:
-            self.races.finished(instruction)
-        if instruction.members is not None:
-            for member, failure in cast(FuseInstructionPolicy, instruction.policy).failed:
-                self.engine.remember_failure(member, failure.error)
-            self.engine.completed(instruction)
-        elif outcome is None:
-            self.engine.completed(instruction)
-        else:
-            self.engine.failed(instruction, outcome.error)
-
-    def _prepare(self, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
-        """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream."""
-        if not self._wanted(instruction):
-            return None
-        failure: Failure | None
-        try:
-            try:
-                policy.prepare(instruction)
-            except OutOfMemory:
-                failure = memory.rescue(self, instruction, policy)
-            else:
-                return None
-        except Exception as error:
-            failure = self._make_failure(instruction, error)
-        if failure is not None:
-            policy.doom(failure)
-        return failure
 
     def shrink(self, device: Device) -> bool:
         """Give the memory that is kept for reuse back to the device; not if something is still going on."""
@@ -706,114 +541,6 @@ class VirtualMachine:
         self._collect_reports()
         self._collect_flights()
 
-    def _run(self, instruction: Instruction, failure: Failure | None = None) -> Outcome:
-        """Compute; a failure, also one there was before, poisons the outputs and is returned."""
-        if instruction.members is not None:
-            return self._run_members(instruction, instruction.members, failure)
-        policy = instruction.policy
-        assert policy is not None
-        tracer = self.tracer
-        if tracer is not None:
-            tracer.began(instruction)
-        mode = instruction.mode
-        if mode is not None and mode.scope is not None and policy.droppable:
-            dropped = mode.scope.dropped()
-            if dropped is not None:
-                policy.drop(dropped)
-                if failure is not None:
-                    failure.observed = True  # it would not have mattered
-                if tracer is not None:
-                    tracer.ended(instruction, dropped)
-                return None
-        if failure is not None:
-            policy.fail(failure)
-            if tracer is not None:
-                tracer.ended(instruction, failure)
-            return failure
-        outcome: Outcome = None
-        try:
-            policy.compute()
-            if policy.deferred and cast(Deferred, policy).ends_later(partial(self._ended, instruction)):
-                outcome = LATER
-        except Exception as error:
-            outcome = self._poison(instruction, error)
-        except BaseException as error:
-            # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
-            self._escaping = error
-            outcome = self._poison(instruction, error)
-        if tracer is not None:
-            tracer.ended(instruction, outcome)
-        return outcome
-
-    def _run_members(
-        self, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
-    ) -> Outcome:
-        """Run each by itself; returns the first failure, for there may be more to tell the engine."""
-        fused = cast(FuseInstructionPolicy, instruction.policy)
-        for member in members:
-            outcome = self._run(member, failure)
-            if isinstance(outcome, Failure):
-                fused.failed.append((member, outcome))
-        return fused.failed[0][1] if fused.failed else None
-
-    def _make_failure(self, instruction: Instruction, error: BaseException) -> Failure:
-        policy = instruction.policy
-        assert policy is not None
-        error.add_note(f"while running {policy.describe()}")
-        if instruction.code is None:
-            # Run at once: the line that issued it is still there.
-            instruction.code, instruction.last = origin.capture()
-        error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
-        mode = instruction.mode
-        if mode is not None and mode.module is not None:
-            error.add_note(f"in module {mode.module}")
-        failure = Failure(error)
-        self._failures.add(failure)
-        return failure
-
-    def _poison(self, instruction: Instruction, error: BaseException) -> Failure:
-        failure = self._make_failure(instruction, error)
-        cast(InstructionPolicy, instruction.policy).fail(failure)
-        return failure
-
-    def _poison_by_device(self, instruction: Instruction, error: BaseException) -> Failure:
-        """As told by a device that cannot run it."""
-        tracer = self.tracer
-        failure: Failure | None = None
-        for member in instruction.members or (instruction,):
-            if tracer is not None:
-                tracer.began(member)
-            if failure is None:
-                failure = self._poison(member, error)
-            else:
-                cast(InstructionPolicy, member.policy).fail(failure)
-            if tracer is not None:
-                tracer.ended(member, failure)
-        assert failure is not None
-        if instruction.members is not None:
-            cast(FuseInstructionPolicy, instruction.policy).failed = [(it, failure) for it in instruction.members]
-        return failure
-
-    def _run_on_worker(self, item: tuple[Instruction, Failure | None]) -> None:
-        instruction, failure = item
-        self._report(instruction, self._run(instruction, failure), True)
-
-    def _ended(self, instruction: Instruction, error: Exception | None) -> None:
-        """A deferred instruction has ended, later than it returned."""
-        policy = instruction.policy
-        failure = None if error is None or policy is None else self._poison(instruction, error)
-        tracer = self.tracer
-        if tracer is not None:
-            tracer.finished(instruction, failure)
-        self._report(instruction, failure, False)
-
-    def _report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-        """An instruction has finished elsewhere than on the driving thread, or a worker has done its part of it."""
-        self._reports.append((instruction, outcome, from_worker))
-        if not self._woken:
-            self._woken = True
-            self._wake()
-
     def _collect_reports(self) -> None:
         # Cleared before looking: whoever reports after this wakes anew, whoever reported before is seen below.
         self._woken = False
@@ -823,13 +550,13 @@ class VirtualMachine:
             if from_worker:
                 instruction.stream.posted -= 1
             if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
-                self._conclude(instruction, outcome)
+                running.conclude(self, instruction, outcome)
 
     def _collect_flights(self) -> bool:
         """Hear of what devices have finished; whether there was anything."""
         flights = self._airport.arrived()
         for flight in flights:
-            self._conclude(flight.instruction, flight.outcome)
+            running.conclude(self, flight.instruction, flight.outcome)
         return bool(flights)
 
     def release(self, storage: Storage) -> None:
@@ -1028,12 +755,6 @@ class VirtualMachine:
         if self.state != "running":
             return f"<VirtualMachine {self.name!r} {self.state}>"
         return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
-
-
-def _quiet_context() -> contextvars.Context:
-    context = contextvars.Context()
-    context.run(np.seterr, all="ignore")
-    return context
 
 
 def _race_check(wanted: bool | None) -> bool:

@@ -1,0 +1,57 @@
+"""What fails on a machine: the failure, with notes on what was being done, and what it poisons."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from vmflow.instructions import origin
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.fuse import FuseInstructionPolicy
+from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.policy import InstructionPolicy
+
+if TYPE_CHECKING:
+    from .virtual_machine import VirtualMachine
+
+
+def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
+    """The failure of an instruction, which the machine remembers until somebody has looked at it."""
+    policy = instruction.policy
+    assert policy is not None
+    error.add_note(f"while running {policy.describe()}")
+    if instruction.code is None:
+        # Run at once: the line that issued it is still there.
+        instruction.code, instruction.last = origin.capture()
+    error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
+    mode = instruction.mode
+    if mode is not None and mode.module is not None:
+        error.add_note(f"in module {mode.module}")
+    failure = Failure(error)
+    machine._failures.add(failure)
+    return failure
+
+
+def poison(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
+    """The same, and let what the instruction would have written tell of it."""
+    failure = failure_of(machine, instruction, error)
+    cast(InstructionPolicy, instruction.policy).fail(failure)
+    return failure
+
+
+def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
+    """As told by a device that cannot run it."""
+    tracer = machine.tracer
+    failure: Failure | None = None
+    for member in instruction.members or (instruction,):
+        if tracer is not None:
+            tracer.began(member)
+        if failure is None:
+            failure = poison(machine, member, error)
+        else:
+            cast(InstructionPolicy, member.policy).fail(failure)
+        if tracer is not None:
+            tracer.ended(member, failure)
+    assert failure is not None
+    if instruction.members is not None:
+        cast(FuseInstructionPolicy, instruction.policy).failed = [(it, failure) for it in instruction.members]
+    return failure

@@ -1,0 +1,189 @@
+"""Running an instruction: here, on a worker or on a device, and what is told of its end."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from vmflow.errors import OutOfMemory, RaceDetected
+from vmflow.instructions.deferred import Deferred
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.fuse import FuseInstructionPolicy
+from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.policy import InstructionPolicy
+from vmflow.instructions.scope import scope_of
+from vmflow.streams import Stream, Worker
+
+from . import memory
+from .failing import failure_of, poison
+from .outcome import LATER, Later, Outcome
+
+if TYPE_CHECKING:
+    from .virtual_machine import VirtualMachine
+
+
+def launch(machine: VirtualMachine, instruction: Instruction) -> None:
+    """Run the instruction here, or hand it to the stream's worker or device."""
+    stream = instruction.stream
+    policy = instruction.policy
+    assert policy is not None
+    failure: Failure | None = None
+    if policy.prepares:
+        failure = prepare(machine, instruction, policy)
+    if machine.races is not None:
+        try:
+            machine.races.launched(instruction)
+        except RaceDetected as race:
+            failure = failure_of(machine, instruction, race)
+    if stream.policy.asynchronous:
+        machine._airport.depart(instruction, failure)
+    elif stream.posted == 0 and (
+        machine._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(machine._loops))
+    ):
+        outcome = run(machine, instruction, failure)
+        if outcome is None and machine.races is None:
+            machine.engine.completed(instruction)
+        else:
+            conclude(machine, instruction, outcome)
+    else:
+        worker = stream.worker
+        if worker is None:
+            worker = stream.worker = _hire(machine, stream)
+        stream.posted += 1
+        worker.post((instruction, failure))
+
+
+def prepare(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
+    """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream."""
+    if not _wanted(machine, instruction):
+        return None
+    failure: Failure | None
+    try:
+        try:
+            policy.prepare(instruction)
+        except OutOfMemory:
+            failure = memory.rescue(machine, instruction, policy)
+        else:
+            return None
+    except Exception as error:
+        failure = failure_of(machine, instruction, error)
+    if failure is not None:
+        policy.doom(failure)
+    return failure
+
+
+def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
+    """Whether it is not going to be dropped for all that is known now; if it is, it needs nothing."""
+    scope = scope_of(instruction)
+    return scope is None or scope.dropped() is None
+
+
+def _hire(machine: VirtualMachine, stream: Stream) -> Worker:
+    context = quiet_context()
+    inside: Callable[[Any], None] = partial(context.run, cast(Any, _run_on_worker), machine)
+    worker = Worker(f"{machine.name}:{stream.name}", inside, polite=lambda: bool(machine._loops))
+    assert worker.thread.ident is not None
+    machine._worker_threads.add(worker.thread.ident)
+    return worker
+
+
+def _run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
+    instruction, failure = item
+    _report(machine, instruction, run(machine, instruction, failure), True)
+
+
+def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
+    """Compute; a failure, also one there was before, poisons the outputs and is returned."""
+    if instruction.members is not None:
+        return _run_members(machine, instruction, instruction.members, failure)
+    policy = instruction.policy
+    assert policy is not None
+    tracer = machine.tracer
+    if tracer is not None:
+        tracer.began(instruction)
+    mode = instruction.mode
+    if mode is not None and mode.scope is not None and policy.droppable:
+        dropped = mode.scope.dropped()
+        if dropped is not None:
+            policy.drop(dropped)
+            if failure is not None:
+                failure.observed = True  # it would not have mattered
+            if tracer is not None:
+                tracer.ended(instruction, dropped)
+            return None
+    if failure is not None:
+        policy.fail(failure)
+        if tracer is not None:
+            tracer.ended(instruction, failure)
+        return failure
+    outcome: Outcome = None
+    try:
+        policy.compute()
+        if policy.deferred and cast(Deferred, policy).ends_later(partial(_ended, machine, instruction)):
+            outcome = LATER
+    except Exception as error:
+        outcome = poison(machine, instruction, error)
+    except BaseException as error:
+        # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
+        machine._escaping = error
+        outcome = poison(machine, instruction, error)
+    if tracer is not None:
+        tracer.ended(instruction, outcome)
+    return outcome
+
+
+def _run_members(
+    machine: VirtualMachine, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
+) -> Outcome:
+    """Run each by itself; returns the first failure, for there may be more to tell the engine."""
+    fused = cast(FuseInstructionPolicy, instruction.policy)
+    for member in members:
+        outcome = run(machine, member, failure)
+        if isinstance(outcome, Failure):
+            fused.failed.append((member, outcome))
+    return fused.failed[0][1] if fused.failed else None
+
+
+def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception | None) -> None:
+    """A deferred instruction has ended, later than it returned."""
+    policy = instruction.policy
+    failure = None if error is None or policy is None else poison(machine, instruction, error)
+    tracer = machine.tracer
+    if tracer is not None:
+        tracer.finished(instruction, failure)
+    _report(machine, instruction, failure, False)
+
+
+def _report(machine: VirtualMachine, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
+    """An instruction has finished elsewhere than on the driving thread, or a worker has done its part of it."""
+    machine._reports.append((instruction, outcome, from_worker))
+    if not machine._woken:
+        machine._woken = True
+        machine._wake()
+
+
+def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:
+    """It was run, or its end was reported."""
+    if isinstance(outcome, Later):
+        return
+    if machine.races is not None:
+        machine.races.finished(instruction)
+    if instruction.members is not None:
+        for member, failure in cast(FuseInstructionPolicy, instruction.policy).failed:
+            machine.engine.remember_failure(member, failure.error)
+        machine.engine.completed(instruction)
+    elif outcome is None:
+        machine.engine.completed(instruction)
+    else:
+        machine.engine.failed(instruction, outcome.error)
+
+
+def quiet_context() -> contextvars.Context:
+    """A context in which numpy says nothing of inf and nan: its error state is a context variable."""
+    context = contextvars.Context()
+    context.run(np.seterr, all="ignore")
+    return context
