@@ -12,7 +12,7 @@ import threading
 import weakref
 from typing import Final, Literal, Protocol, TypeAlias, final
 
-from vmflow.vm.virtual_machine import GRACE_SECONDS
+from vmflow.vm.settings import GRACE_SECONDS
 
 State: TypeAlias = Literal["open", "running", "closed"]
 

@@ -18,6 +18,7 @@ import vmflow as flow
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
+from vmflow.vm import loops
 from vmflow.vm.handover import Arrival
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
@@ -113,7 +114,7 @@ async def test_one_callback_per_loop_turn() -> None:
 
         def counting(callback: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal calls
-            calls += callback.__name__ == "_loop_turn"
+            calls += callback is loops.turn
             return real(callback, *args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch:

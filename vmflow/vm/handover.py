@@ -13,11 +13,13 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions import origin
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
+from vmflow.instructions.stream_events import StreamWait
 from vmflow.streams import ControlStreamPolicy, Stream
 
 if TYPE_CHECKING:
@@ -49,6 +51,30 @@ class Departure(InstructionPolicy):
     def fail(self, failure: Failure) -> None:
         # The old machine was closed: what was issued before this has ended too, and the new machine must hear of it.
         self.arrival.end()
+
+
+def bring(machine: VirtualMachine, storage: Storage, stream: Stream, lock: Lock) -> Dependence:
+    """See `VirtualMachine.bring`; `lock` as in `take_over`."""
+    while True:
+        if storage.dependence.machine is not machine:
+            machine.take_over(storage)
+        with lock:
+            dependence = storage.dependence
+            if dependence.machine is not machine:
+                continue  # another machine was quick
+            last = storage.stream
+            if last is None:
+                storage.stream = stream
+            elif last is not stream and last.device is stream.device:
+                # On a machine that is closed, what this is for will be turned away.
+                if last.policy.asynchronous and stream.policy.asynchronous and not machine._refusing:
+                    code, offset = origin.capture()
+                    # That somebody drives is seen to with the instruction for which this is done.
+                    machine.engine.pending.append(
+                        Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
+                    )
+                storage.stream = stream
+            return dependence
 
 
 def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependence:

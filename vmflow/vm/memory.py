@@ -14,6 +14,7 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.streams import Allocation, BinAllocator
 
+from . import releases
 from .failing import failure_of
 from .stream_table import device_memory
 
@@ -81,7 +82,7 @@ def rescue(machine: VirtualMachine, instruction: Instruction, policy: Instructio
     # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
     gc.collect()
     machine._finish_what_runs()
-    machine._issue_releases()
+    releases.issue(machine)
     while machine.engine.has_work():
         machine._turn()
     release_early(machine.engine.lively, [instruction, *machine._launched])

@@ -10,7 +10,8 @@ import time
 from vmflow.instructions.instruction import LAUNCHED
 
 from . import closing, interrupts, stream_table, virtual_machine
-from .virtual_machine import GRACE_SECONDS, VirtualMachine, live_machines
+from .settings import GRACE_SECONDS
+from .virtual_machine import VirtualMachine, live_machines
 
 
 def _at_exit() -> None:

@@ -15,10 +15,8 @@ a loop may be stopped, or its thread may itself be blocked in a wait.
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterable
@@ -27,27 +25,25 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow.context import MODE
 from vmflow.devices import device as Device
-from vmflow.errors import BackPressureWarning, VirtualMachineClosed
-from vmflow.instructions import origin
+from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
-from vmflow.instructions.release_tensor import ReleaseTensor
-from vmflow.instructions.stream_events import StreamWait
-from vmflow.streams import CpuStreamPolicy, Stream
+from vmflow.streams import Stream
 
-from . import at_once, closing, failing, handover, memory, running, stream_table, waiting
+from . import at_once, closing, failing, handover, loops, memory, releases, running, settings, stream_table, waiting
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
 from .outcome import Outcome
 from .race_watch import RaceWatch
-from .stall_watch import STALL_SECONDS, StallWatch
+from .settings import GRACE_SECONDS
+from .stall_watch import StallWatch
 from .tracing import Tracer
 from .turn_lock import TurnLock
 from .waiting import Checkpoint, Synchronization
-from .wakers import FutureWaker, LoopWaker, ThreadWaker, call_soon, running_loop
+from .wakers import FutureWaker, LoopWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -55,18 +51,8 @@ if TYPE_CHECKING:
 
     from .snapshot import Snapshot
 
-# A script that only issues gets a turn each time this many instructions have gathered, or one this heavy (nanoseconds)
-# comes: often enough to keep memory low, rarely enough to spread the cost of a turn.
-_GATHER: Final = 32
+# A script that only issues also gets a turn for an instruction this heavy, in nanoseconds.
 _HEAVY: Final = 20_000
-
-# Above this many lively instructions, or bytes of their large results, the issuer waits until there are half as many.
-# An instruction costs about a kilobyte with its operands.
-_HIGH_WATER: Final = 40_000
-_HIGH_WATER_BYTES: Final = 4 << 30
-
-# How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
-GRACE_SECONDS: Final = 2.0
 
 
 _handover_lock = threading.Lock()
@@ -113,32 +99,23 @@ class VirtualMachine:
         window: int = WINDOW,
         turn_budget: float = 1e-3,
         gather: int | None = None,
-        high_water: int = _HIGH_WATER,
-        high_water_bytes: int = _HIGH_WATER_BYTES,
+        high_water: int = settings.HIGH_WATER,
+        high_water_bytes: int = settings.HIGH_WATER_BYTES,
         cpu_worker: str = "auto",
         race_check: bool | None = None,
         drain_timeout: float | None = None,
         stall_after: float | None = None,
     ) -> None:
-        if turn_budget <= 0:
-            raise ValueError(f"turn_budget must be positive, not {turn_budget}")
-        for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
-            if mark is not None and mark < 1:
-                raise ValueError(f"{about} must be at least 1, not {mark}")
-        if drain_timeout is not None and not drain_timeout >= 0:
-            raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
-        if stall_after is not None and not stall_after > 0:
-            raise ValueError(f"stall_after must be a positive number of seconds, not {stall_after}")
-        CpuStreamPolicy(worker=cpu_worker)  # raises for what it does not know
+        settings.check(turn_budget, gather, high_water, high_water_bytes, drain_timeout, stall_after, cpu_worker)
         self.name = name
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
-        self.gather = _GATHER if gather is None else gather
+        self.gather = settings.GATHER if gather is None else gather
         self._gathers = gather is not None
         self.high_water = high_water
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
-        self.stall_after = _stall_seconds() if stall_after is None else stall_after
+        self.stall_after = settings.stall_seconds() if stall_after is None else stall_after
         self.state = "running"
         # Whether new work is turned away: in every state but the first.
         self._refusing = False
@@ -154,7 +131,7 @@ class VirtualMachine:
         self._inline_only = False
         # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
         self.transport = Dependence(self)
-        self.races = RaceWatch() if _race_check(race_check) else None
+        self.races = RaceWatch() if settings.race_check(race_check) else None
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self.tracer: Tracer | None = None
         # By graph, what runs it here.
@@ -305,26 +282,7 @@ class VirtualMachine:
         On another stream of the same asynchronous device, that stream is made to wait for the one that used the storage
         last.  Otherwise the engine waits until that one has finished.
         """
-        while True:
-            if storage.dependence.machine is not self:
-                self.take_over(storage)
-            with _handover_lock:
-                dependence = storage.dependence
-                if dependence.machine is not self:
-                    continue  # another machine was quick
-                last = storage.stream
-                if last is None:
-                    storage.stream = stream
-                elif last is not stream and last.device is stream.device:
-                    # On a machine that is closed, what this is for will be turned away.
-                    if last.policy.asynchronous and stream.policy.asynchronous and not self._refusing:
-                        code, offset = origin.capture()
-                        # That somebody drives is seen to with the instruction for which this is done.
-                        self.engine.pending.append(
-                            Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
-                        )
-                    storage.stream = stream
-                return dependence
+        return handover.bring(self, storage, stream, _handover_lock)
 
     def _accepted(self, instruction: Instruction) -> None:
         """See to it that somebody drives, now that `instruction` is pending."""
@@ -342,92 +300,18 @@ class VirtualMachine:
         loop = running_loop()
         if loop is not None:
             if self._armed is not loop:
-                self._arm(loop)
+                loops.arm(self, loop)
         elif self._home is not None:
             if self._armed is None:
-                self._arm_from_elsewhere(self._home)
+                loops.arm_from_elsewhere(self, self._home)
         elif len(pending) >= self.gather or instruction.cost >= _HEAVY:
             self._drive()
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
-            self._relieve(loop)
-
-    def _above(self, share: float) -> bool:
-        """Whether more is lively than this share of the high-water marks."""
-        engine = self.engine
-        return (
-            engine.outstanding() > share * self.high_water
-            or self._issued_bytes - engine.erased_bytes > share * self.high_water_bytes
-        )
-
-    def _relieve(self, loop: AbstractEventLoop | None) -> None:
-        """Bring the number of lively instructions down.
-
-        On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
-        running anyway, so that driving right here costs the loop nothing.
-        """
-        if self._inside():
-            return
-        if loop is None:
-            waiting.sleep_until_low(self)
-            return
-        self._drive()
-        if self._above(1.0):
-            warnings.warn(
-                f"the virtual machine {self.name!r} has more work than it can take (high_water={self.high_water}, "
-                f"high_water_bytes={self.high_water_bytes}); call `await vmflow.checkpoint()` in loops that issue a "
-                "lot without awaiting any result",
-                BackPressureWarning,
-                stacklevel=_stacklevel_of_user(),
-            )
+            waiting.relieve(self, loop)
 
     # Driving
-
-    def _arm(self, loop: AbstractEventLoop) -> None:
-        self._armed = loop
-        loop.call_soon(self._loop_turn, loop)
-
-    def _arm_from_elsewhere(self, loop: AbstractEventLoop) -> None:
-        self._armed = loop
-        if not call_soon(loop, self._loop_turn, loop):
-            self._armed = self._home = None
-            self._drive()
-
-    def _loop_turn(self, loop: AbstractEventLoop) -> None:
-        """The callback that drives from an event loop."""
-        self._armed = None
-        waker = self._loops.get(loop)
-        if waker is None:
-            self._forget_closed_loops()
-            waker = self._loops[loop] = LoopWaker(loop, self._loop_turn)
-        deadline = time.perf_counter() + self.turn_budget
-        if not self._drive(None, deadline):
-            self._enlist(waker)
-            if not self._drive(None, deadline):
-                return
-        while self._departures and self._departures[0][1].state == ERASED:
-            self._departures.popleft()
-        if self._can_go_on():
-            if self._armed is None:
-                self._arm(loop)
-            return
-        if self.engine.idle():
-            return
-        self._enlist(waker)
-        self._pass_on()
-        if self.has_waiters():
-            self._stall_watch.arm(loop)
-        # Also if nobody waits here: another machine may.
-        busy = self._airport.busy()
-        if busy is not None:
-            busy.policy.await_progress(waker.wake)
-
-    def _forget_closed_loops(self) -> None:
-        for loop in [loop for loop in list(self._loops) if loop.is_closed()]:
-            self._loops.pop(loop, None)
-            if self._armed is loop:
-                self._armed = None
 
     def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing can go on, `until` is erased or the deadline has passed.
@@ -437,7 +321,7 @@ class VirtualMachine:
         if on_a_device():
             return False
         if self._loops and not deadline:
-            self._forget_closed_loops()
+            loops.forget_closed(self)
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
         shielded = self._shield.raise_it()
         escaping: BaseException | None = None
@@ -474,7 +358,7 @@ class VirtualMachine:
             if self._reports or self._woken:
                 self._collect_reports()
             if self._released:
-                self._issue_releases()
+                releases.issue(self)
             if not launched:
                 spent += 3000 * min(len(engine.pending), engine.window)
                 self._turn()
@@ -508,7 +392,7 @@ class VirtualMachine:
         if engine.erased:
             if self._waiters:
                 self._settle(engine.erased)
-            if self._thirsty and not self._above(0.5):
+            if self._thirsty and not waiting.above(self, 0.5):
                 self._quench()
             if self.races is not None and engine.idle():
                 self.races.quiet()
@@ -567,24 +451,6 @@ class VirtualMachine:
         """
         if not self.engine.idle():
             self._released.append(storage)
-
-    def _issue_releases(self) -> None:
-        released = self._released
-        while released:
-            storage = released.popleft()
-            if storage.array is None and storage.settled():
-                continue
-            dependence = storage.dependence
-            if dependence.machine is not self:
-                dependence.machine.release(storage)
-                continue
-            # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
-            last = storage.stream
-            if last is not None:
-                home = self._home_of(last)
-                if last is not home and home.policy.asynchronous:
-                    self.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
-                self.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
 
     def _settle(self, erased: list[Instruction]) -> None:
         waiters = self._waiters
@@ -755,19 +621,6 @@ class VirtualMachine:
         if self.state != "running":
             return f"<VirtualMachine {self.name!r} {self.state}>"
         return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
-
-
-def _race_check(wanted: bool | None) -> bool:
-    return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
-
-
-def _stall_seconds() -> float:
-    return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))
-
-
-def _stacklevel_of_user() -> int:
-    """For `warnings.warn` in the caller: the level of the innermost frame that is not the framework's."""
-    return origin.depth() - 1
 
 
 _default: VirtualMachine | None = None

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from vmflow.errors import BackPressureWarning
+from vmflow.instructions import origin
 from vmflow.instructions.instruction import DONE, ERASED, Instruction
 from vmflow.instructions.scope import Scope, scope_of
 from vmflow.streams import Stream
 
+from . import loops
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
@@ -165,7 +169,7 @@ def wait_async(machine: VirtualMachine, instruction: Instruction) -> Generator[A
             _raise_if_given_up(machine, instruction, scope)
             # Once it has run, nothing but its end is of interest.
             yield from _suspend(machine, loop, instruction, scope if instruction.state < DONE else None)
-        if machine._above(1.0):
+        if above(machine, 1.0):
             yield from machine.checkpoint().__await__()
     finally:
         if tracer is not None:
@@ -191,7 +195,7 @@ def _suspend(
         if scope.cancelled():
             waker.wake()  # perhaps it was cancelled before the waker was enlisted
     if machine._armed is not loop:
-        machine._arm(loop)
+        loops.arm(machine, loop)
     try:
         yield from waker.future
     finally:
@@ -203,19 +207,50 @@ def _suspend(
             _forget_waiter(machine, instruction, waker)
 
 
+def above(machine: VirtualMachine, share: float) -> bool:
+    """Whether more is lively than this share of the high-water marks."""
+    engine = machine.engine
+    return (
+        engine.outstanding() > share * machine.high_water
+        or machine._issued_bytes - engine.erased_bytes > share * machine.high_water_bytes
+    )
+
+
+def relieve(machine: VirtualMachine, loop: AbstractEventLoop | None) -> None:
+    """Bring the number of lively instructions down.
+
+    On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
+    running anyway, so that driving right here costs the loop nothing.
+    """
+    if machine._inside():
+        return
+    if loop is None:
+        sleep_until_low(machine)
+        return
+    machine._drive()
+    if above(machine, 1.0):
+        warnings.warn(
+            f"the virtual machine {machine.name!r} has more work than it can take (high_water={machine.high_water}, "
+            f"high_water_bytes={machine.high_water_bytes}); call `await vmflow.checkpoint()` in loops that issue a "
+            "lot without awaiting any result",
+            BackPressureWarning,
+            stacklevel=origin.depth(),
+        )
+
+
 def await_low_water(machine: VirtualMachine) -> Generator[Any, None, None]:
     """Suspend the coroutine while there is too much, until there is half of that."""
     loop = running_loop()
     if loop is None:
         raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
     # At the mark already: whoever issues one more is above it.
-    if not machine._above(1.0 - 1.0 / machine.high_water):
+    if not above(machine, 1.0 - 1.0 / machine.high_water):
         return
-    while machine._above(0.5) and not machine.closed:
+    while above(machine, 0.5) and not machine.closed:
         waker = FutureWaker(loop, loop.create_future())
         machine._thirsty.append(waker)
         if machine._armed is not loop:
-            machine._arm(loop)
+            loops.arm(machine, loop)
         try:
             yield from waker.future
         finally:
@@ -228,8 +263,8 @@ def sleep_until_low(machine: VirtualMachine) -> None:
     waker = ThreadWaker()
     machine._thirsty.append(waker)
     try:
-        while machine._above(0.5):
-            _advance(machine, None, waker, machine.control_stream(), lambda: not machine._above(0.5))
+        while above(machine, 0.5):
+            _advance(machine, None, waker, machine.control_stream(), lambda: not above(machine, 0.5))
     finally:
         with suppress(ValueError):
             machine._thirsty.remove(waker)

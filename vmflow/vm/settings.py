@@ -1,0 +1,54 @@
+"""What a machine can be told: the defaults, what the environment says, and what is refused."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+from vmflow.streams import CpuStreamPolicy
+
+from .stall_watch import STALL_SECONDS
+
+# A script that only issues gets a turn each time this many instructions have gathered: often enough to keep memory low,
+# rarely enough to spread the cost of a turn.
+GATHER: Final = 32
+
+# Above this many lively instructions, or bytes of their large results, the issuer waits until there are half as many.
+# An instruction costs about a kilobyte with its operands.
+HIGH_WATER: Final = 40_000
+HIGH_WATER_BYTES: Final = 4 << 30
+
+# How long exit and close wait for a kernel that is running; numpy cannot be interrupted.
+GRACE_SECONDS: Final = 2.0
+
+
+def check(
+    turn_budget: float,
+    gather: int | None,
+    high_water: int,
+    high_water_bytes: int,
+    drain_timeout: float | None,
+    stall_after: float | None,
+    cpu_worker: str,
+) -> None:
+    """Raise `ValueError` for arguments of `VirtualMachine` that it cannot have."""
+    if turn_budget <= 0:
+        raise ValueError(f"turn_budget must be positive, not {turn_budget}")
+    for mark, about in ((high_water, "high_water"), (high_water_bytes, "high_water_bytes"), (gather, "gather")):
+        if mark is not None and mark < 1:
+            raise ValueError(f"{about} must be at least 1, not {mark}")
+    if drain_timeout is not None and not drain_timeout >= 0:
+        raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
+    if stall_after is not None and not stall_after > 0:
+        raise ValueError(f"stall_after must be a positive number of seconds, not {stall_after}")
+    CpuStreamPolicy(worker=cpu_worker)  # raises for what it does not know
+
+
+def race_check(wanted: bool | None) -> bool:
+    """Whether accesses are watched; `VMFLOW_RACE_CHECK` decides where nothing else was said."""
+    return os.environ.get("VMFLOW_RACE_CHECK", "0") not in ("", "0") if wanted is None else wanted
+
+
+def stall_seconds() -> float:
+    """See `VirtualMachine`; of `VMFLOW_STALL_SECONDS` where it is set."""
+    return float(os.environ.get("VMFLOW_STALL_SECONDS", STALL_SECONDS))
