@@ -158,68 +158,115 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 _Backward = tuple[tuple[Any, ...], tuple[bool, ...], tuple[bool, ...]]
 
 
+class _Passed(NamedTuple):
+    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
+
+    Attributes:
+        rows: the input, all steps one below the other.
+        initial, weights: see `Layer.split`.
+        states, every: the state after each step, and what else was kept.
+        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
+    """
+
+    rows: Array
+    initial: list[Array]
+    weights: Weights
+    states: Array
+    every: list[Array]
+    by_states: Array | None
+    by_last: list[Array]
+
+
+class _Found(NamedTuple):
+    """Gradients by the sums that come from the input and from the state, by the initial state, by the projection."""
+
+    from_input: Array
+    from_state: Array
+    by_initial: list[Array]
+    by_projection: Array | None = None
+
+
+def _passed(xp: Any, layer: Layer, rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
+    """The arrays by their names."""
+    gradients, saved = sum(present), _saved(layer)
+    given = iter(arrays[:gradients])
+    by_states, *by_rest = [next(given) if there else None for there in present]
+    source, *rest = arrays[gradients + saved :]
+    initial, weights = layer.split(rest)
+    shown = initial[0].shape[1]
+    return _Passed(
+        source.reshape(rows, source.shape[-1]),
+        initial,
+        weights,
+        arrays[gradients].reshape(rows, shown),
+        arrays[gradients + 1 : gradients + saved],
+        None if by_states is None else by_states.reshape(rows, shown),
+        [xp.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],
+    )
+
+
+def _saved(layer: Layer) -> int:
+    """How many results are kept for the backward pass."""
+    return layer.states + (layer.kind in ("lstm", "gru"))
+
+
+def _found(xp: Any, layer: Layer, steps: list[Step], had: _Passed, before: Array) -> _Found:
+    """Go back through the steps; `before` are the states before each."""
+    by_state, by_last = had.weights.by_state, had.by_last
+    if layer.kind == "lstm":
+        cells = had.every[1]
+        found = kernels.lstm_backward(
+            xp, steps, had.every[0], cells, had.initial[1], had.by_states, by_last, had.weights
+        )
+        return _Found(found.sums, found.sums, [found.initial, found.initial_cell], found.projection)
+    if layer.kind == "gru":
+        hidden = had.initial[0].shape[1]
+        sums, carried = kernels.gru_backward(xp, steps, had.every[0], before, had.by_states, by_last[0], by_state)
+        # Gradients by sums from the input stand in another order than the weights; see the kernels.
+        return _Found(sums[:, : 3 * hidden], sums[:, hidden:], [carried])
+    rectified = layer.kind == "rnn_relu"
+    sums, carried = kernels.rnn_backward(xp, steps, rectified, had.states, had.by_states, by_last[0], by_state)
+    return _Found(sums, sums, [carried])
+
+
+def _by_operands(xp: Any, layer: Layer, had: _Passed, found: _Found, before: Array) -> list[Callable[[], Array]]:
+    """For each operand what makes the gradient by it, since not all are wanted."""
+    from_input, from_state, by_initial, by_projection = found
+
+    def ordered(parameter: Array) -> Array:
+        return kernels.new_last(xp, parameter) if layer.kind == "gru" else parameter
+
+    def by_input() -> Array:
+        matrix = had.weights.by_input
+        return xp.matmul(from_input, kernels.new_first(xp, matrix) if layer.kind == "gru" else matrix)
+
+    makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
+    makers += [lambda: ordered(xp.matmul(from_input.T, had.rows)), lambda: xp.matmul(from_state.T, before)]
+    if layer.biased:
+        makers += [lambda: ordered(xp.add.reduce(from_input, 0)), lambda: xp.add.reduce(from_state, 0)]
+    if layer.projected:
+        makers.append(lambda: by_projection)
+    return makers
+
+
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Operands: the gradients there are, the results that were saved, the operands of the layer."""
     given, present, wanted = cast("_Backward", attributes)
     layer = Layer(*given)
-    gradients, saved = sum(present), layer.states + (layer.kind in ("lstm", "gru"))
-    operands = metas[gradients + saved :]
+    operands = metas[sum(present) + _saved(layer) :]
     source = operands[0]
     xp = array_module(source.device)
-    steps, rows, features, compute = _shape_of(layer, source)
+    steps, rows, _, compute = _shape_of(layer, source)
     _, weights = layer.split(operands[1:])
     results = tuple([it for it, want in zip(operands, wanted, strict=True) if want])
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
-        arrays = [it.astype(compute, copy=False) for it in arguments[:-1]]
-        given_gradients = iter(arrays[:gradients])
-        by_results = [next(given_gradients) if there else None for there in present]
-        array, *rest = arrays[gradients + saved :]
-        initial, parameters = layer.split(rest)
-        flat, shown = array.reshape(rows, features), initial[0].shape[1]
-        by_states = None if by_results[0] is None else by_results[0].reshape(rows, shown)
-        by_last = [
-            xp.zeros_like(it) if have is None else have for have, it in zip(by_results[1:], initial, strict=True)
-        ]
-        states = arrays[gradients].reshape(rows, shown)
-        every = arrays[gradients + 1 : gradients + saved]
-        before = kernels.previous(xp, states, initial[0], steps)
-        by_projection: Array | None = None
-        if layer.kind == "lstm":
-            found = kernels.lstm_backward(xp, steps, every[0], every[1], initial[1], by_states, by_last, parameters)
-            from_state = from_input = found.sums
-            by_initial, by_projection = [found.initial, found.initial_cell], found.projection
-        elif layer.kind == "gru":
-            hidden = initial[0].shape[1]
-            sums, carried = kernels.gru_backward(
-                xp, steps, every[0], before, by_states, by_last[0], parameters.by_state
-            )
-            # Gradients by sums from the input stand in another order than the weights; see the kernels.
-            from_input, from_state, by_initial = sums[:, : 3 * hidden], sums[:, hidden:], [carried]
-        else:
-            rectified = layer.kind == "rnn_relu"
-            from_input, carried = kernels.rnn_backward(
-                xp, steps, rectified, states, by_states, by_last[0], parameters.by_state
-            )
-            from_state, by_initial = from_input, [carried]
-
-        def ordered(parameter: Array) -> Array:
-            return kernels.new_last(xp, parameter) if layer.kind == "gru" else parameter
-
-        def by_input() -> Array:
-            matrix = parameters.by_input
-            if layer.kind == "gru":
-                matrix = kernels.new_first(xp, matrix)
-            return xp.matmul(from_input, matrix).reshape(source.shape)
-
-        makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
-        makers += [lambda: ordered(xp.matmul(from_input.T, flat)), lambda: xp.matmul(from_state.T, before)]
-        if layer.biased:
-            makers += [lambda: ordered(xp.add.reduce(from_input, 0)), lambda: xp.add.reduce(from_state, 0)]
-        if layer.projected:
-            makers.append(lambda: by_projection)
+        had = _passed(xp, layer, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
+        before = kernels.previous(xp, had.states, had.initial[0], steps)
+        makers = _by_operands(xp, layer, had, _found(xp, layer, steps, had, before), before)
+        made = [make() for make, want in zip(makers, wanted, strict=True) if want]
         to = source.dtype.numpy
-        return tuple([make().astype(to, copy=False) for make, want in zip(makers, wanted, strict=True) if want])
+        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in zip(made, results, strict=True)])
 
     products = rows * (weights.by_input.numel + weights.by_state.numel)
     return Inferred(results, kernel, products * 2 * _PER_PRODUCT + len(steps) * 10000)
