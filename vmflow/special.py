@@ -5,13 +5,13 @@ from __future__ import annotations
 from .ops.activation import log_softmax as log_softmax
 from .ops.activation import sigmoid as sigmoid
 from .ops.activation import softmax as softmax
+from .ops.composed_reduction import logsumexp as logsumexp
 from .ops.error_function import erf as erf
 from .ops.error_function import erfc as erfc
 from .ops.error_function import erfinv as erfinv
 from .ops.gamma_function import digamma as digamma
 from .ops.gamma_function import lgamma as lgamma
 from .ops.gamma_function import polygamma as polygamma
-from .ops.reduction import logsumexp as logsumexp
 from .ops.rounding import round as round
 from .ops.transcendental import entr as entr
 from .ops.transcendental import exp2 as exp2

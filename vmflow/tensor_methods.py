@@ -9,10 +9,12 @@ from .ops import (
     arrangement,
     closeness,
     comparison,
+    composed_reduction,
     copying,
     counting,
     decompositions,
     error_function,
+    extrema,
     flat_elements,
     floating_point,
     gamma_function,
@@ -30,6 +32,7 @@ from .ops import (
     reduction,
     rounding,
     running,
+    running_sums,
     scatter_reduction,
     selection,
     statistics,
@@ -173,22 +176,22 @@ class TensorOps:
     mean = reduction.mean
     amax = reduction.amax
     amin = reduction.amin
-    max = reduction.max
-    min = reduction.min
+    max = extrema.max
+    min = extrema.min
     all = reduction.all
     any = reduction.any
-    argmax = reduction.argmax
-    argmin = reduction.argmin
-    var = reduction.var
-    std = reduction.std
-    norm = reduction.norm
-    logsumexp = reduction.logsumexp
-    aminmax = reduction.aminmax
-    count_nonzero = reduction.count_nonzero
-    nanmean = reduction.nanmean
-    nansum = reduction.nansum
-    cumsum = reduction.cumsum
-    cumprod = reduction.cumprod
+    argmax = extrema.argmax
+    argmin = extrema.argmin
+    var = composed_reduction.var
+    std = composed_reduction.std
+    norm = composed_reduction.norm
+    logsumexp = composed_reduction.logsumexp
+    aminmax = extrema.aminmax
+    count_nonzero = composed_reduction.count_nonzero
+    nanmean = composed_reduction.nanmean
+    nansum = composed_reduction.nansum
+    cumsum = running_sums.cumsum
+    cumprod = running_sums.cumprod
     cummax = running.cummax
     cummin = running.cummin
     logcumsumexp = running.logcumsumexp

@@ -25,8 +25,8 @@ from . import (
     indexing,
     joining,
     linear_algebra,
-    reduction,
     rounding,
+    running_sums,
     scatter_reduction,
     selection,
     strided,
@@ -195,8 +195,8 @@ addcdiv_: Form = _copied(arithmetic.addcdiv)
 addcmul_: Form = _copied(arithmetic.addcmul)
 addmm_: Form = _copied(linear_algebra.addmm)
 baddbmm_: Form = _copied(linear_algebra.baddbmm)
-cumprod_: Form = _copied(reduction.cumprod)
-cumsum_: Form = _copied(reduction.cumsum)
+cumprod_: Form = _copied(running_sums.cumprod)
+cumsum_: Form = _copied(running_sums.cumsum)
 deg2rad_: Form = _copied(transcendental.deg2rad)
 frac_: Form = _copied(rounding.frac)
 index_add_: Form = _copied(indexing.index_add)

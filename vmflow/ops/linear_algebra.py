@@ -14,9 +14,10 @@ from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
+from .composed_reduction import norm
 from .destination import delivered, written
 from .elementwise import check_tensors
-from .reduction import Dims, norm
+from .reduction import Dims
 from .table import (
     Attributes,
     Inferred,

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
 
+from .composed_reduction import norm
 from .decompositions import svdvals
 from .destination import delivered
-from .reduction import Dims, norm
+from .reduction import Dims
 from .table import normalize_dim
 from .view import movedim
 

@@ -15,8 +15,8 @@ from vmflow.instructions.blob import Array, meta
 
 from .destination import delivered, delivered_all
 from .elementwise import CHEAP
+from .extrema import ValuesIndices
 from .gathering import gather
-from .reduction import ValuesIndices
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from vmflow.instructions.blob import Array, meta
 from .comparison import isnan
 from .copying import full_of
 from .elementwise import CHEAP
+from .extrema import ValuesIndices
 from .gathering import gather
 from .ordering import comparable, sort
-from .reduction import ValuesIndices
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .view import movedim, ravel, reshape

@@ -11,10 +11,10 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP, DEAR
+from .extrema import ValuesIndices
 from .gathering import gather
 from .joining import flip
 from .layer_operands import check_floating
-from .reduction import ValuesIndices
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .transcendental import exp, log

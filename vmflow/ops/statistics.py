@@ -8,10 +8,10 @@ from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 
 from .arithmetic import conj_if_complex
+from .composed_reduction import norm
 from .elementwise import check_tensors
 from .joining import cat
 from .linear_algebra import matmul
-from .reduction import norm
 from .selection import where
 from .table import broadcast_shapes, normalize_dim
 from .view import diagonal

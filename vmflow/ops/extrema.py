@@ -1,0 +1,121 @@
+"""Extrema and where they are.
+
+The names of functions are those of built-in ones of Python.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, meta
+
+from .arithmetic import maximum, minimum
+from .destination import written
+from .elementwise import CHEAP
+from .reduction import amax, amin, reduced_shape
+from .table import (
+    Attributes,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    normalize_dim,
+)
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+
+
+class ValuesIndices(NamedTuple):
+    """Extrema or sorted elements, and where they were."""
+
+    values: Tensor
+    indices: Tensor
+
+
+def _arg(name: str, function: str) -> OpExpr:
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        dim, keepdim = cast("tuple[int | None, bool]", attributes)
+        (source,) = metas
+        if not source.dtype.category <= FLOATING:
+            raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
+        dims = tuple(range(len(source.shape))) if dim is None else (dim,) if source.shape else ()
+        if 0 in [source.shape[axis] for axis in dims]:
+            raise IndexError(f"{name}: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
+        find = getattr(array_module(source.device), function)
+        output = meta(reduced_shape(source.shape, dims, keepdim), dtypes.int64, source.device)
+        axis = dim if source.shape else None
+
+        def kernel(array: Array, out: Array | None) -> Array:
+            return find(array, axis=axis, keepdims=keepdim)
+
+        return Inferred(output, kernel, source.numel * CHEAP)
+
+    return OpExpr(name, infer)
+
+
+_ARGMAX = _arg("argmax", "argmax")
+_ARGMIN = _arg("argmin", "argmin")
+
+
+def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The index, int64, of the largest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    axis = None if dim is None else normalize_dim("argmax", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMAX, out, (input,), (axis, bool(keepdim)))
+    return _interpreter.dispatch(_ARGMAX, (input,), (axis, bool(keepdim)))
+
+
+def argmin(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
+    """The index, int64, of the smallest element along `dim`, or in the flattened tensor; the first of equal ones."""
+    axis = None if dim is None else normalize_dim("argmin", dim, input.ndim)
+    if out is not None:
+        return written(_ARGMIN, out, (input,), (axis, bool(keepdim)))
+    return _interpreter.dispatch(_ARGMIN, (input,), (axis, bool(keepdim)))
+
+
+def _along(input: Tensor, dim: int, keepdim: bool, indices: Tensor) -> ValuesIndices:
+    from .gathering import gather
+
+    if input.ndim == 0:
+        return ValuesIndices(input.clone(), indices)
+    values = gather(input, dim, indices)
+    if keepdim:
+        return ValuesIndices(values, indices)
+    return ValuesIndices(values.squeeze(dim), indices.squeeze(dim))
+
+
+def max(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The largest element; with `dim` a pair (values, indices); with another tensor the element-wise `maximum`."""
+    return _max_or_min(input, dim, keepdim, amax, argmax, maximum)
+
+
+def min(input: Tensor, dim: int | Tensor | None = None, keepdim: bool = False) -> Any:
+    """The smallest element; with `dim` a pair (values, indices); with another tensor the element-wise `minimum`."""
+    return _max_or_min(input, dim, keepdim, amin, argmin, minimum)
+
+
+def _max_or_min(
+    input: Tensor, dim: Any, keepdim: bool, extremum: Any, position: Any, pairwise: Any
+) -> Tensor | ValuesIndices:
+    if dim is None:
+        return cast("Tensor", extremum(input))
+    if isinstance(dim, int):
+        return _along(input, dim, keepdim, position(input, dim, True))
+    return cast("Tensor", pairwise(input, dim))
+
+
+class MinMax(NamedTuple):
+    """The smallest and the largest element."""
+
+    min: Tensor
+    max: Tensor
+
+
+def aminmax(input: Tensor, *, dim: int | None = None, keepdim: bool = False) -> MinMax:
+    """`amin` and `amax`."""
+    return MinMax(amin(input, dim, keepdim), amax(input, dim, keepdim))

@@ -1,0 +1,171 @@
+"""Running sums and products."""
+
+from __future__ import annotations
+
+import builtins
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import INTEGER
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, meta
+
+from .arithmetic import conj_if_complex
+from .destination import delivered, written
+from .elementwise import CHEAP, result_dtype
+from .table import (
+    Attributes,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    normalize_dim,
+)
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def accumulated(source: DType, output: DType) -> np.dtype[Any]:
+    """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
+    return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
+
+
+def widen_integers(dtype: DType) -> DType:
+    return dtypes.int64 if dtype.category <= INTEGER else dtype
+
+
+def _running(name: str, function: str) -> OpExpr:
+    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        (dim,) = cast("tuple[int]", attributes)
+        (source,) = metas
+        output = meta(source.shape, widen_integers(source.dtype), source.device)
+        accumulate = getattr(array_module(source.device), function).accumulate
+        to = output.dtype.numpy
+        wide = accumulated(source.dtype, output.dtype)
+
+        def kernel(array: Array, out: Array | None) -> Array:
+            if array.ndim == 0:
+                return array.astype(to)
+            return accumulate(array, dim, wide, out if wide == to else None).astype(to, copy=False)
+
+        return Inferred(output, kernel, source.numel * CHEAP * 4)
+
+    return OpExpr(name, infer)
+
+
+_CUMSUM = _running("cumsum", "add")
+_CUMPROD = _running("cumprod", "multiply")
+
+
+def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
+    """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
+    axis = normalize_dim("cumsum", dim, input.ndim)
+    if out is not None and dtype is None:
+        return written(_CUMSUM, out, (input,), (axis,))
+    if out is not None:
+        return delivered("cumsum", out, (input,), lambda: cumsum(input, dim, dtype=dtype))
+    result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis,))
+    return result if dtype is None else result.to(dtype)
+
+
+def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
+    """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
+    axis = normalize_dim("cumprod", dim, input.ndim)
+    if out is not None and dtype is None:
+        return written(_CUMPROD, out, (input,), (axis,))
+    if out is not None:
+        return delivered("cumprod", out, (input,), lambda: cumprod(input, dim, dtype=dtype))
+    result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis,))
+    return result if dtype is None else result.to(dtype)
+
+
+@_CUMSUM.gradient()
+def _cumsum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    (dim,) = cast("tuple[int]", node.attributes)
+    if gradient.ndim == 0:
+        return (gradient,)
+    return (flipped(cumsum(flipped(gradient, dim), dim), dim),)
+
+
+@_CUMPROD.gradient(inputs=(0,))
+def _cumprod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """Dividing the products by the element would be shorter, and nan where there are zeros.
+
+    The gradient by x[j] is the product of all before j, times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum
+    is the solution of a recurrence.
+    """
+    (dim,) = cast("tuple[int]", node.attributes)
+    if gradient.ndim == 0 or gradient.numel() == 0:
+        return (gradient,)
+    source = conj_if_complex(node.input(0))
+    return (product_before(source, dim) * _recurrence(source, gradient, dim),)
+
+
+def _infer_recurrence(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (dim,) = cast("tuple[int]", attributes)
+    _, terms = metas
+    device = common_device("recurrence", metas)
+    output = meta(terms.shape, result_dtype(metas), device)
+    xp = array_module(device)
+    wide = accumulated(output.dtype, output.dtype)
+    length = terms.shape[dim]
+
+    def kernel(factor: Array, term: Array, out: Array | None) -> Array:
+        # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
+        # log2(length) passes, where following the recurrence would take a Python step for each element.
+        total = xp.moveaxis(term.astype(wide, order="C"), dim, -1)
+        product = xp.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
+        reach = 1
+        while reach < length:
+            total[..., :-reach] += product * total[..., reach:]
+            product = product[..., :-reach] * product[..., reach:]
+            reach *= 2
+        return xp.ascontiguousarray(xp.moveaxis(total, -1, dim)).astype(output.dtype.numpy, copy=False)
+
+    return Inferred(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
+
+
+_RECURRENCE = OpExpr("recurrence", _infer_recurrence)
+
+
+@_RECURRENCE.gradient(inputs=(0,), outputs=(0,))
+def _recurrence_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """The same recurrence from the other end."""
+    from .joining import cat, roll
+
+    (dim,) = cast("tuple[int]", node.attributes)
+    factors = conj_if_complex(node.input(0))
+    terms = flipped(_recurrence(roll(flipped(factors, dim), 1, dim), flipped(gradient, dim), dim), dim)
+    by_factors = None
+    if node.needs[0]:
+        first = terms.narrow(dim, 0, 1)
+        before = cat([first.new_zeros(first.shape), terms.narrow(dim, 0, terms.shape[dim] - 1)], dim)
+        by_factors = before * conj_if_complex(node.output(0))
+    return by_factors, terms
+
+
+def _recurrence(factors: Tensor, terms: Tensor, dim: int) -> Tensor:
+    """The s with ``s[j] = terms[j] + factors[j + 1] * s[j + 1]`` along `dim`, and nothing behind the end."""
+    return _interpreter.dispatch(_RECURRENCE, (factors, terms), (dim,))
+
+
+def product_before(input: Tensor, dim: int) -> Tensor:
+    """The product of the elements before each one along `dim`, which is not empty."""
+    from .joining import cat
+
+    shape = list(input.shape)
+    shape[dim] = 1
+    return cumprod(cat([input.new_ones(shape), input.narrow(dim, 0, input.shape[dim] - 1)], dim), dim)
+
+
+def flipped(input: Tensor, dim: int) -> Tensor:
+    from .joining import flip
+
+    return flip(input, (dim,))
