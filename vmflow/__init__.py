@@ -78,8 +78,6 @@ from .ops.arithmetic import div as div
 from .ops.arithmetic import floor_divide as floor_divide
 from .ops.arithmetic import fmod as fmod
 from .ops.arithmetic import lerp as lerp
-from .ops.arithmetic import maximum as maximum
-from .ops.arithmetic import minimum as minimum
 from .ops.arithmetic import mul as mul
 from .ops.arithmetic import neg as neg
 from .ops.arithmetic import pow as pow
@@ -173,7 +171,9 @@ from .ops.extrema import aminmax as aminmax
 from .ops.extrema import argmax as argmax
 from .ops.extrema import argmin as argmin
 from .ops.extrema import max as max
+from .ops.extrema import maximum as maximum
 from .ops.extrema import min as min
+from .ops.extrema import minimum as minimum
 from .ops.flat_elements import masked_scatter as masked_scatter
 from .ops.flat_elements import put as put
 from .ops.flat_elements import take as take

@@ -91,8 +91,8 @@ class TensorOps:
     floor_divide = arithmetic.floor_divide
     remainder = arithmetic.remainder
     fmod = arithmetic.fmod
-    maximum = arithmetic.maximum
-    minimum = arithmetic.minimum
+    maximum = extrema.maximum
+    minimum = extrema.minimum
     atan2 = arithmetic.atan2
     neg = arithmetic.neg
     negative = arithmetic.neg

@@ -1,4 +1,4 @@
-"""Arithmetic: sums, products, quotients, powers, extrema of two, and the functions of one operand that go with them."""
+"""Arithmetic: sums, products, quotients, powers, and the functions of one operand that go with them."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ from .elementwise import (
     TO_FLOAT,
     TO_REAL,
     Binary,
-    by_keyword,
     elementwise,
     number,
     result_dtype,
-    saturated,
 )
 from .selection import where
 
@@ -61,8 +59,6 @@ _TRUNC_DIVIDE = Binary(
 )
 _REMAINDER = Binary("remainder", lambda xp: _divided(xp.remainder), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
 _FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_MAXIMUM = Binary("maximum", lambda xp: by_keyword(xp.maximum), most=FLOATING, operand=saturated)
-_MINIMUM = Binary("minimum", lambda xp: by_keyword(xp.minimum), most=FLOATING, operand=saturated)
 _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 # What the operators are: without the arguments by name that the functions take, and one call shorter.
@@ -240,20 +236,6 @@ def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
     if out is not None:
         return _FMOD.written(out, input, other)
     return _FMOD(input, other)
-
-
-def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The larger of two elements; nan if either is."""
-    if out is not None:
-        return _MAXIMUM.written(out, input, other)
-    return _MAXIMUM(input, other)
-
-
-def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
-    """The smaller of two elements; nan if either is."""
-    if out is not None:
-        return _MINIMUM.written(out, input, other)
-    return _MINIMUM(input, other)
 
 
 def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -445,42 +427,6 @@ def zero_gradients(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
 for _steps in (_FLOOR_DIVIDE, _TRUNC_DIVIDE):
     _steps.tensors.gradient()(zero_gradients)
     _steps.scalar.gradient()(zero_gradients)
-
-
-@_MAXIMUM.tensors.gradient(inputs=(0, 1))
-def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    first, second = node.input(0), node.input(1)
-    return _shared_gradient(node, gradient, first < second, second < first)
-
-
-@_MINIMUM.tensors.gradient(inputs=(0, 1))
-def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    first, second = node.input(0), node.input(1)
-    return _shared_gradient(node, gradient, second < first, first < second)
-
-
-def _shared_gradient(
-    node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
-) -> tuple[Tensor | None, Tensor | None]:
-    """Of two equal elements each gets half, as in PyTorch."""
-    shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
-    needs_first, needs_second = node.needs
-    return (
-        where(second_wins, 0.0, shared) if needs_first else None,
-        where(first_wins, 0.0, shared) if needs_second else None,
-    )
-
-
-@_MAXIMUM.scalar.gradient(inputs=(0,))
-def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand, value = node.input(0), node.scalars[0]
-    return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
-
-
-@_MINIMUM.scalar.gradient(inputs=(0,))
-def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand, value = node.input(0), node.scalars[0]
-    return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
 
 
 @_ATAN2.tensors.gradient(inputs=(0, 1))

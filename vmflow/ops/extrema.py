@@ -1,4 +1,4 @@
-"""Extrema and where they are.
+"""Extrema: of two tensors element by element, of one along dimensions, and where they are.
 
 The names of functions are those of built-in ones of Python.
 """
@@ -12,10 +12,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
-from .arithmetic import maximum, minimum
 from .destination import written
-from .elementwise import CHEAP
+from .elementwise import CHEAP, Binary, by_keyword, saturated
 from .reduction import amax, amin, reduced_shape
+from .selection import where
 from .table import (
     Attributes,
     Inferred,
@@ -27,7 +27,69 @@ from .table import (
 )
 
 if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
+
+    from .elementwise import Scalar
+
+
+# Of two
+
+_MAXIMUM = Binary("maximum", lambda xp: by_keyword(xp.maximum), most=FLOATING, operand=saturated)
+_MINIMUM = Binary("minimum", lambda xp: by_keyword(xp.minimum), most=FLOATING, operand=saturated)
+
+
+def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+    """The larger of two elements; nan if either is."""
+    if out is not None:
+        return _MAXIMUM.written(out, input, other)
+    return _MAXIMUM(input, other)
+
+
+def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
+    """The smaller of two elements; nan if either is."""
+    if out is not None:
+        return _MINIMUM.written(out, input, other)
+    return _MINIMUM(input, other)
+
+
+@_MAXIMUM.tensors.gradient(inputs=(0, 1))
+def _maximum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, first < second, second < first)
+
+
+@_MINIMUM.tensors.gradient(inputs=(0, 1))
+def _minimum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.input(0), node.input(1)
+    return _shared_gradient(node, gradient, second < first, first < second)
+
+
+def _shared_gradient(
+    node: OpNode, gradient: Tensor, second_wins: Tensor, first_wins: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """Of two equal elements each gets half, as in PyTorch."""
+    shared = where(node.input(0) == node.input(1), gradient * 0.5, gradient)
+    needs_first, needs_second = node.needs
+    return (
+        where(second_wins, 0.0, shared) if needs_first else None,
+        where(first_wins, 0.0, shared) if needs_second else None,
+    )
+
+
+@_MAXIMUM.scalar.gradient(inputs=(0,))
+def _maximum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand < value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+@_MINIMUM.scalar.gradient(inputs=(0,))
+def _minimum_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    operand, value = node.input(0), node.scalars[0]
+    return (where(operand > value, 0.0, where(operand == value, gradient * 0.5, gradient)),)
+
+
+# Of one
 
 
 class ValuesIndices(NamedTuple):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from vmflow.dtypes import INTEGER
 
 from .activation import softplus
-from .arithmetic import minimum
 from .creation import arange
 from .distance import pairwise_distance
+from .extrema import minimum
 from .gating import logsigmoid
 from .layer_operands import check_floating
 from .loss import check_reduction, check_same, reduced
