@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.failure import Failure
