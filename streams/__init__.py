@@ -5,9 +5,9 @@ Nothing here knows what a tensor, an op or a graph is.
 
 from .allocator import Allocation as Allocation
 from .allocator import BinAllocator as BinAllocator
-from .allocator import DeviceMemory as DeviceMemory
 from .control import ControlStreamPolicy as ControlStreamPolicy
 from .cpu import CpuStreamPolicy as CpuStreamPolicy
+from .device_memory import DeviceMemory as DeviceMemory
 from .independent import IndependentStreamPolicy as IndependentStreamPolicy
 from .races import RaceDetector as RaceDetector
 from .simulated import SimulatedDevice as SimulatedDevice

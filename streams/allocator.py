@@ -12,214 +12,27 @@ are settled at the next call.
 
 from __future__ import annotations
 
-import sys
 import weakref
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from heapq import nsmallest
-from itertools import pairwise
 from math import prod
 from threading import RLock
 from typing import Any, Final
 
 import numpy as np
 
-from vmflow.errors import InternalError
-from vmflow.errors import OutOfMemory as OutOfMemory
+from vmflow.errors import InternalError, OutOfMemory
 
-# A flat array of bytes, of whatever array module the device uses.
-Array = Any
-
-KIB: Final = 1 << 10
-MIB: Final = 1 << 20
-GIB: Final = 1 << 30
-
-# One for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
-BINS: Final = 20
-
-# Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
-_SMALL_BELOW: Final = 1 * MIB
-_SMALL_BLOCK: Final = 2 * MIB
-_MIDDLING_BELOW: Final = 10 * MIB
-_MIDDLING_BLOCK: Final = 20 * MIB
-_LARGE_GRANULE: Final = 2 * MIB
-
-# A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
-# kind.  Unless the rest is as large as this: nobody can afford to waste so much.
-_SPLIT_OFF: Final = 128 * MIB
-
-# Wide enough for every vector unit, and for a cache line.
-_HOST_ALIGNMENT: Final = 64
+from .allocator_checks import contradictions
+from .device_memory import Array, DeviceMemory, in_words
+from .pieces import BINS, LARGE_GRANULE, SPLIT_OFF, Block, Piece, absorb, block_size, is_idle, pieces_of
 
 # More bits than the size of any block has.
 _BITS: Final = 64
 
 _NOTHING: Final[Array] = np.empty(0, np.uint8)
-
-
-class DeviceMemory:
-    """Blocks of one device's memory, with a limit.
-
-    Shared by all allocators of the device in the process.  May be called from any thread.
-
-    Args:
-        name: of the device, for errors.
-        make: called with a number of bytes, returns a flat uint8 array of that length with any content; raises
-            MemoryError if the device has no more.  By default a numpy array that begins at a multiple of 64 bytes.
-        limit: the most bytes that may be in blocks at a time; None for as many as the device has.
-        garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
-
-    Attributes:
-        peak: the most bytes that were in blocks at a time.
-
-    Raises:
-        ValueError: for a negative limit.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        make: Callable[[int], Array] | None = None,
-        limit: int | None = None,
-        garbage: int | None = None,
-    ) -> None:
-        self.name = name
-        self.garbage = garbage
-        self.peak = 0
-        self._make: Callable[[int], Array] = _host_bytes if make is None else make
-        self._used = 0
-        self._limit = _checked_limit(limit)
-        # Bytes given back and not yet subtracted.
-        self._notes: deque[int] = deque()
-        # Reentrant, for a destructor that asks for `used` in the middle of `take`: it must not wait for itself.
-        self._lock = RLock()
-
-    @property
-    def limit(self) -> int | None:
-        """The most bytes that may be in blocks at a time; None for as many as the device has."""
-        return self._limit
-
-    @property
-    def used(self) -> int:
-        """The bytes in blocks, whether or not they are handed out."""
-        with self._lock:
-            self._settle()
-            return self._used
-
-    def set_limit(self, limit: int | None) -> None:
-        """Change the limit.  Below `used`, nothing more is handed out until enough has come back.
-
-        Raises:
-            ValueError: for a negative limit.
-        """
-        self._limit = _checked_limit(limit)
-
-    def take(self, nbytes: int) -> Array:
-        """A new block: a flat uint8 array of `nbytes` bytes, counted as used until `give_back`.
-
-        Raises:
-            OutOfMemory: if it would exceed the limit, or if the device has no more.
-            ValueError: if `nbytes` is not positive.
-        """
-        if nbytes <= 0:
-            raise ValueError(f"a block has at least one byte, not {nbytes}")
-        with self._lock:
-            self._settle()
-            limit = self._limit
-            if limit is not None and self._used + nbytes > limit:
-                raise self.refusal(nbytes)
-            # Counted before it is made: of two threads at the limit, one must see the other's.
-            self._used += nbytes
-        try:
-            # Without the lock: a device may take its time, and only those who want blocks too should notice.
-            block = self._make(nbytes)
-            if block.nbytes != nbytes:
-                raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
-        except MemoryError as error:
-            self.give_back(nbytes)
-            raise self.refusal(nbytes, by_device=True) from error
-        except BaseException:
-            self.give_back(nbytes)
-            raise
-        with self._lock:
-            self.peak = max(self.peak, self._used)
-        return block
-
-    def give_back(self, nbytes: int) -> None:
-        """A block of `nbytes` is gone.  Takes no lock: destructors may call it at any moment."""
-        self._notes.append(nbytes)
-
-    def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
-        """The error for a request of that many bytes.
-
-        Args:
-            by_device: whether the device itself has no more; else it is the limit.
-            hint: what else is known, put behind the message.
-        """
-        used = self.used
-        limit = self._limit
-        in_use = f"{_in_words(used)} are in use"
-        if by_device:
-            in_use += ", and the device has no more"
-        elif limit is not None:
-            in_use = f"{_in_words(used)} of a limit of {_in_words(limit)} are in use"
-        message = f"{self.name} is out of memory: {_in_words(requested)} were requested; {in_use}{hint}"
-        return OutOfMemory(message, requested, limit, used)
-
-    def _settle(self) -> None:
-        notes = self._notes
-        while notes:
-            nbytes = notes.popleft()
-            self._used -= nbytes
-
-    def __repr__(self) -> str:
-        limit = "no limit" if self._limit is None else f"limit={self._limit}"
-        return f"<DeviceMemory {self.name} used={self.used} {limit}>"
-
-
-class _Block:
-    """What was taken from the device at once.
-
-    Attributes:
-        address: in the allocator's own count, which lays all its blocks end to end in the order they were taken.
-            Unlike the device's addresses it is the same in every run.
-        finalizer: gives the bytes back to the device when nothing refers to the memory any more.
-        first: the piece at the front.  It is never merged into another, so it stays the first.
-    """
-
-    __slots__ = ("address", "finalizer", "first", "nbytes")
-
-    def __init__(self, address: int, nbytes: int, finalizer: weakref.finalize[[int], Any]) -> None:
-        self.address = address
-        self.nbytes = nbytes
-        self.finalizer = finalizer
-        self.first = _Piece(self, 0, nbytes)
-
-
-class _Piece:
-    """A part of a block, free or handed out as a whole.
-
-    Its block's array is deliberately out of reach from here: pieces and blocks refer to each other in circles, and the
-    memory must not wait for the garbage collector.
-    """
-
-    __slots__ = ("address", "block", "free", "nbytes", "next", "offset", "owner", "previous", "requested")
-
-    def __init__(self, block: _Block, offset: int, nbytes: int) -> None:
-        self.block = block
-        self.address = block.address + offset
-        self.offset = offset
-        self.nbytes = nbytes
-        self.free = True
-        self.previous: _Piece | None = None
-        self.next: _Piece | None = None
-        self.requested = 0
-        self.owner: Any = None
-
-    def __repr__(self) -> str:
-        end = self.address + self.nbytes
-        return f"<piece {self.address}..{end} {'free' if self.free else f'of {self.owner}'}>"
 
 
 class Allocation:
@@ -246,7 +59,7 @@ class Allocation:
         nbytes: int,
         requested: int,
         owner: Any,
-        piece: _Piece | None,
+        piece: Piece | None,
     ) -> None:
         self._piece = piece
         self.allocator = allocator
@@ -340,8 +153,8 @@ class BinAllocator:
         on_handout: Callable[[Allocation], None] | None = None,
         on_free: Callable[[Allocation], None] | None = None,
     ) -> None:
-        if not 16 <= alignment <= _LARGE_GRANULE or alignment & (alignment - 1):
-            raise ValueError(f"the alignment must be a power of two from 16 to {_LARGE_GRANULE} bytes, not {alignment}")
+        if not 16 <= alignment <= LARGE_GRANULE or alignment & (alignment - 1):
+            raise ValueError(f"the alignment must be a power of two from 16 to {LARGE_GRANULE} bytes, not {alignment}")
         self.memory = memory
         self.alignment = alignment
         self.on_handout = on_handout
@@ -353,11 +166,11 @@ class BinAllocator:
         # The bin of each size by the size's bit length, which is the quickest to be had.
         first = alignment.bit_length()
         self._bin_of = [self._bins[min(max(bits - first, 0), BINS - 1)] for bits in range(_BITS + 1)]
-        self._blocks: dict[int, _Block] = {}
+        self._blocks: dict[int, Block] = {}
         self._arrays: dict[int, Array] = {}
         self._next_address = 0
         # Pieces to be taken back, and whether `on_free` has been called for them.
-        self._notes: deque[tuple[_Piece, bool]] = deque()
+        self._notes: deque[tuple[Piece, bool]] = deque()
         self._lock = RLock()
         # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
         self._changing = False
@@ -407,7 +220,7 @@ class BinAllocator:
         try:
             piece = self._find(size) or self._new_block(size, nbytes)
             got = piece.nbytes
-            if got >= 2 * size or got - size >= _SPLIT_OFF:
+            if got >= 2 * size or got - size >= SPLIT_OFF:
                 self._split(piece, size)
                 got = size
             piece.free = False
@@ -445,7 +258,7 @@ class BinAllocator:
         with self._lock:
             self._begin()
             try:
-                idle = [it for it in self._blocks.values() if _is_idle(it)]
+                idle = [it for it in self._blocks.values() if is_idle(it)]
                 for block in idle:
                     self._leave_bin(block.first)
                     self._reserved -= block.nbytes
@@ -467,7 +280,7 @@ class BinAllocator:
         """
         self._settle()
         with self._lock:
-            idle = sum([it.nbytes for it in self._blocks.values() if _is_idle(it)])
+            idle = sum([it.nbytes for it in self._blocks.values() if is_idle(it)])
             found: dict[str, int] = {}
             for name, current, peak, ever in (
                 ("allocated_bytes", self._allocated, self._allocated_peak, self._allocated_ever),
@@ -504,7 +317,7 @@ class BinAllocator:
         with self._lock:
             self._begin()
             try:
-                live = [piece for block in self._blocks.values() for piece in _pieces(block) if not piece.free]
+                live = [piece for block in self._blocks.values() for piece in pieces_of(block) if not piece.free]
                 chosen = nsmallest(count, live, key=_by_size)
                 return [Allocation(self, None, it.offset, it.nbytes, it.requested, it.owner, None) for it in chosen]
             finally:
@@ -515,9 +328,7 @@ class BinAllocator:
         with self._lock:
             self._begin()
             try:
-                problems = [it for block in self._blocks.values() for it in self._contradictions_of_block(block)]
-                problems += self._contradictions_of_bins()
-                problems += self._contradictions_of_counters()
+                problems = contradictions(self)
             finally:
                 self._changing = False
         if problems:
@@ -546,7 +357,7 @@ class BinAllocator:
                 block = self._arrays[piece.block.address]
                 Allocation(self, block, piece.offset, piece.nbytes, piece.requested, piece.owner, piece).free()
 
-    def _take_back(self, piece: _Piece) -> None:
+    def _take_back(self, piece: Piece) -> None:
         self._lock.acquire()
         if self._changing:
             self._notes.append((piece, True))
@@ -564,11 +375,11 @@ class BinAllocator:
             follower = piece.next
             if follower is not None and follower.free:
                 self._leave_bin(follower)
-                _absorb(piece, follower)
+                absorb(piece, follower)
             before = piece.previous
             if before is not None and before.free:
                 self._leave_bin(before)
-                _absorb(before, piece)
+                absorb(before, piece)
                 piece = before
             insort(self._bin_of[piece.nbytes.bit_length()], (piece.nbytes, piece.address, piece))
         finally:
@@ -578,7 +389,7 @@ class BinAllocator:
 
     # The steps of a change, with the lock held
 
-    def _find(self, size: int) -> _Piece | None:
+    def _find(self, size: int) -> Piece | None:
         """The best free piece, taken out of its bin; None if none is large enough."""
         bits = size.bit_length()
         if bits > _BITS:
@@ -587,7 +398,7 @@ class BinAllocator:
         if entries:
             index = bisect_left(entries, (size,))
             if index < len(entries):
-                piece: _Piece = entries.pop(index)[2]
+                piece: Piece = entries.pop(index)[2]
                 return piece
         # In later bins each piece is large enough, and the first is the best; in earlier ones none is.
         for entries in self._bins:
@@ -596,7 +407,7 @@ class BinAllocator:
                 return piece
         return None
 
-    def _new_block(self, size: int, requested: int) -> _Piece:
+    def _new_block(self, size: int, requested: int) -> Piece:
         """The only piece of a new block, in no bin."""
         array = self._take_from_device(size, requested)
         nbytes: int = array.nbytes
@@ -605,7 +416,7 @@ class BinAllocator:
         # Arrays given to others may outlive the allocator, and the memory is there as long as they are.
         finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
         finalizer.atexit = False
-        block = self._blocks[address] = _Block(address, nbytes, finalizer)
+        block = self._blocks[address] = Block(address, nbytes, finalizer)
         self._arrays[address] = array
         self._reserved += nbytes
         self._reserved_ever += nbytes
@@ -615,7 +426,7 @@ class BinAllocator:
         return block.first
 
     def _take_from_device(self, size: int, requested: int) -> Array:
-        whole = _block_size(size)
+        whole = block_size(size)
         if whole != size:
             try:
                 return self.memory.take(whole)
@@ -628,13 +439,13 @@ class BinAllocator:
             largest = max([entries[-1][0] for entries in self._bins if entries], default=0)
             hint = ""
             if free:
-                hint = f" ({_in_words(free)} of them free, but in pieces of {_in_words(largest)} at most)"
+                hint = f" ({in_words(free)} of them free, but in pieces of {in_words(largest)} at most)"
             by_device = error.limit is None or error.used + size <= error.limit
             raise self.memory.refusal(requested, by_device, hint) from error.__cause__
 
-    def _split(self, piece: _Piece, size: int) -> None:
+    def _split(self, piece: Piece, size: int) -> None:
         """Cut `piece` down to its first `size` bytes; the rest becomes a free piece."""
-        rest = _Piece(piece.block, piece.offset + size, piece.nbytes - size)
+        rest = Piece(piece.block, piece.offset + size, piece.nbytes - size)
         follower = piece.next
         rest.previous = piece
         rest.next = follower
@@ -644,65 +455,9 @@ class BinAllocator:
         piece.nbytes = size
         insort(self._bin_of[rest.nbytes.bit_length()], (rest.nbytes, rest.address, rest))
 
-    def _leave_bin(self, piece: _Piece) -> None:
+    def _leave_bin(self, piece: Piece) -> None:
         entries = self._bin_of[piece.nbytes.bit_length()]
         del entries[bisect_left(entries, (piece.nbytes, piece.address))]
-
-    # Looking inside
-
-    def _contradictions_of_block(self, block: _Block) -> list[str]:
-        problems: list[str] = []
-        end = 0
-        before: _Piece | None = None
-        for piece in _pieces(block):
-            if piece.block is not block or piece.offset != end or piece.address != block.address + end:
-                problems.append(f"{piece!r} does not begin where the one before it ends, at {block.address + end}")
-            if piece.nbytes <= 0 or piece.nbytes % self.alignment:
-                problems.append(f"{piece!r} has {piece.nbytes} bytes, no multiple of {self.alignment}")
-            if piece.previous is not before:
-                problems.append(f"{piece!r} does not know its neighbour {before!r}")
-            if piece.free and before is not None and before.free:
-                problems.append(f"{before!r} and {piece!r} are both free and were not merged")
-            if not piece.free and piece.requested > piece.nbytes:
-                problems.append(f"{piece!r} is smaller than the {piece.requested} bytes requested")
-            end += piece.nbytes
-            before = piece
-        if end != block.nbytes or self._arrays[block.address].nbytes != block.nbytes:
-            problems.append(f"the pieces of the block at {block.address} end at {end}, not at {block.nbytes}")
-        return problems
-
-    def _contradictions_of_bins(self) -> list[str]:
-        problems: list[str] = []
-        in_bins: list[_Piece] = []
-        for number, entries in enumerate(self._bins):
-            if any(left[:2] >= right[:2] for left, right in pairwise(entries)):
-                problems.append(f"bin {number} is not in order")
-            low = self.alignment << number
-            for nbytes, address, piece in entries:
-                in_bins.append(piece)
-                if not piece.free or piece.nbytes != nbytes or piece.address != address:
-                    problems.append(f"bin {number} has {nbytes} bytes at {address}, where there is {piece!r}")
-                if nbytes < low or (number < BINS - 1 and nbytes >= 2 * low):
-                    problems.append(f"bin {number} has {nbytes} bytes at {address}, which belong elsewhere")
-        in_blocks = [piece for block in self._blocks.values() for piece in _pieces(block) if piece.free]
-        if len(in_bins) != len(in_blocks) or set(in_bins) != set(in_blocks):
-            problems.append(f"the bins have {len(in_bins)} pieces, and {len(in_blocks)} others are free in the blocks")
-        return problems
-
-    def _contradictions_of_counters(self) -> list[str]:
-        blocks = list(self._blocks.values())
-        live = [piece for block in blocks for piece in _pieces(block) if not piece.free]
-        problems: list[str] = []
-        for name, counted, found in (
-            ("allocated bytes", self._allocated, sum(it.nbytes for it in live)),
-            ("allocations", self._live, len(live)),
-            ("requested bytes", self._requested, sum(it.requested for it in live)),
-            ("reserved bytes", self._reserved, sum(it.nbytes for it in blocks)),
-            ("arrays", len(self._arrays), len(blocks)),
-        ):
-            if counted != found:
-                problems.append(f"{counted} {name} are counted, and {found} found")
-        return problems
 
     def __repr__(self) -> str:
         return f"<BinAllocator of {self.memory.name}: {self._allocated} bytes handed out of {self._reserved}>"
@@ -715,39 +470,8 @@ def _entered_twice() -> InternalError:
     )
 
 
-def _absorb(piece: _Piece, follower: _Piece) -> None:
-    """Make `piece` end where `follower`, the next one, ends."""
-    after = follower.next
-    piece.nbytes += follower.nbytes
-    piece.next = after
-    if after is not None:
-        after.previous = piece
-
-
-def _pieces(block: _Block) -> Iterator[_Piece]:
-    """The pieces of a block in order of address."""
-    piece: _Piece | None = block.first
-    while piece is not None:
-        yield piece
-        piece = piece.next
-
-
-def _is_idle(block: _Block) -> bool:
-    """Whether nothing of it is handed out."""
-    return block.first.free and block.first.nbytes == block.nbytes
-
-
-def _by_size(piece: _Piece) -> tuple[int, int]:
+def _by_size(piece: Piece) -> tuple[int, int]:
     return -piece.nbytes, piece.address
-
-
-def _block_size(size: int) -> int:
-    """How much to take from the device for a request of `size` bytes."""
-    if size < _SMALL_BELOW:
-        return _SMALL_BLOCK
-    if size < _MIDDLING_BELOW:
-        return _MIDDLING_BLOCK
-    return -(-size // _LARGE_GRANULE) * _LARGE_GRANULE
 
 
 def _root(array: Array) -> Array:
@@ -757,25 +481,3 @@ def _root(array: Array) -> Array:
         array = base
         base = getattr(array, "base", None)
     return array
-
-
-def _host_bytes(nbytes: int) -> Array:
-    room = nbytes + _HOST_ALIGNMENT
-    if room > sys.maxsize:
-        raise MemoryError(f"{nbytes} bytes are more than can be addressed")  # numpy says ValueError
-    block = np.empty(room, np.uint8)
-    start = -block.ctypes.data % _HOST_ALIGNMENT
-    return block[start : start + nbytes]
-
-
-def _checked_limit(limit: int | None) -> int | None:
-    if limit is not None and limit < 0:
-        raise ValueError(f"a limit is a number of bytes, or None for none; it cannot be negative: {limit}")
-    return limit
-
-
-def _in_words(nbytes: int) -> str:
-    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
-        if nbytes >= unit:
-            return f"{nbytes / unit:.2f} {name}"
-    return f"{nbytes} bytes"

@@ -19,8 +19,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from vmflow.errors import InternalError
-from vmflow.streams.allocator import BINS, GIB, KIB, MIB, Allocation, BinAllocator, DeviceMemory, OutOfMemory
+from vmflow.errors import InternalError, OutOfMemory
+from vmflow.streams.allocator import Allocation, BinAllocator
+from vmflow.streams.device_memory import GIB, KIB, MIB, DeviceMemory
+from vmflow.streams.pieces import BINS
 
 BYTES = np.dtype(np.uint8)
 

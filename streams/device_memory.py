@@ -1,0 +1,165 @@
+"""`DeviceMemory`: what one device has, in blocks, with a limit."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Callable
+from threading import RLock
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.errors import InternalError, OutOfMemory
+
+# A flat array of bytes, of whatever array module the device uses.
+Array = Any
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+GIB: Final = 1 << 30
+
+# Wide enough for every vector unit, and for a cache line.
+_HOST_ALIGNMENT: Final = 64
+
+
+class DeviceMemory:
+    """Blocks of one device's memory, with a limit.
+
+    Shared by all allocators of the device in the process.  May be called from any thread.
+
+    Args:
+        name: of the device, for errors.
+        make: called with a number of bytes, returns a flat uint8 array of that length with any content; raises
+            MemoryError if the device has no more.  By default a numpy array that begins at a multiple of 64 bytes.
+        limit: the most bytes that may be in blocks at a time; None for as many as the device has.
+        garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
+
+    Attributes:
+        peak: the most bytes that were in blocks at a time.
+
+    Raises:
+        ValueError: for a negative limit.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        make: Callable[[int], Array] | None = None,
+        limit: int | None = None,
+        garbage: int | None = None,
+    ) -> None:
+        self.name = name
+        self.garbage = garbage
+        self.peak = 0
+        self._make: Callable[[int], Array] = _host_bytes if make is None else make
+        self._used = 0
+        self._limit = _checked_limit(limit)
+        # Bytes given back and not yet subtracted.
+        self._notes: deque[int] = deque()
+        # Reentrant, for a destructor that asks for `used` in the middle of `take`: it must not wait for itself.
+        self._lock = RLock()
+
+    @property
+    def limit(self) -> int | None:
+        """The most bytes that may be in blocks at a time; None for as many as the device has."""
+        return self._limit
+
+    @property
+    def used(self) -> int:
+        """The bytes in blocks, whether or not they are handed out."""
+        with self._lock:
+            self._settle()
+            return self._used
+
+    def set_limit(self, limit: int | None) -> None:
+        """Change the limit.  Below `used`, nothing more is handed out until enough has come back.
+
+        Raises:
+            ValueError: for a negative limit.
+        """
+        self._limit = _checked_limit(limit)
+
+    def take(self, nbytes: int) -> Array:
+        """A new block: a flat uint8 array of `nbytes` bytes, counted as used until `give_back`.
+
+        Raises:
+            OutOfMemory: if it would exceed the limit, or if the device has no more.
+            ValueError: if `nbytes` is not positive.
+        """
+        if nbytes <= 0:
+            raise ValueError(f"a block has at least one byte, not {nbytes}")
+        with self._lock:
+            self._settle()
+            limit = self._limit
+            if limit is not None and self._used + nbytes > limit:
+                raise self.refusal(nbytes)
+            # Counted before it is made: of two threads at the limit, one must see the other's.
+            self._used += nbytes
+        try:
+            # Without the lock: a device may take its time, and only those who want blocks too should notice.
+            block = self._make(nbytes)
+            if block.nbytes != nbytes:
+                raise InternalError(f"{self.name} made a block of {block.nbytes} bytes where {nbytes} were asked for")
+        except MemoryError as error:
+            self.give_back(nbytes)
+            raise self.refusal(nbytes, by_device=True) from error
+        except BaseException:
+            self.give_back(nbytes)
+            raise
+        with self._lock:
+            self.peak = max(self.peak, self._used)
+        return block
+
+    def give_back(self, nbytes: int) -> None:
+        """A block of `nbytes` is gone.  Takes no lock: destructors may call it at any moment."""
+        self._notes.append(nbytes)
+
+    def refusal(self, requested: int, by_device: bool = False, hint: str = "") -> OutOfMemory:
+        """The error for a request of that many bytes.
+
+        Args:
+            by_device: whether the device itself has no more; else it is the limit.
+            hint: what else is known, put behind the message.
+        """
+        used = self.used
+        limit = self._limit
+        in_use = f"{in_words(used)} are in use"
+        if by_device:
+            in_use += ", and the device has no more"
+        elif limit is not None:
+            in_use = f"{in_words(used)} of a limit of {in_words(limit)} are in use"
+        message = f"{self.name} is out of memory: {in_words(requested)} were requested; {in_use}{hint}"
+        return OutOfMemory(message, requested, limit, used)
+
+    def _settle(self) -> None:
+        notes = self._notes
+        while notes:
+            nbytes = notes.popleft()
+            self._used -= nbytes
+
+    def __repr__(self) -> str:
+        limit = "no limit" if self._limit is None else f"limit={self._limit}"
+        return f"<DeviceMemory {self.name} used={self.used} {limit}>"
+
+
+def _host_bytes(nbytes: int) -> Array:
+    room = nbytes + _HOST_ALIGNMENT
+    if room > sys.maxsize:
+        raise MemoryError(f"{nbytes} bytes are more than can be addressed")  # numpy says ValueError
+    block = np.empty(room, np.uint8)
+    start = -block.ctypes.data % _HOST_ALIGNMENT
+    return block[start : start + nbytes]
+
+
+def _checked_limit(limit: int | None) -> int | None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"a limit is a number of bytes, or None for none; it cannot be negative: {limit}")
+    return limit
+
+
+def in_words(nbytes: int) -> str:
+    for unit, name in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
+        if nbytes >= unit:
+            return f"{nbytes / unit:.2f} {name}"
+    return f"{nbytes} bytes"

@@ -1,0 +1,98 @@
+"""Blocks taken from a device, and the pieces they are cut into: how large both are, and which piece is beside which."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator
+from typing import Any, Final
+
+from .device_memory import MIB
+
+# One for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
+BINS: Final = 20
+
+# Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
+_SMALL_BELOW: Final = 1 * MIB
+_SMALL_BLOCK: Final = 2 * MIB
+_MIDDLING_BELOW: Final = 10 * MIB
+_MIDDLING_BLOCK: Final = 20 * MIB
+LARGE_GRANULE: Final = 2 * MIB
+
+# A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
+# kind.  Unless the rest is as large as this: nobody can afford to waste so much.
+SPLIT_OFF: Final = 128 * MIB
+
+
+class Block:
+    """What was taken from the device at once.
+
+    Attributes:
+        address: in the allocator's own count, which lays all its blocks end to end in the order they were taken.
+            Unlike the device's addresses it is the same in every run.
+        finalizer: gives the bytes back to the device when nothing refers to the memory any more.
+        first: the piece at the front.  It is never merged into another, so it stays the first.
+    """
+
+    __slots__ = ("address", "finalizer", "first", "nbytes")
+
+    def __init__(self, address: int, nbytes: int, finalizer: weakref.finalize[[int], Any]) -> None:
+        self.address = address
+        self.nbytes = nbytes
+        self.finalizer = finalizer
+        self.first = Piece(self, 0, nbytes)
+
+
+class Piece:
+    """A part of a block, free or handed out as a whole.
+
+    Its block's array is deliberately out of reach from here: pieces and blocks refer to each other in circles, and the
+    memory must not wait for the garbage collector.
+    """
+
+    __slots__ = ("address", "block", "free", "nbytes", "next", "offset", "owner", "previous", "requested")
+
+    def __init__(self, block: Block, offset: int, nbytes: int) -> None:
+        self.block = block
+        self.address = block.address + offset
+        self.offset = offset
+        self.nbytes = nbytes
+        self.free = True
+        self.previous: Piece | None = None
+        self.next: Piece | None = None
+        self.requested = 0
+        self.owner: Any = None
+
+    def __repr__(self) -> str:
+        end = self.address + self.nbytes
+        return f"<piece {self.address}..{end} {'free' if self.free else f'of {self.owner}'}>"
+
+
+def absorb(piece: Piece, follower: Piece) -> None:
+    """Make `piece` end where `follower`, the next one, ends."""
+    after = follower.next
+    piece.nbytes += follower.nbytes
+    piece.next = after
+    if after is not None:
+        after.previous = piece
+
+
+def pieces_of(block: Block) -> Iterator[Piece]:
+    """The pieces of a block in order of address."""
+    piece: Piece | None = block.first
+    while piece is not None:
+        yield piece
+        piece = piece.next
+
+
+def is_idle(block: Block) -> bool:
+    """Whether nothing of it is handed out."""
+    return block.first.free and block.first.nbytes == block.nbytes
+
+
+def block_size(size: int) -> int:
+    """How much to take from the device for a request of `size` bytes."""
+    if size < _SMALL_BELOW:
+        return _SMALL_BLOCK
+    if size < _MIDDLING_BELOW:
+        return _MIDDLING_BLOCK
+    return -(-size // LARGE_GRANULE) * LARGE_GRANULE
