@@ -151,6 +151,38 @@ class CompiledGraph:
         while not runtime.expect(launch):
             runtime = self._runtime(machine)
             launch.over_to = runtime.over
+        try:
+            if not self._ran_at_once(machine, runtime, launch, variables, mode):
+                self._issue(machine, runtime, launch, variables, mode)
+        finally:
+            # Even if Ctrl-C comes in between, what was issued runs.
+            for storage in variables.written:
+                storage.version += 1
+            if self._closed:
+                runtime.close()
+        return self._structured(results)
+
+    def _ran_at_once(
+        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
+    ) -> bool:
+        """Run it here, if all that it needs is there and nothing is before it; whether that was so."""
+        if self._nbytes or mode.scope is not None or runtime.memory.unsettled():
+            return False
+        for blob in launch.sources:
+            if blob.storage.dependence.machine is not machine:
+                return False
+            if blob.storage in variables.changed:
+                launch.own = variables.changed
+        for storage in (*variables.written, *variables.read):
+            if storage.dependence.machine is not machine or storage.failure is not None:
+                return False
+        launch.opened = True
+        return runtime.run_at_once(launch)
+
+    def _issue(
+        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
+    ) -> None:
+        launch.own, launch.opened = frozenset(), False
         handed_over = False
         try:
             instructions, writes = self._instructions(machine, runtime, launch, variables, mode)
@@ -162,13 +194,6 @@ class CompiledGraph:
                 launch.fail(machine._closed_failure() if handed_over else Failure(error, dropped=True))
                 launch.finish()
             raise
-        finally:
-            # Even if Ctrl-C comes in between, what was issued runs.
-            for storage in variables.written:
-                storage.version += 1
-            if self._closed:
-                runtime.close()
-        return self._structured(results)
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """The same, op by op."""

@@ -21,6 +21,7 @@ from vmflow.errors import InternalError
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.streams import Stream
+from vmflow.vm import at_once
 
 from .actors import Action, ActorSystem
 from .actors.bus import Act
@@ -184,6 +185,16 @@ class GraphRuntime:
             self._queue.leave()
         if self._closing and not self._open:
             self._pump()
+
+    def run_at_once(self, launch: Launch) -> bool:
+        """Run it in this call, as an instruction with nothing before it is; whether that was possible."""
+        if self.alone is None or self._closing:
+            return False
+        stream, cost = self._lone
+        return (
+            at_once.possible(self.machine, stream, cost)
+            and at_once.call_shielded(self.machine, self.act_alone, (launch,)) is not at_once.NOT_NOW
+        )
 
     def launch(self, launch: Launch) -> None:
         """Start it when those before it allow."""
