@@ -280,11 +280,23 @@ def test_bad_paths(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == ["folder"]
 
 
-def test_load_knows_the_cpu_only(path: Path) -> None:
-    flow.save(1, path)
-    assert flow.load(path, "cpu") == flow.load(path, map_location=flow.device("cpu")) == 1
-    with pytest.raises(flow.DeviceUnavailable):
-        flow.load(path, "cuda")
+def test_where_load_puts_tensors(path: Path) -> None:
+    x = flow.arange(3.0)
+    flow.save([x, x[1:]], path)
+    places: list[Any] = ["sim:1", flow.device("sim:1"), "cpu", None]
+    for where in places:
+        for found in (flow.load(path, where), flow.load(path, map_location=where)):
+            assert [it.device for it in found] == [flow.device(where or "cpu")] * 2
+            assert [it.tolist() for it in found] == [[0, 1, 2], [1, 2]]
+    twice = flow.load(path, "sim:1")
+    twice[0].mul_(2)
+    flow.save([twice[0], twice[0]], path)
+    first, second = flow.load(path, "sim:1")
+    first.add_(1)
+    assert second.tolist() == [1, 3, 5], "what was one tensor is one tensor"
+    for nowhere in ("cuda", "meta"):
+        with pytest.raises(flow.DeviceUnavailable):
+            flow.load(path, nowhere)
     with pytest.raises(TypeError, match="map_location"):
         flow.load(path, {"cuda:0": "cpu"})
     with pytest.raises(ValueError, match="never loads"):
@@ -646,8 +658,8 @@ def test_a_state_dict_that_does_not_fit_names_everything_at_once(path: Path) -> 
     np.testing.assert_array_equal(ours[0].weight.detach().numpy(), before)
 
 
-@pytest.mark.host
 def test_files_that_are_open(tmp_path: Path) -> None:
+    here = flow.empty(0).device
     state: dict[str, Any] = {
         "weight": flow.arange(6.0).reshape(2, 3),
         "half": flow.ones(2).bfloat16(),
@@ -657,7 +669,7 @@ def test_files_that_are_open(tmp_path: Path) -> None:
     buffer = io.BytesIO()
     flow.save(state, buffer)
     buffer.seek(0)
-    found = flow.load(buffer)
+    found = flow.load(buffer, here)
     assert flow.equal(found["weight"], state["weight"])
     assert found["half"].dtype is flow.bfloat16
     assert (found["step"], found["name"]) == (3, "x")
@@ -665,17 +677,17 @@ def test_files_that_are_open(tmp_path: Path) -> None:
     with path.open("wb") as file:
         flow.save(state, file)
         assert not file.closed
-    assert flow.equal(flow.load(path)["weight"], state["weight"])
+    assert flow.equal(flow.load(path, here)["weight"], state["weight"])
     with path.open("rb") as file:
         assert flow.load(file)["step"] == 3
 
 
-@pytest.mark.host
 def test_an_open_safetensors_file(tmp_path: Path) -> None:
     pytest.importorskip("safetensors")
     path = tmp_path / "state.safetensors"
-    flow.save({"a": flow.ones(2)}, path)
-    assert flow.equal(flow.load(io.BytesIO(path.read_bytes()))["a"], flow.ones(2))
+    x = flow.ones(2)
+    flow.save({"a": x}, path)
+    assert flow.equal(flow.load(io.BytesIO(path.read_bytes()), x.device)["a"], x)
 
 
 def test_open_files_that_do_not_serve(tmp_path: Path) -> None:

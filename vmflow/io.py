@@ -127,20 +127,18 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, wei
     Args:
         f: the path of the file; of numpy's npz if it ends so, else of a safetensors file.  Or a binary file open for
             reading, of either kind, which is read from where it stands to its end.
-        map_location: "cpu" or None, which means the same.
+        map_location: the device that the tensors are put on, by default the CPU.
         weights_only: must be True.  Files hold data alone, and loading them is safe.
 
     Raises:
         ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have.
+        DeviceUnavailable: if the device is not here.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
     """
     if not isinstance(f, (str, os.PathLike)) and (not callable(getattr(f, "read", None)) or isinstance(f, TextIOBase)):
         raise TypeError(f"load: expected the path of a file, or a binary file open for reading, got {type(f).__name__}")
-    if map_location is not None:
-        if not isinstance(map_location, (str, Device)):
-            raise TypeError(f"load: map_location must be a device such as 'cpu', not {type(map_location).__name__}")
-        Device(map_location).require()
+    device = location("load", map_location) or Device("cpu")
     if not weights_only:
         raise ValueError("load: weights_only=False asks for pickled objects, which vmflow never loads")
     if isinstance(f, (str, os.PathLike)):
@@ -149,10 +147,26 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, wei
     else:
         path = str(getattr(f, "name", type(f).__name__))
         arrays, described = _read_opened(f.read(), path)
-    reading = _Reading(path, arrays)
+    reading = _Reading(path, arrays, device)
     if described is None:
         return {name: reading.tensor(name) for name in arrays}
     return reading.decode_file(described)
+
+
+def location(name: str, map_location: Any) -> Device | None:
+    """The device that an argument `map_location` asks for, if it does.
+
+    Raises:
+        TypeError: if that names no device.
+        DeviceUnavailable: if the device is not here.
+    """
+    if map_location is None:
+        return None
+    if not isinstance(map_location, (str, Device)):
+        raise TypeError(f"{name}: map_location must be a device such as 'cpu', not {type(map_location).__name__}")
+    device = Device(map_location)
+    device.require()
+    return device
 
 
 def _is_npz(path: str) -> bool:
@@ -374,9 +388,10 @@ _KINDS: Final = ("BOOL", "U8", "I8", "I16", "I32", "I64", "F16", "BF16", "F32", 
 class _Reading:
     """Turns JSON and arrays into the object that was saved; raises ValueError on whatever `save` would not write."""
 
-    def __init__(self, path: str, arrays: dict[str, Array]) -> None:
+    def __init__(self, path: str, arrays: dict[str, Array], device: Device) -> None:
         self._path = path
         self._arrays = arrays
+        self._device = device
         self._tensors: dict[tuple[str, str], Tensor] = {}
 
     def decode_file(self, described: str) -> Any:
@@ -463,7 +478,7 @@ class _Reading:
                 raise self._damaged(f"{name!r} of {array.dtype}{list(array.shape)} does not hold {seen_as} numbers")
             array = array.reshape(-1).view(dtype.numpy).reshape(array.shape[:-1])
         try:
-            tensor = self._tensors[key] = from_array(array, Device("cpu"))
+            tensor = self._tensors[key] = from_array(array, self._device)
         except TypeError as error:
             raise self._damaged(f"{name!r}: {error}") from None
         return tensor

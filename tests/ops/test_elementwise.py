@@ -781,7 +781,6 @@ def test_what_is_filled_has_no_gradient_from_before(contract: KernelContract) ->
     check_gradients(lambda x: (x * x).fill_(2) * x, *arrays_for(0, (3,)), second=True)
 
 
-@pytest.mark.host
 @pytest.mark.parametrize("dtype", ["bool", "int16", "int64", "float16", "bfloat16", "float32", "float64", "complex64"])
 def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
     generator = np.random.default_rng(7)
@@ -796,14 +795,14 @@ def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
         return tensor.numpy().view(np.uint8)
 
     for condition in (mask, mask[:1], mask[:, :1], np.array(True)):
-        found = flow.where(flow.tensor(condition), flow.from_numpy(first), flow.from_numpy(second))
+        found = flow.where(flow.tensor(condition), flow.tensor(first), flow.tensor(second))
         np.testing.assert_array_equal(bits(found), np.where(condition, first, second).view(np.uint8))
     zeros = np.where(mask, first, first.dtype.type(0)).view(np.uint8)
-    np.testing.assert_array_equal(bits(flow.where(flow.tensor(mask), flow.from_numpy(first), nothing)), zeros)
-    np.testing.assert_array_equal(bits(flow.where(flow.tensor(~mask), nothing, flow.from_numpy(first))), zeros)
-    target = flow.from_numpy(first.copy())
+    np.testing.assert_array_equal(bits(flow.where(flow.tensor(mask), flow.tensor(first), nothing)), zeros)
+    np.testing.assert_array_equal(bits(flow.where(flow.tensor(~mask), nothing, flow.tensor(first))), zeros)
+    target = flow.tensor(first)
     np.testing.assert_array_equal(bits(target.masked_fill_(flow.tensor(~mask), nothing)), zeros)
     np.testing.assert_array_equal(
-        bits(flow.where(flow.tensor(mask.T), flow.from_numpy(first).T, flow.from_numpy(second).T).T.contiguous()),
+        bits(flow.where(flow.tensor(mask.T), flow.tensor(first).T, flow.tensor(second).T).T.contiguous()),
         np.where(mask, first, second).view(np.uint8),
     )
