@@ -36,5 +36,5 @@ def test_the_programs_contain_what_they_are_to_test() -> None:
     assert kinds == {STEP, HOST, DROPPED, FENCE}
     assert sequential > 5
     assert prescheduled > 20
-    assert out_of_order > 15
+    assert out_of_order > 20
     assert fused > 5

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.graph_mode.compiler import compile_job
+from vmflow.graph_mode.compiler import compile_job, workspace_of
 from vmflow.graph_mode.fused import decoded
-from vmflow.graph_mode.job import Job
+from vmflow.graph_mode.job import Job, JobOp
+from vmflow.graph_mode.lifetimes import ALIGNMENT, aligned
 from vmflow.graph_mode.passes.fuse_elementwise import fuse_elementwise
 
 Built = Callable[..., Any]
@@ -365,3 +366,17 @@ def test_any_program_has_the_bits_of_eager(
     ]
     function = _program(choices, picks)
     _agree(function, *args)
+    job = _job(function, *args)
+    after = fuse_elementwise(job)
+    more = max([_held(job, op) for op in after.ops if op.op == "fused"], default=0)
+    assert compile_job(after).nbytes <= compile_job(job).nbytes + more
+
+
+def _held(job: Job, fused: JobOp) -> int:
+    """The bytes that a fused op needs and its last op alone would not: its tiles, and what only earlier ones read."""
+    made = set(fused.writes())
+    last = max([position for position, op in enumerate(job.ops) if made & set(op.writes())])
+    later = {buffer for op in job.ops[last:] for buffer in op.reads()} | {operand.buffer for operand in job.outputs}
+    read = [job.buffers[it] for it in set(fused.reads()) - later]
+    over = [it for it in read if it.role in ("temporary", "input")]
+    return workspace_of(fused) + sum([aligned(it.meta.nbytes, ALIGNMENT) for it in over])

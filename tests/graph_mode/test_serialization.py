@@ -98,7 +98,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     try:
         made = compiled(graph, *args)
     except RuntimeError as error:
-        if "while the graph is being built" not in str(error):
+        if "while the graph is being built" not in str(error) or flow.empty(0).device.type == "cpu":
             raise
         return  # an index that is a mask, on a device
     text = made.job.to_json()
@@ -115,7 +115,7 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     expected = bits(made.call(args, []))
     flow.manual_seed(3)
     found = bits(again.call(args, []))
-    if "empty" not in [op.op for op in made.job.ops]:  # what is in there nobody knows
+    if [op.op for op in made.job.ops] != ["empty"]:  # what is in there nobody knows
         assert found == expected
 
 
