@@ -9,7 +9,8 @@ Jobs are never changed.  A pass makes another; see `graph_mode.passes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import struct
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import attrs
@@ -100,6 +101,18 @@ class Draw:
     phase: Literal["micro", "step"] = "step"
 
 
+def exact(value: Any) -> Hashable:
+    """What equals for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
+    if isinstance(value, tuple):
+        return tuple([exact(it) for it in value])
+    if isinstance(value, float):
+        return type(value), struct.pack("d", value)
+    if isinstance(value, complex):
+        return type(value), struct.pack("dd", value.real, value.imag)
+    found: Hashable = (type(value), value)
+    return found
+
+
 @attrs.frozen
 class JobOp:
     """One op.
@@ -123,8 +136,8 @@ class JobOp:
     op: str
     inputs: tuple[Operand, ...]
     outputs: tuple[Operand, ...]
-    attributes: tuple[Any, ...] = ()
-    scalars: tuple[Any, ...] = ()
+    attributes: tuple[Any, ...] = attrs.field(default=(), eq=exact)
+    scalars: tuple[Any, ...] = attrs.field(default=(), eq=exact)
     kind: Kind = "call"
     module: str = ""
     line: str = ""

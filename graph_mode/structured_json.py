@@ -299,7 +299,7 @@ def encode(value: Any) -> Any:
     if value is None or kind in (bool, int, str):
         return value
     if kind is float:
-        return value if math.isfinite(value) else {"float": repr(value)}
+        return value if math.isfinite(value) else {"float": _word(value)}
     if kind in _TO_JSON:
         name, parts = _TO_JSON[kind]
         return {name: parts(value)}
@@ -339,8 +339,12 @@ def decode(value: Any, place: str) -> Any:
     raise refused(place, f"{shown(value)} stands for no value")
 
 
+def _word(value: float) -> str:
+    return "-nan" if math.isnan(value) and math.copysign(1, value) < 0 else repr(value)
+
+
 def _float(content: Any, place: str) -> float:
-    if content not in ("nan", "inf", "-inf"):
+    if content not in ("nan", "-nan", "inf", "-inf"):
         raise refused(place, f"{shown(content)} is no float")
     return float(content)
 

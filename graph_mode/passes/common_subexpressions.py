@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
-from vmflow.graph_mode.job import Job, JobOp, Operand
+from vmflow.graph_mode.job import Job, JobOp, Operand, exact
 
 from .constant_folding import SMALL
 from .flow import Flow, Version, flow_of, is_random
@@ -77,15 +76,3 @@ def _key(op: JobOp, versions: tuple[Version, ...]) -> Hashable:
     made = tuple([(it.meta.shape, it.meta.dtype, it.meta.device) for it in op.outputs])
     called = (op.op, op.kind, exact(op.attributes), exact(op.scalars), op.default_dtype)
     return (*called, op.phase, op.stage, inputs, made)
-
-
-def exact(value: Any) -> Hashable:
-    """What equals for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
-    if isinstance(value, tuple):
-        return tuple([exact(it) for it in value])
-    if isinstance(value, float):
-        return type(value), struct.pack("d", value)
-    if isinstance(value, complex):
-        return type(value), struct.pack("dd", value.real, value.imag)
-    found: Hashable = (type(value), value)
-    return found

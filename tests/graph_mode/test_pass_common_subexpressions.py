@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import vmflow as flow
-from vmflow.graph_mode.passes.common_subexpressions import exact
+from vmflow.graph_mode.job import exact
 from vmflow.graph_mode.passes.constant_folding import SMALL
 from vmflow.tensors import Tensor
 

@@ -394,3 +394,19 @@ def test_whatever_is_changed_comes_back_or_is_refused(kind: Any, valid: dict[typ
     except ValueError:
         return
     assert kind.from_json(found.to_json()) == found
+
+
+def test_jobs_are_equal_by_the_bits_of_their_numbers() -> None:
+    """With nan they were not what they had been written from, and 0.0 and -0.0 were the same."""
+
+    def job(number: float) -> Job:
+        return compiled(Forward(lambda x: (x * number).clamp(number, 2.0)), flow.ones(2)).job
+
+    assert job(float("nan")).ops == job(float("nan")).ops
+    for number in (math.nan, -math.nan, 0.0, -0.0, math.inf):
+        made = job(number)
+        back = Job.from_json(made.to_json(), made.constants)
+        assert back == made
+        assert hash(back.ops) == hash(made.ops)
+    assert job(0.0).ops != job(-0.0).ops
+    assert job(1).ops != job(1.0).ops
