@@ -1,10 +1,8 @@
-"""Which graph runs on a machine.
-
-Nobody waits here for a lock: see `runtime`.
-"""
+"""`JobQueue`: which graph runs on a machine, in which order launches start, and what of that a forked child can use."""
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
@@ -19,11 +17,41 @@ if TYPE_CHECKING:
 
 
 @final
+class Turn:
+    """Taken by one at a time, and never waited for."""
+
+    __slots__ = ("_holder", "_lock")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holder = 0
+
+    def take(self) -> bool:
+        """Whether it is the caller's now."""
+        taken = self._lock.acquire(blocking=False)
+        if taken:
+            self._holder = threading.get_ident()
+        return taken
+
+    def give_back(self) -> None:
+        """By whom it was taken."""
+        self._holder = 0
+        self._lock.release()
+
+    def renew(self) -> None:
+        """In a forked child: it may be the turn of a thread that is not here, which would never give it back."""
+        mine = self._holder == threading.get_ident()
+        self._lock = threading.Lock()
+        if mine:
+            self._lock.acquire()
+
+
+@final
 class JobQueue:
     """Which graph runs on a machine.  Launches of one graph overlap; those of another wait until it has ended."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._again = False
         self._waiting: deque[tuple[GraphRuntime, Launch]] = deque()
         # One entry for each that has ended and has not been counted.
@@ -49,8 +77,8 @@ class JobQueue:
         """Start what can start, in order: hence one at a time, and with nobody starting anything in between."""
         self._again = True
         escaping: BaseException | None = None
-        # Whoever holds the lock sees the flag, or has let go of it before it was set.
-        while self._again and self._lock.acquire(blocking=False):
+        # Whose turn it is sees the flag, or has given it back before it was set.
+        while self._again and self._turn.take():
             try:
                 self._again = False
                 self._advance()
@@ -59,9 +87,15 @@ class JobQueue:
                 escaping = escaping or error
                 self._again = True
             finally:
-                self._lock.release()
+                self._turn.give_back()
         if escaping is not None:
             raise escaping
+
+    def renew(self) -> None:
+        """In a forked child: see `Turn.renew`."""
+        self._turn.renew()
+        if self._again:
+            self.advance()
 
     def _advance(self) -> None:
         while True:
@@ -99,3 +133,19 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
         if found is None:
             found = _queues[machine] = JobQueue()
         return found
+
+
+# Forking: only the thread that forks is in the child.  The machines have finished before what they could.
+
+
+def _after_fork_in_child() -> None:
+    global _queues_lock
+    _queues_lock = threading.Lock()
+    for machine, queue in list(_queues.items()):
+        for runtime in list(machine.graphs.values()):
+            runtime.renew()
+        queue.renew()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -12,7 +12,6 @@ A plan of one task, as most are, has nothing to decide: it acts when it is launc
 
 from __future__ import annotations
 
-import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Final, final
@@ -29,7 +28,7 @@ from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
 from .acts import ActorAct, LoneAct
 from .job import Job
-from .job_queue import queue_of
+from .job_queue import Turn, queue_of
 from .launch import Launch
 from .plan import Plan
 from .plan_memory import PlanMemory
@@ -100,7 +99,7 @@ class GraphRuntime:
         variables = {it.id for it in job.variables()}
         self._written = variables & job.written()
         self._queue = queue_of(machine)
-        self._lock = threading.Lock()
+        self._turn = Turn()
         self._again = False
         self._closing = False
         self._closed = False
@@ -232,8 +231,8 @@ class GraphRuntime:
     def _pump(self) -> None:
         """Let the actors decide, until there is nothing to decide."""
         self._again = True
-        # Whoever holds the lock sees the flag, or has let go of it before it was set.
-        while self._again and self._lock.acquire(blocking=False):
+        # Whose turn it is sees the flag, or has given it back before it was set.
+        while self._again and self._turn.take():
             ended: list[Launch] = []
             try:
                 self._again = False
@@ -245,12 +244,18 @@ class GraphRuntime:
                 self.system = None
                 raise
             finally:
-                self._lock.release()
+                self._turn.give_back()
                 # First: these have ended well.
                 for launch in ended:
                     launch.finish()
                 if self._dead is not None:
                     self._bury(self._dead)
+
+    def renew(self) -> None:
+        """In a forked child: see `Turn.renew`."""
+        self._turn.renew()
+        if self._again:
+            self._pump()
 
     def _hear(self, ended: list[Launch]) -> None:
         system, news = self.system, self._news

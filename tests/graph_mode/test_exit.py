@@ -247,3 +247,67 @@ print("parent", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     assert code == 0, errors
     assert sorted(output.splitlines()) == ["child [2.0, 2.0] float", "parent 7"]
     assert errors == ""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_fork_while_launches_are_being_started(elsewhere: bool, layers: int) -> None:
+    """Whoever is at it in the parent is not there in the child, but for the thread that forks."""
+    code, output, errors = run(
+        f"""
+import warnings
+from vmflow.graph_mode.job_queue import queue_of
+from vmflow.vm.virtual_machine import current_machine
+class Graph(flow.nn.Graph):
+    def __init__(self):
+        super().__init__()
+        self.config.allow_fusion(False)
+        self.net = flow.nn.Sequential(*[flow.nn.ReLU() for _ in range({layers})])
+        for stage, block in enumerate(self.net):
+            block.config.set_stage(stage)
+    def build(self, x):
+        return self.net(x) * 2
+f = Graph()
+f(flow.ones(2)).tolist()
+machine = current_machine()
+turns = [queue_of(machine)._turn, *[runtime._turn for runtime in machine.graphs.values()]]
+taken, done = threading.Event(), threading.Event()
+def take():
+    assert all([turn.take() for turn in turns])
+def give_back():
+    for turn in turns:
+        turn.give_back()
+def hold():
+    take()
+    taken.set()
+    done.wait(20)
+    give_back()
+thread = threading.Thread(target=hold)
+elsewhere = {elsewhere}
+if elsewhere:
+    thread.start()
+    taken.wait(20)
+else:
+    take()
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")     # forking with threads
+    child = os.fork()
+if child == 0:
+    signal.alarm(20)    # rather than to wait for ever
+    if not elsewhere:
+        assert not any([turn.take() for turn in turns])
+        give_back()
+    print("child", f(flow.ones(2)).tolist(), flush=True)
+    os._exit(7)
+if elsewhere:
+    done.set()
+    thread.join()
+else:
+    give_back()
+print("parent", f(flow.ones(2)).tolist(), os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    )
+    assert code == 0, errors
+    assert sorted(output.splitlines()) == ["child [2.0, 2.0]", "parent [2.0, 2.0] 7"]
+    assert errors == ""
