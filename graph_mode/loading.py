@@ -13,8 +13,9 @@ from typing import Any, final
 import attrs
 import numpy as np
 
+from vmflow.devices import device as Device
 from vmflow.instructions.blob import TensorMeta
-from vmflow.io import load
+from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
@@ -28,41 +29,45 @@ from .describing import described_job
 from .job import Job
 from .passes import Settings
 from .plan import Plan
-from .saving import HOST, KIND, MANIFEST, TENSORS, VERSION, FormDescription, GeneratorState, Manifest, save_graph
+from .relocation import device_of, moved, relocated
+from .saving import HOST, KIND, MANIFEST, TENSORS, VERSION, FormDescription, Manifest, save_graph
 from .serialization import job_from_json
 from .structured_json import decode, from_json, listed, read, refused, shown
 
 
-def load_graph(folder: str | os.PathLike[str]) -> LoadedGraph:
+def load_graph(folder: str | os.PathLike[str], map_location: Any = None) -> LoadedGraph:
     """The graph that `vmflow.save` has written to a folder; the class and the modules it was made of are not needed.
 
     What is loaded is data: no code of the author's runs.
 
     Args:
         folder: its path.
+        map_location: the device that takes the place of the one that the graph ran on, for its arguments too; what
+            ran on the CPU beside another device stays there.  By default everything is where it was.
 
     Raises:
         ValueError: if the folder is damaged or was written by a newer version; names the file, and the place in it or
-            the tensor.
+            the tensor.  If `map_location` is given for a graph that runs on several devices.
         DeviceUnavailable: if the graph runs on a device that is not here.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
     """
     if not isinstance(folder, (str, os.PathLike)):
         raise TypeError(f"load_graph: expected the path of a folder, got {type(folder).__name__}")
-    return _Loading(os.fspath(folder)).graph()
+    return _Loading(os.fspath(folder), location("load_graph", map_location)).graph()
 
 
 class _Loading:
-    """A saved graph being loaded from this folder."""
+    """A saved graph being loaded from this folder, to run on this device or where it did."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, device: Device | None) -> None:
         self.path = path
+        self.device = device
         self.structures: list[tuple[Tree, Tree]] = []
         self.manifest: Manifest = self._read(MANIFEST, lambda text: read(text, KIND, VERSION, self._manifest))
         self.unused: dict[str, Tensor] = {}
         self.variables: dict[str, Tensor] = {}
-        self.generators = [self._generator(it) for it in self.manifest.generators]
+        self.generators: dict[int, Generator] = {}
 
     def graph(self) -> LoadedGraph:
         """All of it."""
@@ -88,6 +93,9 @@ class _Loading:
         manifest: Manifest = from_json(content, Manifest, "graph")
         if len(pairs) != len(manifest.forms) or not pairs:
             raise refused("structures", f"expected one for each of {len(manifest.forms)} forms, and at least one")
+        for state in manifest.generators:
+            if not 0 <= state.seed < 1 << 64 or not 0 <= state.position < 1 << 128:
+                raise refused("graph.generators", f"{state} is no state of a generator")
         for position, pair in enumerate(pairs):
             arguments, results = listed(pair, f"structures[{position}]", 2)
             trees = tree_from_json(arguments, "args"), tree_from_json(results, "result")
@@ -105,10 +113,9 @@ class _Loading:
         if re.fullmatch(r"job_[0-9]{1,9}\.json", form.job) is None:
             raise self._refused(MANIFEST, f"{form.job!r} is not what files of jobs are called")
         job: Job = self._read(form.job, job_from_json)
-        buffers = job.buffers
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
             raise self._refused(form.job, "a saved graph predicts, and updates nothing")
-        if [buffers[it].meta for it in job.inputs] != list(form.metas):
+        if [job.buffers[it].meta for it in job.inputs] != list(form.metas):
             raise self._refused(form.job, f"the job's inputs are not those of the form, {list(form.metas)}")
         if len(args_tree.paths(trees[1], "")) != len(job.outputs):
             raise self._refused(form.job, "the job's outputs do not fit the structure of the results")
@@ -116,12 +123,24 @@ class _Loading:
             raise self._refused(form.job, "the job draws from a generator that there is not")
         self._require_names(form.job, job, "variable", form.variables)
         self._require_names(form.job, job, "constant", form.constants)
+        places = self._moved(job)
+        job, metas = relocated(job, *places), moved(form.metas, *places)
+        buffers = job.buffers
         bindings = {number: self._variable(name, buffers[number].meta) for number, name in form.variables.items()}
         constants = {
             number: self._tensor(name, buffers[number].meta).numpy() for number, name in form.constants.items()
         }
-        generators = tuple([self.generators[it] for it in form.generators])
-        return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], form.metas, trees[1]
+        generators = tuple([self._generator(it, places) for it in form.generators])
+        return attrs.evolve(job, constants=constants), Outside(bindings, generators), trees[0], metas, trees[1]
+
+    def _moved(self, job: Job) -> tuple[Device, Device]:
+        """Which device takes the place of which."""
+        if self.device is None:
+            return HOST, HOST
+        try:
+            return device_of(job), self.device
+        except ValueError as error:
+            raise ValueError(f"load_graph: of the graph in {self.path}: {error}") from None
 
     def _require_names(self, file: str, job: Job, role: str, names: Mapping[int, str]) -> None:
         wanted = {it.id for it in job.buffers.values() if it.role == role}
@@ -147,11 +166,15 @@ class _Loading:
             raise self._refused(TENSORS, f"the tensor {name!r} is {given!r}, and {expected!r} is needed")
         return found
 
-    def _generator(self, state: GeneratorState) -> Generator:
-        if not 0 <= state.seed < 1 << 64 or not 0 <= state.position < 1 << 128:
-            raise self._refused(MANIFEST, f"{state} is no state of a generator")
-        content = state.seed.to_bytes(16, "little") + state.position.to_bytes(16, "little")
-        return Generator(state.device).set_state(from_array(np.frombuffer(content, np.uint8).copy(), HOST))
+    def _generator(self, number: int, places: tuple[Device, Device]) -> Generator:
+        """A generator, which several forms may share."""
+        found = self.generators.get(number)
+        if found is None:
+            state = self.manifest.generators[number]
+            content = state.seed.to_bytes(16, "little") + state.position.to_bytes(16, "little")
+            array = from_array(np.frombuffer(content, np.uint8).copy(), HOST)
+            found = self.generators[number] = Generator(moved(state.device, *places)).set_state(array)
+        return found
 
     def _set(self, usual: Any, said: Mapping[str, Any], place: str) -> Any:
         """Settings with these in place of the usual ones."""

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -164,8 +165,23 @@ def save_graph(
     )
     content = {**to_json(manifest, Manifest), "structures": structures}
     texts = {MANIFEST: written(KIND, VERSION, content, 1)}
-    texts.update({one.job: job_to_json(form.job) for one, form in zip(described, forms, strict=True)})
+    texts.update({one.job: job_to_json(portable(form.job)) for one, form in zip(described, forms, strict=True)})
     _write(path, texts, tensors)
+
+
+def portable(job: Job) -> Job:
+    """The job with lines that say nothing of the machine: files within a folder of modules, or else by their names."""
+    return attrs.evolve(job, ops=tuple([attrs.evolve(op, line=_portable(op.line)) for op in job.ops]))
+
+
+def _portable(line: str) -> str:
+    file, colon, rest = line.rpartition(":")
+    if not os.path.isabs(file):
+        return line
+    folders = [os.path.join(os.path.abspath(it), "") for it in (os.curdir, *sys.path)]
+    around = [it for it in folders if file.startswith(it) and it != os.path.join(os.path.abspath(os.sep), "")]
+    inside = file[len(max(around, key=len)) :] if around else os.path.basename(file)
+    return f"{inside}{colon}{rest}"
 
 
 def _require_prediction(name: str, job: Job) -> None:

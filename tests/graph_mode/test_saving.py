@@ -21,7 +21,7 @@ from vmflow import nn
 from vmflow.graph_mode import args_tree, saving
 from vmflow.graph_mode.args_tree import Tree
 from vmflow.graph_mode.loading import tree_from_json
-from vmflow.graph_mode.saving import tree_to_json
+from vmflow.graph_mode.saving import portable, tree_to_json
 
 from .test_serialization import JUNK, Forward, Train, bits, changed, places
 
@@ -82,8 +82,8 @@ def test_a_loaded_graph_computes_the_same_bits(model: Model, folder: Path) -> No
         assert bits(found) == expected
         assert list(found) == ["probabilities", "best"]
         assert found["best"][1] == "index"
-    assert loaded.job == graph.job
-    assert loaded.full_job.ops == graph.full_job.ops
+    assert loaded.job == portable(graph.job)
+    assert loaded.full_job.ops == portable(graph.full_job).ops
     assert loaded.plan.lower_bound == graph.plan.lower_bound
     assert loaded.name == graph.name
     assert loaded.is_compiled
@@ -431,3 +431,67 @@ TREES = st.recursive(
 @given(TREES)
 def test_trees_come_back(tree: Tree) -> None:
     assert tree_from_json(json.loads(json.dumps(tree_to_json(tree, "here"))), "here") == tree
+
+
+def test_nothing_is_saved_of_the_machine(model: Model, folder: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "elsewhere" / "functions.py"
+    outside.parent.mkdir()
+    outside.write_text("def double(x):\n    return x * 2\n")
+    names: dict[str, Any] = {}
+    exec(compile(outside.read_text(), str(outside), "exec"), names)
+    graph = Forward(lambda x: names["double"](model(x)) + 1)
+    loaded_lines = {op.line for op in saved_and_loaded_after(graph, flow.randn(2, 1, 8, 8), folder).job.ops}
+    recorded = {op.line for op in graph.job.ops}
+    assert f"{outside}:2, in double" in recorded
+    assert "functions.py:2, in double" in loaded_lines
+    here = os.path.join("tests", "graph_mode", "test_saving.py")
+    assert any([it.startswith(f"{here}:") for it in loaded_lines])
+    root = str(Path(__file__).parents[2])
+    for file in folder.iterdir():
+        content = file.read_bytes().decode("latin-1")
+        assert root not in content
+        assert str(tmp_path) not in content
+
+
+def saved_and_loaded_after(graph: nn.Graph, x: flow.Tensor, folder: Path) -> Any:
+    bits(graph(x))
+    return saved_and_loaded(graph, folder)
+
+
+@pytest.mark.parametrize("where", ["sim:1", "cpu"])
+def test_a_graph_can_be_loaded_onto_another_device(model: Model, folder: Path, where: str) -> None:
+    generator = flow.Generator().manual_seed(5)
+
+    def build(x: flow.Tensor) -> Any:
+        noise = flow.rand(5, generator=generator, device=x.device) + flow.arange(5.0, device=x.device)
+        return model(x).softmax(-1), noise, flow.zeros_like(x)[0, 0, 0] + flow.ones(8, device=x.device)
+
+    graph, x = Forward(build), flow.randn(2, 1, 8, 8)
+    bits(graph(x))
+    flow.save(graph, folder)
+    expected = bits(graph(x))
+    loaded = flow.load_graph(folder, map_location=where)
+    found = loaded(x.to(where))
+    assert [it.device for it in found] == [flow.device(where)] * 3
+    assert bits(found) == expected
+    assert {it.device for it in loaded.state_dict().values()} == {flow.device(where)}
+    if x.device is not flow.device(where):
+        with pytest.raises(ValueError, match="save the graph after a call with such arguments"):
+            loaded(x)
+    again = folder.with_name("again")
+    flow.save(loaded, again)
+    assert flow.load_graph(again)(x.to(where))[0].device is flow.device(where)
+
+
+def test_where_a_graph_cannot_be_loaded(model: Model, folder: Path) -> None:
+    graph = Forward(lambda x: x.to("sim:3").exp().to("sim:4") * 2)
+    bits(graph(flow.ones(2)))
+    flow.save(graph, folder)
+    with pytest.raises(ValueError, match=r"it runs on .*sim:3 and sim:4, and map_location can put"):
+        flow.load_graph(folder, "cpu")
+    flow.load_graph(folder)
+    for nowhere in ("cuda", "meta"):
+        with pytest.raises(flow.DeviceUnavailable):
+            flow.load_graph(folder, nowhere)
+    with pytest.raises(TypeError, match="load_graph: map_location must be a device such as 'cpu', not dict"):
+        flow.load_graph(folder, {"cuda:0": "cpu"})
