@@ -114,7 +114,7 @@ async def measure_urgent(sizes: Sizes) -> Table:
             for priority, found in behind.items():
                 begin = time.perf_counter()
                 long = forwards.long()
-                # At whatever point of an op.
+                # At whatever point of an op, which nothing tells of: an event would be at its end.
                 await asyncio.sleep(generator.uniform(1, 3) * float(np.median(one)))
                 found.append(await taken(forwards.small(priority), time.perf_counter()))
                 whole.append(await taken(long, begin))
@@ -167,6 +167,7 @@ async def _lateness_of_deadline(forwards: Forwards, sizes: Sizes) -> float:
 
 async def _lateness_of_sleep(sizes: Sizes) -> float:
     due = time.monotonic() + sizes.timeout
+    # How late this is is what is measured.
     await asyncio.sleep(sizes.timeout)
     return time.monotonic() - due
 

@@ -184,6 +184,7 @@ async def watch(once: Round, seconds: float, seen: Observation) -> None:
     async def beat() -> None:
         while not over:
             due = loop.time() + BEAT_SECONDS
+            # How late the loop is for a timer is what is measured.
             await asyncio.sleep(BEAT_SECONDS)
             seen.late.append(loop.time() - due)
 
@@ -219,6 +220,7 @@ def run(seconds: float, turns: int, torch: Any, sizes: Sizes) -> Table:
     table = Table("load, contender", ["beats", "p50 ms", "p90 ms", "p99 ms", "ops/s", "loss %"], width=32)
     table.print_head()
     idle = Observation()
+    # Nothing but time is to pass, while the beats are noted.
     asyncio.run(watch(partial(asyncio.sleep, seconds / 20), seconds, idle))
     _report(table, "idle", idle)
     by_numpy = array_work(partial(np.ones, dtype=np.float32), sizes)
