@@ -30,8 +30,13 @@ Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple
 # A kernel, its arguments, and the array among them in which the result is wanted.
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
 
-# Bytes of one array's tile.  Measured on chains of 3 to 16 ops over 4M floats: from 64 KiB to 512 KiB it makes little
-# difference; below, the calls cost more than what they compute.
+# Bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
+# numpy takes for one op after the other:
+#             32K   64K  128K  256K  512K    1M  one tile
+#    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
+#    8 ops   1.32  0.96  0.76  0.77  0.64  0.63      0.87
+#   16 ops   1.23  0.90  0.73  0.68  0.66  0.57      0.82
+# Below 128K the calls cost more than is won.  Above, some more is won, by tiles that fill the cache that others share.
 TILE: Final = 1 << 17
 
 # A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would anyway.
