@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from .ops.fourier import completed as _completed
 from .ops.fourier import fftfreq as fftfreq
 from .ops.fourier import fftshift as fftshift
-from .ops.fourier import given_out as _given_out
 from .ops.fourier import halved as _halved
 from .ops.fourier import ifftshift as ifftshift
 from .ops.fourier import rfftfreq as rfftfreq
@@ -30,42 +29,42 @@ def fft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The spectrum of `input` along one dimension; complex."""
-    return _given_out("fft", out, input, lambda: _transformed("fft", input, n, dim, norm, inverse=False))
+    return _transformed("fft", input, n, dim, norm, out, inverse=False)
 
 
 def ifft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The signal whose spectrum `input` is along one dimension; complex."""
-    return _given_out("ifft", out, input, lambda: _transformed("ifft", input, n, dim, norm, inverse=True))
+    return _transformed("ifft", input, n, dim, norm, out, inverse=True)
 
 
 def rfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The first half of the spectrum of a real `input` along one dimension, ``n // 2 + 1`` elements."""
-    return _given_out("rfft", out, input, lambda: _halved("rfft", input, n, dim, norm))
+    return _halved("rfft", input, n, dim, norm, out)
 
 
 def irfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The real signal with this half of a spectrum along one dimension; `n` elements, by default ``2 * (m - 1)``."""
-    return _given_out("irfft", out, input, lambda: _completed("irfft", input, n, dim, norm))
+    return _completed("irfft", input, n, dim, norm, out)
 
 
 def hfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The real spectrum of a signal of which one half is given; `n` elements, by default ``2 * (m - 1)``."""
-    return _given_out("hfft", out, input, lambda: _completed("hfft", input, n, dim, norm, hermitian=True))
+    return _completed("hfft", input, n, dim, norm, out, hermitian=True)
 
 
 def ihfft(
     input: Tensor, n: int | None = None, dim: int = -1, norm: str | None = None, *, out: Tensor | None = None
 ) -> Tensor:
     """The first half of the signal whose spectrum, a real one, is given; the inverse of `hfft`."""
-    return _given_out("ihfft", out, input, lambda: _halved("ihfft", input, n, dim, norm, hermitian=True))
+    return _halved("ihfft", input, n, dim, norm, out, hermitian=True)
 
 
 def fft2(
@@ -77,7 +76,7 @@ def fft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `fft`, over two dimensions, by default the last."""
-    return _given_out("fft2", out, input, lambda: _transformed("fft2", input, s, dim, norm, inverse=False))
+    return _transformed("fft2", input, s, dim, norm, out, inverse=False)
 
 
 def fftn(
@@ -89,7 +88,7 @@ def fftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `fft`, over several dimensions."""
-    return _given_out("fftn", out, input, lambda: _transformed("fftn", input, s, dim, norm, inverse=False))
+    return _transformed("fftn", input, s, dim, norm, out, inverse=False)
 
 
 def ifft2(
@@ -101,7 +100,7 @@ def ifft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `ifft`, over two dimensions, by default the last."""
-    return _given_out("ifft2", out, input, lambda: _transformed("ifft2", input, s, dim, norm, inverse=True))
+    return _transformed("ifft2", input, s, dim, norm, out, inverse=True)
 
 
 def ifftn(
@@ -113,7 +112,7 @@ def ifftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `ifft`, over several dimensions."""
-    return _given_out("ifftn", out, input, lambda: _transformed("ifftn", input, s, dim, norm, inverse=True))
+    return _transformed("ifftn", input, s, dim, norm, out, inverse=True)
 
 
 def rfft2(
@@ -125,7 +124,7 @@ def rfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `rfft`, over two dimensions, by default the last."""
-    return _given_out("rfft2", out, input, lambda: _halved("rfft2", input, s, dim, norm))
+    return _halved("rfft2", input, s, dim, norm, out)
 
 
 def rfftn(
@@ -137,7 +136,7 @@ def rfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `rfft`, over several dimensions."""
-    return _given_out("rfftn", out, input, lambda: _halved("rfftn", input, s, dim, norm))
+    return _halved("rfftn", input, s, dim, norm, out)
 
 
 def irfft2(
@@ -149,7 +148,7 @@ def irfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `irfft`, over two dimensions, by default the last."""
-    return _given_out("irfft2", out, input, lambda: _completed("irfft2", input, s, dim, norm))
+    return _completed("irfft2", input, s, dim, norm, out)
 
 
 def irfftn(
@@ -161,7 +160,7 @@ def irfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `irfft`, over several dimensions."""
-    return _given_out("irfftn", out, input, lambda: _completed("irfftn", input, s, dim, norm))
+    return _completed("irfftn", input, s, dim, norm, out)
 
 
 def hfft2(
@@ -173,7 +172,7 @@ def hfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `hfft`, over two dimensions, by default the last."""
-    return _given_out("hfft2", out, input, lambda: _completed("hfft2", input, s, dim, norm, hermitian=True))
+    return _completed("hfft2", input, s, dim, norm, out, hermitian=True)
 
 
 def hfftn(
@@ -185,7 +184,7 @@ def hfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `hfft`, over several dimensions."""
-    return _given_out("hfftn", out, input, lambda: _completed("hfftn", input, s, dim, norm, hermitian=True))
+    return _completed("hfftn", input, s, dim, norm, out, hermitian=True)
 
 
 def ihfft2(
@@ -197,7 +196,7 @@ def ihfft2(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `ihfft`, over two dimensions, by default the last."""
-    return _given_out("ihfft2", out, input, lambda: _halved("ihfft2", input, s, dim, norm, hermitian=True))
+    return _halved("ihfft2", input, s, dim, norm, out, hermitian=True)
 
 
 def ihfftn(
@@ -209,4 +208,4 @@ def ihfftn(
     out: Tensor | None = None,
 ) -> Tensor:
     """As `ihfft`, over several dimensions."""
-    return _given_out("ihfftn", out, input, lambda: _halved("ihfftn", input, s, dim, norm, hermitian=True))
+    return _halved("ihfftn", input, s, dim, norm, out, hermitian=True)

@@ -241,6 +241,41 @@ def _fitted(name: str, input: Tensor, dims: Dims, lengths: Sequence[int | None])
     return input
 
 
+def _into_out(compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """With an argument `out` behind `norm`, the tensor that the result is put in; None for one of its own."""
+
+    def call(
+        name: str,
+        input: Tensor,
+        s: Sequence[int] | int | None,
+        dim: Sequence[int] | int | None,
+        norm: str | None,
+        out: Tensor | None,
+        **chosen: bool,
+    ) -> Tensor:
+        if out is None:
+            return compute(name, input, s, dim, norm, **chosen)
+        return delivered(name, out, (input,), lambda: compute(name, input, s, dim, norm, **chosen))
+
+    return call
+
+
+def _begun(
+    name: str,
+    input: Tensor,
+    s: Sequence[int] | int | None,
+    dim: Sequence[int] | int | None,
+    norm: str | None,
+    real: bool,
+) -> tuple[Tensor, Dims, Sequence[int | None], str]:
+    """The input in a dtype that is transformed, the dimensions and their lengths, and what divides the result."""
+    factor = _norm(name, norm)
+    operand = _operand(name, input, real=real)
+    dims, lengths = _plan(name, operand, s, dim)
+    return operand, dims, lengths, factor
+
+
+@_into_out
 def transformed(
     name: str,
     input: Tensor,
@@ -260,13 +295,12 @@ def transformed(
         norm: which direction is divided by the number of elements: "forward", "backward", or both by its root, "ortho".
         inverse: the direction.
     """
-    factor = _norm(name, norm)
-    operand = _operand(name, input, real=False)
-    dims, lengths = _plan(name, operand, s, dim)
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
     operand = _fitted(name, operand, dims, lengths)
     return _interpreter.dispatch(_FFT, (operand,), (dims, inverse, factor)) if dims else operand.clone()
 
 
+@_into_out
 def halved(
     name: str,
     input: Tensor,
@@ -282,9 +316,7 @@ def halved(
         name, input, s, dim, norm: as of `transformed`.
         hermitian: whether it is the inverse transform, as `ihfft` has it.
     """
-    factor = _norm(name, norm)
-    operand = _operand(name, input, real=True)
-    dims, lengths = _plan(name, operand, s, dim)
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, True)
     if not dims:
         raise ValueError(f"{name}: expected at least one dimension to transform")
     operand = _fitted(name, operand, dims, lengths)
@@ -292,6 +324,7 @@ def halved(
     return conj(half) if hermitian else half
 
 
+@_into_out
 def completed(
     name: str,
     input: Tensor,
@@ -308,9 +341,7 @@ def completed(
         s: the lengths of the result; that of the last dimension is by default the even one, ``2 * (length - 1)``.
         hermitian: whether it is the forward transform, as `hfft` has it.
     """
-    factor = _norm(name, norm)
-    operand = _operand(name, input, real=False)
-    dims, lengths = _plan(name, operand, s, dim)
+    operand, dims, lengths, factor = _begun(name, input, s, dim, norm, False)
     if not dims:
         raise ValueError(f"{name}: expected at least one dimension to transform")
     last = lengths[-1]
@@ -321,11 +352,6 @@ def completed(
     if hermitian:
         operand, factor = conj(operand), _TURNED[factor]
     return _interpreter.dispatch(_IRFFT, (operand,), (dims, whole, factor))
-
-
-def given_out(name: str, out: Tensor | None, input: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-    """The result of `compute`, in `out` if that is given."""
-    return compute() if out is None else delivered(name, out, (input,), compute)
 
 
 # Frequencies
