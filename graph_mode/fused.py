@@ -2,7 +2,8 @@
 
 What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
 many ops there are.  The ops are those of the table, and so are their kernels; to each element happens what would happen
-without fusing, and the results are equal to the bit.
+without fusing, and the results are equal to the bit.  Where there is a C compiler all of it becomes one loop instead,
+see `c_loops`.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from typing import Any, Final, TypeAlias
 import attrs
 import numpy as np
 
+from vmflow.codegen.elementwise import Operation
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
 from vmflow.ops.elementwise import ELEMENTWISE
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 
+from .c_loops import CLoops, operation_of
 from .lifetimes import ALIGNMENT, aligned
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
@@ -115,10 +118,11 @@ class _Step:
     in_place: bool
 
 
-def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], float]:
-    """The steps, and what they cost in nanoseconds."""
+def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], list[Operation], float]:
+    """The steps, as they are to be called and as they are to be written in C, and what they cost in nanoseconds."""
     known = list(metas)
     prepared: list[_Step] = []
+    operations: list[Operation] = []
     cost = 0.0
     for name, attributes, scalars, operands in steps:
         given = tuple([known[it] for it in operands])
@@ -127,9 +131,10 @@ def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], float
         (output,) = inferred.outputs
         function, before, after = resolved(inferred, numbers)
         prepared.append(_Step(function, before, operands, after, output, name != "cast"))
+        operations.append(operation_of(name, attributes, numbers, operands, given, output))
         known.append(output)
         cost += inferred.cost
-    return prepared, cost
+    return prepared, operations, cost
 
 
 def _inferred(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -221,7 +226,8 @@ class FusedKernel:
 
     def __init__(self, steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> None:
         self._inputs = len(metas)
-        self._steps, self.cost = _prepared(steps, metas)
+        self._steps, operations, self.cost = _prepared(steps, metas)
+        self._in_c = CLoops(metas, operations, outputs)
         self._outputs = outputs
         self.outputs = tuple([self._steps[it].output for it in outputs])
         self._shape = tuple(self._steps[0].output.shape)
@@ -263,10 +269,19 @@ class FusedKernel:
             outs: where the results are wanted.
             workspace: an array of so many bytes as `workspace` says, or more.
         """
+        native = self.native(arrays, outs)
+        if native is not None:
+            function, given, _ = native
+            function(*given)
+            return
         for function, given, out in self.calls(arrays, outs, workspace):
             result = function(*given)
             if result is not out:
                 np.copyto(out, result, casting="unsafe")
+
+    def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
+        """What `run` does as one call of C, for as long as the arrays live; None if it cannot be had, or not yet."""
+        return self._in_c.call(arrays, outs, self._shape)
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
         """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them."""

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from vmflow.codegen.loading import LOADER
 from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
@@ -153,6 +154,8 @@ class Program:
         self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
+        # How many compiled kernels there were: with another there may be faster steps.
+        self._arrived = 0
         self._bound: list[tuple[int, Storage, Array]] = []
         # By op; None for what is made for each launch.
         self._parts: list[list[Step] | None] = []
@@ -228,7 +231,8 @@ class Program:
     def _bind(self, launch: Launch) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
         variables = launch.variables
-        if self._made and self._holds(variables):
+        arrived = LOADER.arrived
+        if self._made and arrived == self._arrived and self._holds(variables):
             return
         environment = self.environment
         environment.variables = variables
@@ -256,6 +260,7 @@ class Program:
             for number, operand in fetched
         ]
         self._made = True
+        self._arrived = arrived
 
     def _holds(self, variables: Mapping[int, Storage]) -> bool:
         for number, storage, array in self._bound:
@@ -292,6 +297,9 @@ class Program:
         kernel = self._kernels[position]
         if not isinstance(kernel, FusedKernel):
             return [self._step(op)]
+        native = kernel.native(inputs, outputs)
+        if native is not None:
+            return [native]
         workspace = self.environment.workspace(position, kernel.workspace)
         if kernel.tiles * kernel.calls_per_tile > _CALLS:
             return [(kernel.run, (inputs, outputs, workspace), None)]

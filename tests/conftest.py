@@ -18,6 +18,9 @@ from collections.abc import Iterator
 for _library in ("OPENBLAS", "OMP", "MKL"):
     os.environ.setdefault(f"{_library}_NUM_THREADS", "1")
 
+# What a compiler has finished meanwhile must not decide what a test sees, nor take the time of the others.
+os.environ.setdefault("VMFLOW_JIT", "0")
+
 import pytest
 
 import vmflow as flow

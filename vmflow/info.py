@@ -31,6 +31,8 @@ class Variable(NamedTuple):
 
 
 VARIABLES: Final = (
+    Variable("VMFLOW_CACHE_DIR", "vmflow in XDG_CACHE_HOME", "the folder in which compiled kernels are kept"),
+    Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
     Variable("VMFLOW_SIM", "lazy", "how simulated devices run: lazy, eager or random, with a seed as in random:17"),
     Variable("VMFLOW_SIM_MEMORY", str(SIMULATED_BYTES), "bytes that a simulated device has"),

@@ -11,13 +11,14 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.arrays import single, softmax_of_rows
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from .destination import delivered, written
-from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, single_or_ufunc
 from .error_function import erf as erf
 from .error_function import erfc_of_double
 from .layer_operands import check_floating
@@ -49,6 +50,9 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 def _relu_gradient_kernel(xp: Any) -> Kernel:
     def relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
+        found = single("relu_gradient", result, gradient, out)
+        if found is not None:
+            return found
         dead = xp.less_equal(result, 0)  # so that it is alive where the result is NaN
         target = xp.empty(dead.shape, gradient.dtype) if out is None else out
         return chosen(xp, dead, np.zeros((), gradient.dtype), gradient, target)
@@ -76,6 +80,9 @@ def relu_(input: Tensor) -> Tensor:
 
 
 def _sigmoid_kernel(array: Array, out: Array | None) -> Array:
+    found = single("sigmoid", array, out)
+    if found is not None:
+        return found
     return (_sigmoid_of_double if array.dtype == np.float64 else _sigmoid_of_single)(array, out)
 
 
@@ -107,7 +114,7 @@ def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIGMOID, (input,))
 
 
-_TANH: OpExpr = elementwise("tanh", "tanh", TO_FLOAT, cost=DEAR)
+_TANH: OpExpr = elementwise("tanh", single_or_ufunc("tanh"), TO_FLOAT, cost=DEAR)
 
 
 @_TANH.gradient(outputs=(0,))
@@ -140,12 +147,18 @@ def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor
 
 
 def _gelu_kernel(array: Array, out: Array | None) -> Array:
+    found = single("gelu", array, out)
+    if found is not None:
+        return found
     return (_gelu_of_double if array.dtype == np.float64 else gelu_of_single)(array, out)
 
 
 def _gelu_gradient_kernel(gradient: Array, array: Array, out: Array | None) -> Array:
     if gradient.shape != array.shape:
         gradient, array = np.broadcast_arrays(gradient, array)
+    found = single("gelu_gradient", gradient, array, out)
+    if found is not None:
+        return found
     return (_gelu_gradient_of_double if array.dtype == np.float64 else gelu_gradient_of_single)(gradient, array, out)
 
 
@@ -228,6 +241,9 @@ def _gelu_by_tanh(input: Tensor) -> Tensor:
 
 
 def _silu_kernel(array: Array, out: Array | None) -> Array:
+    found = single("silu", array, out)
+    if found is not None:
+        return found
     return (_silu_of_double if array.dtype == np.float64 else _silu_of_single)(array, out)
 
 
@@ -316,10 +332,15 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
                 return xp.empty(array.shape, to)
             if half:
                 array = array.astype(xp.float32)
-            elif dim == array.ndim - 1 and array.size > _ROWS_TOGETHER:
+            elif dim == array.ndim - 1:
+                large = array.size > _ROWS_TOGETHER
                 result = out if out is not None and out.flags.c_contiguous else xp.empty(array.shape, to)
-                _softmax_of_rows(array.reshape(-1, array.shape[-1]), result.reshape(-1, array.shape[-1]), logarithm)
-                return result
+                rows, results = array.reshape(-1, array.shape[-1]), result.reshape(-1, array.shape[-1])
+                if softmax_of_rows(rows, results, logarithm, not large):
+                    return result
+                if large:
+                    _softmax_of_rows(rows, results, logarithm)
+                    return result
             result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")
             if logarithm:
                 result -= xp.log(xp.exp(result).sum(axis=dim, keepdims=True))

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.dtypes import FLOATING, INTEGER
+from vmflow.codegen.arrays import cross_entropy_gradient_of_rows, cross_entropy_of_rows
+from vmflow.dtypes import FLOATING, INTEGER, float32
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .activation import log_softmax, softmax
@@ -71,6 +72,7 @@ class _Cases:
         self.shape = shape
         self.options = options
         self.compute = computes_in(source)
+        self.dtype = source.dtype
 
     def rows(self, xp: Any, array: Array) -> Array:
         """The input as a matrix of the dtype to compute in."""
@@ -101,6 +103,17 @@ class _Cases:
                 f"{self.name}: class index {int(target[wrong][0])} is out of range for {self.classes} classes"
             )
         return xp.where(kept, target, 0), kept
+
+    def plain(self) -> bool:
+        """Whether the loss is a mean or sum over all rows in float32, none of which is ignored, without smoothing."""
+        none_ignored = not 0 <= self.options.ignored < self.classes
+        return (
+            none_ignored
+            and not self.options.smoothing
+            and self.options.reduction != "none"
+            and self.compute is float32
+            and self.dtype is float32
+        )
 
     def reduce(self, xp: Any, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
         """The loss, and what the mean is divided by."""
@@ -182,6 +195,10 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         rows = cases.rows(xp, array)
+        if plain and len(rest) == 1:
+            found = cross_entropy_of_rows(rows, target.reshape(-1), averages)
+            if found is not None:
+                return found
         if rows.size:
             logs = xp.subtract(rows, rows.max(1, keepdims=True))
             logs -= xp.log(xp.exp(logs).sum(1, keepdims=True))
@@ -190,6 +207,7 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         loss, total = cases.reduce(xp, logs, target, weight)
         return loss.astype(to, copy=False), total, logs
 
+    plain, averages = cases.plain(), cases.options.reduction == "mean"
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
     return Inferred((*_outputs(cases, metas), logs_meta), kernel, source.numel * (DEAR + 4 * CHEAP) + 10000)
 
@@ -202,10 +220,15 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
     to, compute = source.dtype.numpy, cases.compute.numpy
     smoothing = compute.type(options.smoothing)
     share = compute.type(options.smoothing / max(cases.classes, 1))
+    plain, averages = cases.plain(), options.reduction == "mean"
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         places, kept = cases.places(xp, target)
+        if plain and weight is None and kept is None:
+            found = cross_entropy_gradient_of_rows(gradient, places, total, logs, averages)
+            if found is not None:
+                return xp.ascontiguousarray(cases.back(xp, found))
         factors = cases.factors(xp, gradient, total, kept)
         hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
         soft = factors * share

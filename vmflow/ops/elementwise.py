@@ -18,6 +18,7 @@ import numpy as np
 import vmflow.tensors as _tensors
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.arrays import single
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
@@ -311,6 +312,21 @@ def check_tensors(name: str, *given: Any) -> None:
 def by_keyword(ufunc: Any) -> Kernel:
     """maximum and minimum are about to give a third positional operand another meaning."""
     return lambda first, second, out: ufunc(first, second, out=out)
+
+
+def single_or_ufunc(name: str) -> Callable[[Any], Kernel]:
+    """For `elementwise`: the C kernel of this name for what it is written for, else the ufunc."""
+
+    def of_module(xp: Any) -> Kernel:
+        ufunc = getattr(xp, name)
+
+        def kernel(array: Array, out: Array | None) -> Array:
+            found = single(name, array, out)
+            return ufunc(array, out) if found is None else found
+
+        return kernel
+
+    return of_module
 
 
 _LARGEST: Final = {it: dtypes.finfo(it).max for it in dtypes.ALL if it.is_floating_point}

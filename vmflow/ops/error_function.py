@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.arrays import single
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 
@@ -123,6 +124,9 @@ erf_of_double = in_tiles(_erf_step, 1, single=False)
 
 
 def _erf_kernel(array: Array, out: Array | None) -> Array:
+    found = single("erf", array, out)
+    if found is not None:
+        return found
     return (erf_of_double if array.dtype == np.float64 else erf_of_single)(array, out)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.codegen.arrays import add_to_rows, column_sums
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj_if_complex
@@ -58,7 +59,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         out = rest[-1]
         target = None if out is None else out.reshape(rows, outputs)
         result = xp.matmul(array.reshape(rows, features), matrix.T, target)
-        if len(rest) > 1:
+        if len(rest) > 1 and not add_to_rows(result, rest[0]):
             xp.add(result, rest[0], result)
         return out if out is not None else result.reshape(output.shape)
 
@@ -97,7 +98,9 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if by_weight:
             found.append(xp.matmul(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
-            found.append(xp.add.reduce(gradient, 0, None, next(wanted, None)))
+            given = next(wanted, None)
+            sums = column_sums(gradient, given)
+            found.append(xp.add.reduce(gradient, 0, None, given) if sums is None else sums)
         return tuple([it.astype(to, copy=False) for it in found])
 
     return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)

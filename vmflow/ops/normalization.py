@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.codegen.arrays import layer_norm_gradient_of_rows, layer_norm_of_rows
 from vmflow.instructions.blob import Array, meta
 from vmflow.multi_tensor import Update, issue_update
 
@@ -379,8 +380,11 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
         *parameters, out = rest
         weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        mean = xp.einsum("rf->r", array) / count
         target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
+        found = layer_norm_of_rows(array, weight, bias, target, options[0])
+        if found is not None:
+            return found[0].reshape(source.shape).astype(source.dtype.numpy, copy=False), *found[1:]
+        mean = xp.einsum("rf->r", array) / count
         result = xp.subtract(array, mean[:, None], target)
         scale = 1 / xp.sqrt(xp.einsum("rf,rf->r", result, result) / count + eps)
         xp.multiply(result, scale[:, None], result)
@@ -408,11 +412,17 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         gradient = xp.ascontiguousarray(gradient, compute).reshape(rows, features)
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
         target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
+        factors = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
+        found = layer_norm_gradient_of_rows(gradient, array, mean, scale, factors, target)
+        if found is not None:
+            result, by_weight, by_bias = found
+            result = result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
+            return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
         result = xp.subtract(array, mean[:, None], target)
         xp.multiply(result, scale[:, None], result)
         by_weight = xp.einsum("rf,rf->f", gradient, result)
         by_bias = xp.add.reduce(gradient, 0)
-        weighted = gradient * parameters[0].astype(compute, copy=False).reshape(-1) if parameters else gradient
+        weighted = gradient if factors is None else gradient * factors
         # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
         slope = xp.einsum("rf,rf->r", weighted, result) / count
         offset = xp.einsum("rf->r", weighted) / count

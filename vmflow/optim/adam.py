@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
+from vmflow.codegen.arrays import adam
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
@@ -84,8 +85,21 @@ class Adam(Optimizer):
                 square = np.maximum(largest[0], square, out=largest[0])
             step_along(parameter, running, root(square, eps, work, correction), size)
 
-        shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
-        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
+        apart, weight_decay = _decays_apart(group, self.decoupled), group["weight_decay"]
+        maximize = group["maximize"]
+
+        def compiled(planned: tuple[float, float, float], written: list[Array], gradient: Array) -> bool:
+            lr, size, correction = planned
+            shrink = 1 - lr * weight_decay if apart else 1.0
+            added = 0.0 if apart else weight_decay
+            return adam(written, gradient, shrink, added, maximize, (beta1, beta2), eps, size, correction)
+
+        if amsgrad:
+            shaped = {**AVERAGES, "max_exp_avg_sq": 0.0}
+            return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
+        return elementwise_update(
+            self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4, compiled=compiled
+        )
 
 
 class AdamW(Adam):
@@ -315,10 +329,15 @@ class Adamax(Optimizer):
         return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
 
 
+def _decays_apart(group: dict[str, Any], decoupled: bool) -> bool:
+    """Whether the decay of weights does not pass through the averages."""
+    return bool(group["weight_decay"] and (decoupled or group["decoupled_weight_decay"]))
+
+
 def _decay_of(group: dict[str, Any], decoupled: bool) -> Callable[[float, Array, Array, Array], Array]:
     """The decay of weights, of either kind: from (learning rate, parameter, gradient, room), the gradient to use."""
     weight_decay, maximize = group["weight_decay"], group["maximize"]
-    apart = weight_decay and (decoupled or group["decoupled_weight_decay"])
+    apart = _decays_apart(group, decoupled)
 
     def decay(lr: float, parameter: Array, gradient: Array, room: Array) -> Array:
         if apart:

@@ -27,6 +27,9 @@ Plan: TypeAlias = Callable[[float, list[Array]], Planned]
 # move(what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
 Move: TypeAlias = Callable[[Planned, list[Array]], None]
 
+# compiled(what was planned, [parameter, *shaped], gradient) for a whole parameter: whether it did what `Move` does.
+Compiled: TypeAlias = Callable[[Planned, list[Array], Array], bool]
+
 # change(learning rate, gradient, [parameter, *shaped, *counts]) for one parameter.
 Change: TypeAlias = Callable[[float, Array, list[Array]], None]
 
@@ -106,6 +109,7 @@ def elementwise_update(
     shaped: Mapping[str, complex],
     scratch: int,
     cost: int,
+    compiled: Compiled[Planned] | None = None,
 ) -> Update | None:
     """A step of a group, piece by piece; None if no parameter of it has a gradient.
 
@@ -113,6 +117,7 @@ def elementwise_update(
         optimizer: whose state to use and to begin.
         group: one of its groups.
         plan, move: see `Plan` and `Move`.
+        compiled: asked first, see `Compiled`.
         counts, shaped: see `remember`.
         scratch: how many arrays `move` wants to work in.
         cost: nanoseconds per element, estimated.
@@ -121,6 +126,8 @@ def elementwise_update(
 
     def change(rate: float, gradient: Array, written: list[Array]) -> None:
         planned = plan(rate, written[kinds:])
+        if compiled is not None and compiled(planned, written[:kinds], gradient):
+            return
         for arrays in updated(written[:kinds], [gradient], scratch):
             move(planned, arrays)
 

@@ -8,6 +8,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from vmflow.codegen.arrays import sgd
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, updated
 from vmflow.ops.creation import zeros_like
@@ -122,6 +123,8 @@ class _Step:
         count = len(inputs)
         for position, gradient in enumerate(inputs):
             written = outputs[position::count]
+            if self._compiled(written, gradient, lr, bool(self.momentum) and not self.filled[position][0]):
+                continue
             for arrays in updated(written, [gradient], scratch=1 + self.nesterov):
                 gradient, *room = arrays[len(written) :]
                 direction = decayed(arrays[0], gradient, self.weight_decay, self.maximize, room[0])
@@ -131,6 +134,11 @@ class _Step:
                 np.subtract(arrays[0], step, out=arrays[0])
         for flag in self.filled:
             flag[0] = True
+
+    def _compiled(self, written: list[Array], gradient: Array, lr: float, first: bool) -> bool:
+        taken = 1 - self.dampening
+        decay, maximize, nesterov = self.weight_decay, self.maximize, self.nesterov
+        return sgd(written, gradient, lr, decay, maximize, self.momentum, taken, nesterov, first)
 
     def _with_momentum(self, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
         if first:

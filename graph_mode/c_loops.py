@@ -1,0 +1,92 @@
+"""Fused ops in C: from the steps of a fused op to one call, where all of them can be written in C."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
+from vmflow.codegen.kernels import chain_library
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.ops.elementwise import REVERSED, result_dtype
+
+# function, its arguments, and no array in which the result is wanted: the function sees to that.
+Call: TypeAlias = tuple[Any, tuple[Any, ...], None]
+
+# The shapes and strides of all arrays.
+_Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
+
+
+def operation_of(
+    name: str,
+    attributes: tuple[Any, ...],
+    scalars: tuple[Any, ...],
+    operands: tuple[int, ...],
+    given: tuple[TensorMeta, ...],
+    output: TensorMeta,
+) -> Operation:
+    """A step as the emitter sees it.
+
+    Args:
+        name, attributes, scalars, operands: of the step, see `Step`; the scalars are numbers.
+        given: the metas of the operands.
+        output: the meta of the result.
+    """
+    compute = output.dtype
+    if name not in ("cast", "where") and compute.category < FLOATING:
+        # A comparison is computed in what its operands make together, and what makes integers also in integers.
+        compute = result_dtype(given, tuple([type(it) for it in scalars]))
+    return Operation(name, operands, scalars, attributes == REVERSED, compute.name, output.dtype.name)
+
+
+class CLoops:
+    """The C functions of one fused op: one for each way in which its arrays may lie in memory, made when first met.
+
+    Args:
+        inputs: the metas of the inputs.
+        operations: the steps.
+        outputs: the steps whose results are wanted.
+    """
+
+    def __init__(
+        self, inputs: tuple[TensorMeta, ...], operations: Sequence[Operation], outputs: tuple[int, ...]
+    ) -> None:
+        self._inputs = [it.dtype.name for it in inputs]
+        self._operations = operations
+        self._outputs = outputs
+        self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
+        self._known: dict[_Key, Any] = {}
+
+    def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
+        """One call that computes all; None if there is none, or not yet.
+
+        The arrays must be kept alive as long as it is used.
+        """
+        if not self._host or not self._operations:
+            return None
+        together = [*arrays, *outs]
+        key = tuple([(it.shape, it.strides) for it in together])
+        if key not in self._known:
+            if len(self._known) >= 64:
+                self._known.clear()
+            self._known[key] = self._written(together, shape)
+        found = self._known[key]
+        if found is None:
+            return None
+        loop, block, library = found
+        function = library.function_of(loop)
+        return None if function is None else (function, (block.over(together),), None)
+
+    def _written(self, together: Sequence[Array], shape: tuple[int, ...]) -> Any:
+        layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None
+        if layout is None:
+            return None
+        loop = write_loop(self._inputs, self._operations, self._outputs, layout.steady[: len(self._inputs)])
+        if loop is None:
+            self._operations = ()
+            return None
+        library = chain_library(loop)
+        return None if library is None else (loop, Block(loop, layout), library)

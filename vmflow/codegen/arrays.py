@@ -1,0 +1,237 @@
+"""From numpy arrays to the kernels written by hand: each function here computes, or says that it cannot.
+
+They can where the arrays are contiguous, of the dtypes that the kernels are written for, and where these are there.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from .elementwise import address
+from .kernels import function
+
+Array: TypeAlias = Any
+
+_SINGLE: Final = np.dtype(np.float32)
+_INDEX: Final = np.dtype(np.int64)
+_KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
+
+
+def _fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
+    return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
+
+
+def _clear_of(out: Array, array: Array) -> bool:
+    """Whether they have no memory in common, or all of it."""
+    start, other = address(out), address(array)
+    return start == other or start + out.nbytes <= other or other + array.nbytes <= start
+
+
+def single(name: str, *arguments: Any) -> Array | None:
+    """An op of float32 element by element.
+
+    Args:
+        name: see `kernels.SINGLE`.
+        arguments: arrays of one shape, and where the result should go, or None.
+
+    Returns:
+        The result; None if it cannot be computed so.
+    """
+    *arrays, out = arguments
+    first = arrays[0]
+    if first.dtype is not _SINGLE:
+        return None
+    kernel = function(f"single_{name}", first.size)
+    if kernel is None or not all([_fits(it) and it.shape == first.shape for it in arrays]):
+        return None
+    if out is None:
+        out = np.empty(first.shape, _SINGLE)
+    elif out.shape != first.shape or not _fits(out) or not all([_clear_of(out, it) for it in arrays]):
+        return None
+    kernel(*[address(it) for it in arrays], address(out), first.size)
+    return out
+
+
+def softmax_of_rows(array: Array, out: Array, logarithm: bool, divides: bool) -> bool:
+    """The softmax of each row of a matrix, or its logarithm.
+
+    Args:
+        array: (rows, values).
+        out: of its shape.
+        logarithm: whether that is wanted.
+        divides: whether to divide by the sums, instead of multiplying by their reciprocals.
+    """
+    kernel = function("log_softmax" if logarithm else "softmax", array.size)
+    if kernel is None or not _fits(array) or not _fits(out) or not array.size or not _clear_of(out, array):
+        return False
+    if logarithm:
+        if address(out) == address(array):
+            return False
+        kernel(address(array), address(out), *array.shape)
+    else:
+        kernel(address(array), address(out), *array.shape, divides)
+    return True
+
+
+def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
+    """The loss of rows of scores, how many there are, and their `log_softmax`; None if that is not possible.
+
+    Args:
+        array: (rows, classes).
+        classes: the right ones; also where one does not exist it is not possible.
+        averages: whether to take the mean instead of the sum.
+    """
+    kernel = function("cross_entropy", array.size)
+    if kernel is None or not array.size or not _fits(array) or not _fits(classes, _INDEX):
+        return None
+    rows, count = array.shape
+    logs, losses = np.empty(array.shape, _SINGLE), np.empty(rows, _SINGLE)
+    loss, total = np.empty((), _SINGLE), np.empty((), _SINGLE)
+    places = [address(it) for it in (array, classes, logs, losses, loss, total)]
+    return None if kernel(*places, rows, count, averages) else (loss, total, logs)
+
+
+def cross_entropy_gradient_of_rows(
+    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool
+) -> Array | None:
+    """The gradient of `cross_entropy_of_rows` by the scores, of classes that are known to exist."""
+    kernel = function("cross_entropy_gradient", logs.size)
+    given = (gradient, total, logs)
+    if kernel is None or not logs.size or not all([_fits(it) for it in given]) or not _fits(classes, _INDEX):
+        return None
+    result = np.empty(logs.shape, _SINGLE)
+    kernel(*[address(it) for it in (gradient, classes, total, logs, result)], *logs.shape, averages)
+    return result
+
+
+def layer_norm_of_rows(
+    array: Array, weight: Array | None, bias: Array | None, out: Array | None, eps: float
+) -> tuple[Array, Array, Array] | None:
+    """Each row normalised, and the means and scales; None if that is not possible.
+
+    Args:
+        array: (rows, features).
+        weight, bias: (features,), or None.
+        out: of the shape of the array, or None.
+        eps: added to the variance.
+    """
+    kernel = function("layer_norm", array.size)
+    if kernel is None or not array.size or not _fits(array):
+        return None
+    if not all([it is None or _fits(it) for it in (weight, bias, out)]):
+        return None
+    result = np.empty(array.shape, _SINGLE) if out is None else out
+    if out is not None and not all([it is None or _clear_of(out, it) for it in (array, weight, bias)]):
+        return None
+    means, scales = np.empty(array.shape[0], _SINGLE), np.empty(array.shape[0], _SINGLE)
+    kernel(
+        address(array), _address(weight), _address(bias), address(result), address(means), address(scales),
+        *array.shape, eps,
+    )  # fmt: skip
+    return result, means, scales
+
+
+def layer_norm_gradient_of_rows(
+    gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array | None
+) -> tuple[Array, Array, Array] | None:
+    """The gradients of `layer_norm_of_rows` by the array, the weight and the bias; None if that is not possible."""
+    kernel = function("layer_norm_gradient", array.size)
+    if kernel is None or not array.size:
+        return None
+    if not all([it is None or _fits(it) for it in (gradient, array, mean, scale, weight, out)]):
+        return None
+    result = np.empty(array.shape, _SINGLE) if out is None else out
+    if out is not None and not all([it is None or _clear_of(out, it) for it in (gradient, array, weight)]):
+        return None
+    features = array.shape[1]
+    by_weight, by_bias, room = (np.empty(it, _SINGLE) for it in (features, features, 2 * features))
+    kernel(
+        address(gradient), address(array), address(mean), address(scale), _address(weight), address(result),
+        address(by_weight), address(by_bias), address(room), *array.shape,
+    )  # fmt: skip
+    return result, by_weight, by_bias
+
+
+def column_sums(array: Array, out: Array | None) -> Array | None:
+    """The sum of the rows of a matrix; None if that is not possible."""
+    kernel = function("column_sums", array.size)
+    if kernel is None or not array.size or not _fits(array) or (out is not None and not _fits(out)):
+        return None
+    result = np.empty(array.shape[1], _SINGLE) if out is None else out
+    kernel(address(array), address(result), *array.shape)
+    return result
+
+
+def add_to_rows(array: Array, row: Array) -> bool:
+    """``array += row``, for a matrix; whether it was done."""
+    kernel = function("add_to_rows", array.size)
+    if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
+        return False
+    kernel(address(array), address(row), *array.shape)
+    return True
+
+
+def _address(array: Array | None) -> int | None:
+    return None if array is None else address(array)
+
+
+# Optimizers
+
+
+def _update(name: str, arrays: list[Array], *settings: float) -> bool:
+    first = arrays[0]
+    kind = _KINDS.get(first.dtype)
+    if kind is None or not all([_fits(it, first.dtype) and it.size == first.size for it in arrays]):
+        return False
+    kernel = function(f"{name}_{kind}", first.size)
+    if kernel is None:
+        return False
+    kernel(*[address(it) for it in arrays], first.size, *settings)
+    return True
+
+
+def sgd(
+    written: list[Array],
+    gradient: Array,
+    rate: float,
+    decay: float,
+    maximizes: bool,
+    momentum: float,
+    taken: float,
+    nesterov: bool,
+    first: bool,
+) -> bool:
+    """A step of one parameter; whether it was made.
+
+    Args:
+        written: the parameter, and the running sum if there is momentum.
+        taken: how much of the gradient the running sum takes.
+        first: whether that is still empty.
+    """
+    if len(written) == 1:
+        return _update("sgd", [*written, gradient], rate, decay, maximizes)
+    settings = (rate, decay, momentum, taken, maximizes, nesterov, first)
+    return _update("sgd_momentum", [*written, gradient], *settings)
+
+
+def adam(
+    written: list[Array],
+    gradient: Array,
+    shrink: float,
+    decay: float,
+    maximizes: bool,
+    betas: tuple[float, float],
+    eps: float,
+    size: float,
+    correction: float,
+) -> bool:
+    """A step of one parameter; whether it was made.
+
+    Args:
+        written: the parameter, and the averages of the gradient and of its square.
+        shrink: what the parameter is multiplied by beforehand.
+        size, correction: see `vmflow.optim.adam`.
+    """
+    return _update("adam", [*written, gradient], shrink, decay, maximizes, *betas, eps, size, correction)

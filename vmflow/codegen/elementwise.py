@@ -1,0 +1,311 @@
+"""Chains of elementwise ops as one C function: its source, and the block of numbers that it is called with.
+
+The function is the same for all sizes and for all Python numbers among the operands.  It goes through the elements with
+one inner loop, in which each array either stays where it is or goes on by one, and up to four loops around it, in which
+arrays go on as they like: so broadcasting needs no copies.
+
+The block has, one after the other: the length of the inner loop; the lengths of the four around it; then for each array
+its address and what it goes on by in each of the four, in bytes; then the Python numbers, each in eight bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Callable, Sequence
+from math import prod
+from typing import Any, Final
+
+import attrs
+import numpy as np
+
+from .expressions import C_TYPES, RULES, clamped, converted
+
+# Loops around the inner one.
+_OUTER: Final = 4
+
+_ARRAYS_AT: Final = 1 + _OUTER
+
+
+@attrs.frozen
+class Operation:
+    """One op of a chain.
+
+    Attributes:
+        name: in the op table.
+        operands: arrays are numbered first and then the operations before it, in order.
+        scalars: Python numbers among the operands.
+        reversed: whether the scalar stands first.
+        compute: the dtype that it is computed in, by name.
+        result: the dtype of what it makes.
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    scalars: tuple[bool | int | float, ...]
+    reversed: bool
+    compute: str
+    result: str
+
+
+@attrs.frozen
+class Loop:
+    """A chain as C.
+
+    Attributes:
+        name: of the function.
+        source: of it, without what all have in common.
+        steady: of each array, inputs before outputs, whether it stays where it is in the inner loop.
+        scalars: the Python numbers, as they go into the block.
+        exact: whether the results are numpy's to the bit.
+        vector: whether that depends on numpy's vector code, see `Rule`.
+    """
+
+    name: str
+    source: str
+    steady: tuple[bool, ...]
+    scalars: tuple[int, ...]
+    exact: bool
+    vector: bool
+
+
+class _Writer:
+    """Writes the body of the inner loop.
+
+    Attributes:
+        lines: of C.
+        scalars: see `Loop`.
+        kinds: of the scalars, the dtypes.
+    """
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self.known = [(f"x{number}", dtype) for number, dtype in enumerate(inputs)]
+        self.lines: list[str] = []
+        self.scalars: list[int] = []
+        self.kinds: list[str] = []
+        self.exact = True
+        self.vector = False
+
+    def add(self, operation: Operation) -> bool:
+        """Write an operation; False if it cannot be written."""
+        written = self._written(operation)
+        if written is None or operation.result not in C_TYPES:
+            return False
+        name = f"t{len(self.lines)}"
+        self.lines.append(f"const {C_TYPES[operation.result]} {name} = ({C_TYPES[operation.result]})({written});")
+        self.known.append((name, operation.result))
+        return True
+
+    def _written(self, operation: Operation) -> str | None:
+        if operation.compute not in C_TYPES:
+            return None
+        name, compute = operation.name.removesuffix("_scalar"), operation.compute
+        if name == "where":
+            condition, *values = operation.operands
+            chosen = self._values(operation, values)
+            return None if chosen is None else f"{self.known[condition][0]} ? {chosen[0]} : {chosen[1]}"
+        values_ = self._values(operation, operation.operands)
+        if values_ is None:
+            return None
+        if name == "cast":
+            return values_[0]
+        if name == "clamp":
+            return clamped(compute, *values_) if compute != "bool" else None
+        if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
+            # The two that numpy does not compute by its power either.
+            name = {2: "square", 0.5: "sqrt"}.get(operation.scalars[0], name)
+        rule = RULES.get(name)
+        if rule is None or compute not in rule.dtypes:
+            return None
+        self.exact &= rule.exact
+        self.vector |= rule.vector
+        return rule.write(compute, *values_)
+
+    def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
+        """The operands as C of the dtype to compute in."""
+        arrays = [converted(*self.known[it], operation.compute) for it in operands]
+        numbers = [self._scalar(it, operation.compute) for it in operation.scalars]
+        values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
+        found = [it for it in values if it is not None]
+        return found if len(found) == len(values) else None
+
+    def _scalar(self, value: bool | int | float, dtype: str) -> str | None:
+        if not isinstance(value, (bool, int, float)):
+            return None
+        to = np.dtype(dtype)
+        if to.kind in "iu" and not np.iinfo(to).min <= value <= np.iinfo(to).max:
+            return None
+        room = np.zeros(1, np.int64)
+        room.view(to)[0] = value
+        self.scalars.append(int(room[0]))
+        self.kinds.append(dtype)
+        return f"s{len(self.scalars) - 1}"
+
+
+def write_loop(
+    inputs: Sequence[str], operations: Sequence[Operation], outputs: Sequence[int], steady: Sequence[bool]
+) -> Loop | None:
+    """The C function of a chain; None if there is an op or a dtype in it that cannot be written.
+
+    Args:
+        inputs: dtypes.
+        operations: in order.
+        outputs: the operations whose results are wanted.
+        steady: of each input, whether it stays where it is in the inner loop; outputs never do.
+    """
+    if not all([it in C_TYPES for it in inputs]):
+        return None
+    writer = _Writer(inputs)
+    if not all([writer.add(it) for it in operations]):
+        return None
+    kinds = [*inputs, *[operations[it].result for it in outputs]]
+    scalars_at = _ARRAYS_AT + len(kinds) * (1 + _OUTER)
+    before = [
+        f"const {C_TYPES[dtype]} s{number} = *(const {C_TYPES[dtype]} *)(block + {scalars_at + number});"
+        for number, dtype in enumerate(writer.kinds)
+    ]
+    pointers: list[str] = []
+    for number, dtype in enumerate(kinds):
+        at = _ARRAYS_AT + number * (1 + _OUTER)
+        place = " + ".join([f"block[{at}]", *[f"i{axis} * block[{at + 1 + axis}]" for axis in range(_OUTER)]])
+        constant = "const " if number < len(inputs) else ""
+        pointers.append(f"{constant}{C_TYPES[dtype]} *const p{number} = ({constant}{C_TYPES[dtype]} *)({place});")
+    loads = [
+        f"const {C_TYPES[dtype]} x{number} = p{number}[{'0' if still else 'i'}];"
+        for number, (dtype, still) in enumerate(zip(inputs, steady, strict=True))
+    ]
+    held = [line for line, still in zip(loads, steady, strict=True) if still]
+    moving = [line for line, still in zip(loads, steady, strict=True) if not still]
+    stores = [f"p{len(inputs) + number}[i] = t{place};" for number, place in enumerate(outputs)]
+    body = _nested(before, [*pointers, *held], [*moving, *writer.lines, *stores])
+    name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
+    source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
+    moves = (*steady, *[False] * len(outputs))
+    return Loop(name, source, moves, tuple(writer.scalars), writer.exact, writer.vector)
+
+
+def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str]) -> str:
+    lines = ["    const int64_t n = block[0];", *[f"    {line}" for line in before]]
+    for axis in reversed(range(_OUTER)):
+        lines.append(f"    for (int64_t i{axis} = 0; i{axis} < block[{1 + axis}]; i{axis}++)")
+    lines += ["    {", *[f"        {line}" for line in around]]
+    lines += ["        LANES", "        for (int64_t i = 0; i < n; i++) {"]
+    lines += [*[f"            {line}" for line in inside], "        }", "    }", ""]
+    return "\n".join(lines)
+
+
+# Calling it
+
+
+@attrs.frozen
+class Layout:
+    """How a function's loops run over arrays of certain shapes and strides.
+
+    Attributes:
+        steady: see `Loop`.
+        inner: the length of the inner loop.
+        outer: the lengths of those around it, the innermost first.
+        steps: of each array, what it goes on by in each of them, in bytes.
+    """
+
+    steady: tuple[bool, ...]
+    inner: int
+    outer: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+
+# A shape, strides in bytes, and the size of an element.
+Strided = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def lay_out(arrays: Sequence[Strided], shape: tuple[int, ...]) -> Layout | None:
+    """The loops over arrays that broadcast to a shape; None if there would be too many, or in steps that are not one.
+
+    Args:
+        arrays: see `Strided`.
+        shape: of the results.
+    """
+    sizes: list[int] = []
+    strides: list[list[int]] = []
+    spread = [_spread(it, shape) for it in arrays]
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            continue
+        steps = [it[axis] for it in spread]
+        if sizes and all([step == last * sizes[-1] for step, last in zip(steps, strides[-1], strict=True)]):
+            sizes[-1] *= shape[axis]
+            continue
+        sizes.append(shape[axis])
+        strides.append(steps)
+    if not sizes:
+        sizes, strides = [1], [[0] * len(arrays)]
+    if len(sizes) > 1 + _OUTER:
+        return None
+    for step, (_, _, itemsize) in zip(strides[0], arrays, strict=True):
+        if step not in (0, itemsize):
+            return None
+    still = tuple([step == 0 for step in strides[0]])
+    padding = [0] * (_OUTER - len(sizes) + 1)
+    outer = tuple([*sizes[1:], *[1] * len(padding)])
+    steps_ = tuple([tuple([*[it[number] for it in strides[1:]], *padding]) for number in range(len(arrays))])
+    return Layout(still, sizes[0], outer, steps_)
+
+
+def _spread(array: Strided, shape: tuple[int, ...]) -> list[int]:
+    """The strides of an array that is broadcast to a shape."""
+    given, strides, _ = array
+    missing = len(shape) - len(given)
+    return [0] * missing + [0 if size == 1 else stride for size, stride in zip(given, strides, strict=True)]
+
+
+def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
+    """The same for numpy arrays."""
+    return lay_out([(it.shape, it.strides, it.itemsize) for it in arrays], shape) if prod(shape) else None
+
+
+class Block:
+    """What a function is called with, but for the addresses.
+
+    Args:
+        loop: the function.
+        layout: of its arrays.
+    """
+
+    def __init__(self, loop: Loop, layout: Layout) -> None:
+        numbers = [layout.inner, *layout.outer]
+        for steps in layout.steps:
+            numbers += [0, *steps]
+        numbers += loop.scalars
+        self._numbers = numbers
+        self._places = [_ARRAYS_AT + number * (1 + _OUTER) for number in range(len(layout.steps))]
+        self._type = ctypes.c_int64 * len(numbers)
+
+    def over(self, arrays: Sequence[Any]) -> Any:
+        """The block for these arrays, which must be kept alive by someone else."""
+        block = self._type(*self._numbers)
+        for place, array in zip(self._places, arrays, strict=True):
+            block[place] = address(array)
+        return block
+
+
+# Where an array object keeps the address of its memory: behind what every object begins with.  To ask numpy by its
+# public ways takes as long as computing a few thousand elements.
+_FIELD: Final = object.__basicsize__
+
+
+def _public_address(array: Any) -> int:
+    found: int = array.__array_interface__["data"][0]
+    return found
+
+
+def _field_address(array: Any) -> int:
+    return _Word.from_address(id(array) + _FIELD).value
+
+
+_Word: Final = ctypes.c_ssize_t
+_trial = np.arange(8)[3:]
+
+# Where an array's first element is; it must be a numpy array.
+address: Final[Callable[[Any], int]] = (
+    _field_address if _field_address(_trial) == _public_address(_trial) else _public_address
+)

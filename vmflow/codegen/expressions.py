@@ -1,0 +1,130 @@
+"""Ops as C expressions: of which dtypes each is known, and what it is of one element."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+# How a dtype is called in C, and how it lies in memory.  bools are numbers that are 0 or 1.
+C_TYPES: Final = {
+    "float32": "float",
+    "float64": "double",
+    "int8": "int8_t",
+    "int16": "int16_t",
+    "int32": "int32_t",
+    "int64": "int64_t",
+    "uint8": "uint8_t",
+    "bool": "uint8_t",
+}
+
+_FLOATS: Final = frozenset({"float32", "float64"})
+_SINGLE: Final = frozenset({"float32"})
+_INTEGERS: Final = frozenset({"int8", "int16", "int32", "int64", "uint8"})
+_NUMBERS: Final = _FLOATS | _INTEGERS
+_BOOL: Final = frozenset({"bool"})
+_ALL: Final = _NUMBERS | _BOOL
+
+
+class Rule(NamedTuple):
+    """How an op is written.
+
+    Attributes:
+        dtypes: those in which it can be computed.
+        write: from the dtype to compute in and the operands, as C of that type, to the result as C.
+        exact: whether the result is numpy's to the bit.
+        vector: whether it is one of the functions whose exactness depends on numpy's own vector code.
+    """
+
+    dtypes: frozenset[str]
+    write: Callable[..., str]
+    exact: bool = True
+    vector: bool = False
+
+
+def _form(pattern: str) -> Callable[..., str]:
+    """A pattern of the operands {0}, {1}, ..., and of {f}, which ends the names and numbers of float32."""
+
+    def write(dtype: str, *operands: str) -> str:
+        return pattern.format(*operands, f="f" if dtype == "float32" else "")
+
+    return write
+
+
+def _absolute(dtype: str, x: str) -> str:
+    return _form("__builtin_fabs{f}({0})" if dtype in _FLOATS else "({0} < 0 ? -{0} : {0})")(dtype, x)
+
+
+def _larger(dtype: str, x: str, y: str) -> str:
+    # As numpy's vectors have it: of two zeros the second, and nan if either is.
+    return f"(({x} > {y}) | ({x} != {x}) ? {x} : {y})" if dtype in _FLOATS else f"({x} > {y} ? {x} : {y})"
+
+
+def _smaller(dtype: str, x: str, y: str) -> str:
+    return f"(({x} < {y}) | ({x} != {x}) ? {x} : {y})" if dtype in _FLOATS else f"({x} < {y} ? {x} : {y})"
+
+
+def _inverted(dtype: str, x: str) -> str:
+    return f"!{x}" if dtype == "bool" else f"~{x}"
+
+
+_EXTREMA: Final = {"maximum": _larger, "clamp_min": _larger, "minimum": _smaller, "clamp_max": _smaller}
+_COMPARISONS: Final = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+_BITS: Final = {"bitwise_and": "&", "bitwise_or": "|", "bitwise_xor": "^"}
+
+# By name, without `_scalar`.  `where`, `cast` and `clamp` take their operands otherwise, see `elementwise`.
+RULES: Final[dict[str, Rule]] = {
+    "add": Rule(_NUMBERS, _form("{0} + {1}")),
+    "sub": Rule(_NUMBERS, _form("{0} - {1}")),
+    "mul": Rule(_NUMBERS, _form("{0} * {1}")),
+    "div": Rule(_FLOATS, _form("{0} / {1}")),
+    "neg": Rule(_NUMBERS, _form("-{0}")),
+    "square": Rule(_NUMBERS, _form("{0} * {0}")),
+    "abs": Rule(_NUMBERS, _absolute),
+    "reciprocal": Rule(_FLOATS, _form("1 / {0}")),
+    "sqrt": Rule(_FLOATS, _form("__builtin_sqrt{f}({0})")),
+    "rsqrt": Rule(_FLOATS, _form("1 / __builtin_sqrt{f}({0})")),
+    "floor": Rule(_FLOATS, _form("__builtin_floor{f}({0})")),
+    "ceil": Rule(_FLOATS, _form("__builtin_ceil{f}({0})")),
+    "trunc": Rule(_FLOATS, _form("__builtin_trunc{f}({0})")),
+    "round": Rule(_FLOATS, _form("__builtin_rint{f}({0})")),
+    "copysign": Rule(_FLOATS, _form("__builtin_copysign{f}({0}, {1})")),
+    "isnan": Rule(_FLOATS, _form("{0} != {0}")),
+    "isinf": Rule(_FLOATS, _form("__builtin_fabs{f}({0}) == __builtin_inf{f}()")),
+    "isfinite": Rule(_FLOATS, _form("__builtin_fabs{f}({0}) < __builtin_inf{f}()")),
+    "logical_and": Rule(_ALL, _form("({0} != 0) & ({1} != 0)")),
+    "logical_or": Rule(_ALL, _form("({0} != 0) | ({1} != 0)")),
+    "logical_xor": Rule(_ALL, _form("({0} != 0) ^ ({1} != 0)")),
+    "logical_not": Rule(_ALL, _form("{0} == 0")),
+    "bitwise_not": Rule(_INTEGERS | _BOOL, _inverted),
+    "relu": Rule(_NUMBERS, lambda dtype, x: _larger(dtype, x, "0")),
+    "relu_gradient": Rule(_FLOATS, _form("{0} <= 0 ? 0 : {1}")),
+    "exp": Rule(_SINGLE, _form("exp_f({0})"), vector=True),
+    "log": Rule(_SINGLE, _form("log_f({0})"), vector=True),
+    "sigmoid": Rule(_SINGLE, _form("sigmoid_f({0})"), vector=True),
+    "silu": Rule(_SINGLE, _form("silu_f({0})"), vector=True),
+    "erf": Rule(_SINGLE, _form("erf_f({0})")),
+    "gelu": Rule(_SINGLE, _form("gelu_f({0})")),
+    "gelu_gradient": Rule(_SINGLE, _form("gelu_gradient_f({0}, {1})"), vector=True),
+    "tanh": Rule(_SINGLE, _form("tanh_f({0})"), exact=False),
+    "expm1": Rule(_SINGLE, _form("expm1_f({0})"), exact=False),
+    "log1p": Rule(_SINGLE, _form("log1p_f({0})"), exact=False),
+    **{name: Rule(_NUMBERS, write) for name, write in _EXTREMA.items()},
+    **{name: Rule(_ALL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _COMPARISONS.items()},
+    **{name: Rule(_INTEGERS | _BOOL, _form(f"{{0}} {sign} {{1}}")) for name, sign in _BITS.items()},
+}
+
+
+def clamped(dtype: str, x: str, low: str, high: str) -> str:
+    """What lies between two limits, as C; `x` is an expression without effects."""
+    return _smaller(dtype, _larger(dtype, x, low), high)
+
+
+def converted(value: str, given: str, wanted: str) -> str | None:
+    """A value of one dtype as another; None if C does not say what numpy would make of it."""
+    if given == wanted:
+        return value
+    if wanted == "bool":
+        return f"({value} != 0)"
+    if given in _FLOATS and wanted in _INTEGERS:
+        return None
+    return f"({C_TYPES[wanted]}){value}"

@@ -1,0 +1,269 @@
+"""What is compiled, loaded and being waited for: one `Library` for each source, in one process.
+
+A thread that lives as long as there is something to do runs the compiler; nobody else waits for it, unless VMFLOW_JIT
+is 1.  What cannot be had is said once, in the log, and numpy does the work.
+"""
+
+from __future__ import annotations
+
+import atexit
+import ctypes
+import logging
+import os
+import subprocess
+import tempfile
+import threading
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from .cache import cache_folder, cache_key, find, remove, store
+from .compiling import (
+    FLAGS,
+    CompileError,
+    NoCompiler,
+    compile_library,
+    compiler_command,
+    compiler_identity,
+    processor_identity,
+)
+
+_LOG: Final = logging.getLogger("vmflow.codegen")
+
+# How long the thread may take to end, in seconds, once the compiler was killed.
+_GRACE: Final = 5.0
+
+MODES: Final = ("off", "background", "wait")
+
+
+class Library:
+    """C source, and the library made of it once there is one.
+
+    Attributes:
+        source: what it is made of.
+        loaded: the library; None until it is there, for ever if it cannot be made.
+        settled: set when `loaded` will not change any more.
+        late: whether it was asked for before it was there.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.loaded: ctypes.CDLL | None = None
+        self.settled = threading.Event()
+        self.late = False
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of a library that is there, which returns nothing and lets go of the GIL while it runs."""
+        found: Any = getattr(self.loaded, name)
+        found.restype = None
+        return found  # type: ignore[no-any-return]
+
+    def usable(self, exact: bool) -> bool:
+        """Whether to compute with it now.
+
+        What is not equal to the bit computes from the first time on or not at all, as far as this process is concerned:
+        nobody's results change because a compiler has finished.
+
+        Args:
+            exact: whether its results are those of numpy to the bit.
+        """
+        if self.loaded is None:
+            self.late = True
+            return False
+        return exact or not self.late
+
+
+class _Loader:
+    """The libraries of this process.
+
+    Attributes:
+        arrived: how many have been loaded; whoever has looked in vain looks again when it has changed.
+        problem: why no more are made; None if they are.
+        compiler: by which they are made, as far as is known.
+        watchers: called when what may be used has changed other than by a library more.
+    """
+
+    def __init__(self) -> None:
+        self.arrived = 0
+        self.problem: str | None = None
+        self.compiler: str | None = None
+        self.watchers: list[Callable[[], None]] = []
+        self._mode: str | None = None
+        self._known: dict[str, Library] = {}
+        self._waiting: deque[Library] = deque()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._process: subprocess.Popen[str] | None = None
+        self._ending = False
+
+    @property
+    def mode(self) -> str:
+        """One of `MODES`."""
+        if self._mode is None:
+            self._mode = {"0": "off", "1": "wait"}.get(os.environ.get("VMFLOW_JIT", ""), "background")
+        return self._mode
+
+    @mode.setter
+    def mode(self, value: str) -> None:
+        if value not in MODES:
+            raise ValueError(f"codegen: the mode is one of {', '.join(MODES)}, not {value!r}")
+        self._mode = value
+        self._changed()
+
+    def request(self, source: str) -> Library | None:
+        """The library of a source, at once; None if there will be none.
+
+        In the mode "wait" it is there, or cannot be made.
+        """
+        if self.mode == "off":
+            return None
+        with self._lock:
+            library = self._known.get(source)
+            begin = library is None
+            if library is None:
+                library = self._known[source] = Library(source)
+        if begin and not self._from_cache(library):
+            with self._lock:
+                self._waiting.append(library)
+        self._see_to_thread()
+        if self.mode == "wait":
+            library.settled.wait()
+        return None if library.settled.is_set() and library.loaded is None else library
+
+    def settle(self, timeout: float | None = None) -> bool:
+        """Wait until nothing is being compiled; then use everything that is there from now on.
+
+        Args:
+            timeout: in seconds.
+
+        Returns:
+            Whether nothing is left.
+        """
+        with self._lock:
+            libraries = list(self._known.values())
+        self._see_to_thread()
+        done = all([library.settled.wait(timeout) for library in libraries])
+        for library in libraries:
+            library.late = False
+        self._changed()
+        return done
+
+    def forget(self) -> None:
+        """Begin anew, as a new process would."""
+        self.settle()
+        with self._lock:
+            self._known.clear()
+            self.problem = self.compiler = self._mode = None
+        self._changed()
+
+    def _changed(self) -> None:
+        self.arrived += 1
+        for watcher in self.watchers:
+            watcher()
+
+    # Making them
+
+    def _see_to_thread(self) -> None:
+        with self._lock:
+            if self._waiting and self._thread is None and not self._ending:
+                self._thread = threading.Thread(target=self._work, name="vmflow-codegen", daemon=True)
+                self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting or self._ending:
+                    self._thread = None
+                    return
+                library = self._waiting[0]
+            try:
+                self._make(library)
+            finally:
+                with self._lock:
+                    self._waiting.popleft()
+                library.settled.set()
+
+    def _make(self, library: Library) -> None:
+        if self.problem is not None:
+            return
+        try:
+            command = compiler_command()
+            made = compile_library(command, library.source, self._watch)
+            key = self._key(command, library.source)
+            folder = cache_folder()
+            if folder is None:
+                with tempfile.TemporaryDirectory(prefix="vmflow-") as private:
+                    self._load(library, store(Path(private), key, made), command)
+            else:
+                self._load(library, store(folder, key, made), command)
+        except (CompileError, OSError) as error:
+            self._give_up(error)
+
+    def _watch(self, process: subprocess.Popen[str] | None) -> None:
+        self._process = process
+        if self._ending and process is not None:
+            process.kill()
+
+    def _from_cache(self, library: Library) -> bool:
+        """Load it if it was made before."""
+        folder = cache_folder()
+        try:
+            command = compiler_command()
+            path = None if folder is None else find(folder, self._key(command, library.source))
+        except (CompileError, OSError):
+            return False
+        if path is None:
+            return False
+        try:
+            self._load(library, path, command)
+        except OSError:
+            remove(path)
+            return False
+        library.settled.set()
+        return True
+
+    def _key(self, command: tuple[str, ...], source: str) -> str:
+        return cache_key(source, " ".join(FLAGS), compiler_identity(command), processor_identity())
+
+    def _load(self, library: Library, path: Path, command: tuple[str, ...]) -> None:
+        library.loaded = ctypes.CDLL(str(path))
+        self.compiler = " ".join(command)
+        self.arrived += 1
+
+    def _give_up(self, error: Exception) -> None:
+        if self._ending:
+            return
+        self.problem = str(error)
+        # Who has no compiler and has not named one has not asked for any of this.
+        asked = "CC" in os.environ or self.mode == "wait" or not isinstance(error, NoCompiler)
+        level = logging.WARNING if asked else logging.INFO
+        _LOG.log(level, "no C kernels are made, numpy computes instead: %s", self.problem)
+
+    # Other processes, and the end of this one
+
+    def before_fork(self) -> None:
+        self._lock.acquire()
+
+    def after_fork(self) -> None:
+        self._lock.release()
+
+    def in_child(self) -> None:
+        """What was being made is made by a thread of the child, once somebody asks for something."""
+        self._lock = threading.Lock()
+        self._thread = self._process = None
+
+    def end(self) -> None:
+        """Let nobody compile for a process that is ending."""
+        self._ending = True
+        thread, process = self._thread, self._process
+        if process is not None:
+            process.kill()
+        if thread is not None:
+            thread.join(_GRACE)
+
+
+LOADER: Final = _Loader()
+
+os.register_at_fork(before=LOADER.before_fork, after_in_parent=LOADER.after_fork, after_in_child=LOADER.in_child)
+atexit.register(LOADER.end)

@@ -1,0 +1,189 @@
+/* What works on the rows of a matrix of float32: softmax and what is made of it, layer norm, sums of columns.
+ *
+ * Sums of rows are taken pairwise as numpy takes them, so that softmax and the losses are the same to the bit where the
+ * exponential is.
+ */
+
+typedef float eight __attribute__((vector_size(32)));
+
+static inline eight load(const float *from) {
+    eight values;
+    memcpy(&values, from, sizeof values);
+    return values;
+}
+
+static inline float across(eight r) {
+    return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
+}
+
+static float pairwise_sum(const float *values, int64_t n) {
+    if (n < 8) {
+        float sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += values[i];
+        return sum;
+    }
+    if (n <= 128) {
+        eight lanes = load(values);
+        int64_t i = 8;
+        for (; i + 8 <= n; i += 8) lanes += load(values + i);
+        float sum = across(lanes);
+        for (; i < n; i++) sum += values[i];
+        return sum;
+    }
+    int64_t half = n / 2;
+    half -= half % 8;
+    return pairwise_sum(values, half) + pairwise_sum(values + half, n - half);
+}
+
+/* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
+static float largest(const float *row, int64_t n) {
+    float found = row[0];
+    int64_t i = 0;
+    if (n >= 8) {
+        float most[8];
+        memcpy(most, row, sizeof most);
+        for (i = 8; i + 8 <= n; i += 8)
+            for (int lane = 0; lane < 8; lane++) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
+        for (int lane = 0; lane < 8; lane++) found = most[lane] > found ? most[lane] : found;
+    }
+    for (; i < n; i++) found = row[i] > found ? row[i] : found;
+    return found;
+}
+
+static inline void exponentials(const float *row, float most, float *to, int64_t n) {
+    LANES
+    for (int64_t i = 0; i < n; i++) to[i] = exp_f(row[i] - most);
+}
+
+/* `to` may be `from`. */
+void softmax(const float *from, float *to, int64_t rows, int64_t n, int64_t divides) {
+    for (int64_t row = 0; row < rows; row++, from += n, to += n) {
+        exponentials(from, largest(from, n), to, n);
+        float sum = pairwise_sum(to, n);
+        if (divides) {
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] / sum;
+        } else {
+            float factor = 1 / sum;
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] * factor;
+        }
+    }
+}
+
+/* `to` must not be `from`. */
+void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
+    for (int64_t row = 0; row < rows; row++, from += n, to += n) {
+        float most = largest(from, n);
+        exponentials(from, most, to, n);
+        float sum = log_f(pairwise_sum(to, n));
+        LANES
+        for (int64_t i = 0; i < n; i++) to[i] = (from[i] - most) - sum;
+    }
+}
+
+/* The mean, or the sum, of what each row has lost at its class; returns how many rows name no class.  `losses` is room. */
+int64_t cross_entropy(const float *from, const int64_t *classes, float *logs, float *losses, float *loss, float *total,
+                      int64_t rows, int64_t n, int64_t averages) {
+    log_softmax(from, logs, rows, n);
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < rows; row++) wrong += (classes[row] < 0) | (classes[row] >= n);
+    if (wrong) return wrong;
+    for (int64_t row = 0; row < rows; row++) losses[row] = logs[row * n + classes[row]];
+    float sum = 0 - pairwise_sum(losses, rows);
+    *total = (float)rows;
+    *loss = averages ? sum / *total : sum;
+    return 0;
+}
+
+/* All classes must be known to be right. */
+void cross_entropy_gradient(const float *gradient, const int64_t *classes, const float *total, const float *logs,
+                            float *to, int64_t rows, int64_t n, int64_t averages) {
+    const float share = averages ? *gradient / *total : *gradient;
+    const int64_t count = rows * n;
+    LANES
+    for (int64_t i = 0; i < count; i++) to[i] = exp_f(logs[i]) * share;
+    for (int64_t row = 0; row < rows; row++) to[row * n + classes[row]] -= share;
+}
+
+/* In four vectors at once: what pairwise sums win in digits, many lanes win too. */
+static float sum_of_products(const float *one, const float *other, int64_t n) {
+    eight a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        a += load(one + i) * load(other + i);
+        b += load(one + i + 8) * load(other + i + 8);
+        c += load(one + i + 16) * load(other + i + 16);
+        d += load(one + i + 24) * load(other + i + 24);
+    }
+    float sum = across((a + b) + (c + d));
+    for (; i < n; i++) sum += one[i] * other[i];
+    return sum;
+}
+
+/* `weight` and `bias` may be null; `to` may be `from`. */
+void layer_norm(const float *from, const float *weight, const float *bias, float *to, float *means, float *scales,
+                int64_t rows, int64_t n, float eps) {
+    for (int64_t row = 0; row < rows; row++, from += n, to += n) {
+        float mean = pairwise_sum(from, n) / (float)n;
+        LANES
+        for (int64_t i = 0; i < n; i++) to[i] = from[i] - mean;
+        float scale = 1 / __builtin_sqrtf(sum_of_products(to, to, n) / (float)n + eps);
+        means[row] = mean;
+        scales[row] = scale;
+        if (weight && bias) {
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] * scale * weight[i] + bias[i];
+        } else if (weight) {
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] * scale * weight[i];
+        } else if (bias) {
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] * scale + bias[i];
+        } else {
+            LANES
+            for (int64_t i = 0; i < n; i++) to[i] = to[i] * scale;
+        }
+    }
+}
+
+/* `room` has two rows. */
+void layer_norm_gradient(const float *gradient, const float *from, const float *means, const float *scales,
+                         const float *weight, float *to, float *by_weight, float *by_bias, float *room, int64_t rows,
+                         int64_t n) {
+    float *normal = room, *weighted = room + n;
+    memset(by_weight, 0, (size_t)n * sizeof(float));
+    memset(by_bias, 0, (size_t)n * sizeof(float));
+    for (int64_t row = 0; row < rows; row++, gradient += n, from += n, to += n) {
+        const float mean = means[row], scale = scales[row];
+        LANES
+        for (int64_t i = 0; i < n; i++) {
+            float value = (from[i] - mean) * scale;
+            normal[i] = value;
+            weighted[i] = weight ? gradient[i] * weight[i] : gradient[i];
+            by_weight[i] += gradient[i] * value;
+            by_bias[i] += gradient[i];
+        }
+        float slope = sum_of_products(weighted, normal, n) / (float)n;
+        float offset = pairwise_sum(weighted, n) / (float)n;
+        LANES
+        for (int64_t i = 0; i < n; i++) to[i] = ((weighted[i] - normal[i] * slope) - offset) * scale;
+    }
+}
+
+/* Row after row, as numpy adds. */
+void column_sums(const float *from, float *to, int64_t rows, int64_t n) {
+    memcpy(to, from, (size_t)n * sizeof(float));
+    for (int64_t row = 1; row < rows; row++) {
+        from += n;
+        LANES
+        for (int64_t i = 0; i < n; i++) to[i] += from[i];
+    }
+}
+
+void add_to_rows(float *to, const float *row, int64_t rows, int64_t n) {
+    for (int64_t at = 0; at < rows; at++, to += n) {
+        LANES
+        for (int64_t i = 0; i < n; i++) to[i] = to[i] + row[i];
+    }
+}

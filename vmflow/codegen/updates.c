@@ -1,0 +1,58 @@
+/* Steps of optimizers, each in one pass over a parameter, its gradient and its state.
+ *
+ * The operations and their order are those of vmflow/optim, so that the results are the same to the bit.  REAL becomes
+ * float and double.
+ */
+
+static inline REAL decayed_REAL(REAL parameter, REAL gradient, REAL decay, int64_t decays, int64_t maximizes) {
+    REAL share = parameter * decay;
+    REAL with = maximizes ? share - gradient : share + gradient;
+    REAL without = maximizes ? -gradient : gradient;
+    return decays ? with : without;
+}
+
+void sgd_REAL(REAL *parameter, const REAL *gradient, int64_t n, double rate_, double decay_, int64_t maximizes) {
+    const REAL rate = (REAL)rate_, decay = (REAL)decay_;
+    const int64_t decays = decay_ != 0;
+    LANES
+    for (int64_t i = 0; i < n; i++) {
+        REAL direction = decayed_REAL(parameter[i], gradient[i], decay, decays, maximizes);
+        parameter[i] = parameter[i] - direction * rate;
+    }
+}
+
+/* `taken`: how much of the gradient the running sum takes; `first`: whether that is still empty. */
+void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int64_t n, double rate_, double decay_,
+                       double momentum_, double taken_, int64_t maximizes, int64_t nesterov, int64_t first) {
+    const REAL rate = (REAL)rate_, decay = (REAL)decay_, momentum = (REAL)momentum_, taken = (REAL)taken_;
+    const int64_t decays = decay_ != 0, damped = taken_ != 1;
+    LANES
+    for (int64_t i = 0; i < n; i++) {
+        REAL direction = decayed_REAL(parameter[i], gradient[i], decay, decays, maximizes);
+        REAL sum = running[i] * momentum + (damped ? direction * taken : direction);
+        sum = first ? direction : sum;
+        running[i] = sum;
+        direction = nesterov ? direction + sum * momentum : sum;
+        parameter[i] = parameter[i] - direction * rate;
+    }
+}
+
+/* `shrink`: what the parameter is multiplied by beforehand; `size` and `correction`: see vmflow/optim/adam.py. */
+void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
+               double decay_, int64_t maximizes, double beta1, double beta2, double eps_, double size_,
+               double correction_) {
+    const REAL shrink = (REAL)shrink_, decay = (REAL)decay_, eps = (REAL)eps_, size = (REAL)size_;
+    const REAL weight = (REAL)(1 - beta1), keep = (REAL)beta2, add = (REAL)(1 - beta2), correction = (REAL)correction_;
+    const int64_t decays = decay_ != 0;
+    LANES
+    for (int64_t i = 0; i < n; i++) {
+        REAL before = parameter[i] * shrink;
+        REAL direction = decayed_REAL(before, gradient[i], decay, decays, maximizes);
+        REAL mean = average[i] + (direction - average[i]) * weight;
+        REAL spread = square[i] * keep + direction * direction * add;
+        average[i] = mean;
+        square[i] = spread;
+        REAL root = ROOT(spread) / correction + eps;
+        parameter[i] = before - mean / root * size;
+    }
+}
