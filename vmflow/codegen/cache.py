@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -68,6 +67,8 @@ def store(folder: Path, key: str, library: bytes) -> Path:
         OSError: if it cannot be written.
     """
     path = folder / (key + _SUFFIX)
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(suffix=".part", dir=folder)
     try:
         with os.fdopen(handle, "wb") as file:

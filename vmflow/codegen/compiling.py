@@ -101,13 +101,9 @@ def compile_library(
         given.write_text(source)
         call = [*command, *FLAGS, "-o", str(made), str(given), "-lm"]
         try:
+            quiet = subprocess.DEVNULL
             process = subprocess.Popen(
-                call,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
+                call, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True, errors="replace"
             )
         except OSError as error:
             raise CompileError(f"{command[0]} cannot be run: {error}") from error

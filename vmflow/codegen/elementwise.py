@@ -14,9 +14,8 @@ import ctypes
 import hashlib
 from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-import attrs
 import numpy as np
 
 from .expressions import C_TYPES, RULES, clamped, converted
@@ -27,8 +26,7 @@ _OUTER: Final = 4
 _ARRAYS_AT: Final = 1 + _OUTER
 
 
-@attrs.frozen
-class Operation:
+class Operation(NamedTuple):
     """One op of a chain.
 
     Attributes:
@@ -48,8 +46,7 @@ class Operation:
     result: str
 
 
-@attrs.frozen
-class Loop:
+class Loop(NamedTuple):
     """A chain as C.
 
     Attributes:
@@ -57,15 +54,15 @@ class Loop:
         source: of it, without what all have in common.
         steady: of each array, inputs before outputs, whether it stays where it is in the inner loop.
         scalars: the Python numbers, as they go into the block.
-        exact: whether the results are numpy's to the bit.
-        vector: whether that depends on numpy's vector code, see `Rule`.
+        inexact: the ops in it whose results are not numpy's to the bit.
+        vector: whether those of others are depends on numpy's vector code, see `Rule`.
     """
 
     name: str
     source: str
     steady: tuple[bool, ...]
     scalars: tuple[int, ...]
-    exact: bool
+    inexact: frozenset[str]
     vector: bool
 
 
@@ -74,7 +71,7 @@ class _Writer:
 
     Attributes:
         lines: of C.
-        scalars: see `Loop`.
+        scalars, inexact, vector: see `Loop`.
         kinds: of the scalars, the dtypes.
     """
 
@@ -83,7 +80,7 @@ class _Writer:
         self.lines: list[str] = []
         self.scalars: list[int] = []
         self.kinds: list[str] = []
-        self.exact = True
+        self.inexact: set[str] = set()
         self.vector = False
 
     def add(self, operation: Operation) -> bool:
@@ -117,7 +114,8 @@ class _Writer:
         rule = RULES.get(name)
         if rule is None or compute not in rule.dtypes:
             return None
-        self.exact &= rule.exact
+        if not rule.exact:
+            self.inexact.add(name)
         self.vector |= rule.vector
         return rule.write(compute, *values_)
 
@@ -156,8 +154,9 @@ def write_loop(
     if not all([it in C_TYPES for it in inputs]):
         return None
     writer = _Writer(inputs)
-    if not all([writer.add(it) for it in operations]):
-        return None
+    for operation in operations:
+        if not writer.add(operation):
+            return None
     kinds = [*inputs, *[operations[it].result for it in outputs]]
     scalars_at = _ARRAYS_AT + len(kinds) * (1 + _OUTER)
     before = [
@@ -181,7 +180,7 @@ def write_loop(
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
     moves = (*steady, *[False] * len(outputs))
-    return Loop(name, source, moves, tuple(writer.scalars), writer.exact, writer.vector)
+    return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact), writer.vector)
 
 
 def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str]) -> str:
@@ -197,8 +196,7 @@ def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str])
 # Calling it
 
 
-@attrs.frozen
-class Layout:
+class Layout(NamedTuple):
     """How a function's loops run over arrays of certain shapes and strides.
 
     Attributes:

@@ -22,7 +22,8 @@
 #endif
 
 #define INF __builtin_inff()
-#define NOT_A_NUMBER __builtin_nanf("")
+/* As processors make it. */
+#define NOT_A_NUMBER (-__builtin_nanf(""))
 
 static inline float of_bits(int32_t bits) {
     float value;

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -18,7 +18,7 @@ from .loading import LOADER, Library
 @cache
 def text_of(name: str) -> str:
     """A C file of this folder."""
-    return files(__package__).joinpath(name).read_text()
+    return Path(__file__).with_name(name).read_text()
 
 
 @cache
@@ -43,7 +43,9 @@ class ChainLibrary:
         if LOADER.mode == "off":
             return None
         if self._function is None:
-            if not self._library.usable(loop.exact and (not loop.vector or vector_code_agrees())):
+            # What eager ops compute is the measure, and these may run in C as well.
+            alike = all([function(f"single_{name}", _WORTHWHILE) for name in loop.inexact])
+            if not self._library.usable(alike and (not loop.vector or vector_code_agrees())):
                 return None
             self._function = self._library.function(loop.name)
         found: Callable[[Any], None] = self._function
@@ -78,9 +80,13 @@ def probe_source() -> str:
 _agreement: dict[Library, bool] = {}
 
 
-def vector_code_agrees() -> bool:
-    """Whether exp and log of float32 are those of numpy to the bit, on this processor; False until it is known."""
-    library = LOADER.request(probe_source())
+def vector_code_agrees(make: bool = True) -> bool:
+    """Whether exp and log of float32 are those of numpy to the bit, on this processor; False until it is known.
+
+    Args:
+        make: whether what finds it out is to be compiled if it was not before.
+    """
+    library = LOADER.request(probe_source(), make)
     if library is None or library.loaded is None:
         return False
     if library not in _agreement:
@@ -154,7 +160,7 @@ def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
 
 _DECLARED: Final = _declared()
 
-# Of fewer elements nothing is compiled; what has been compiled computes also those.
+# For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
 _WORTHWHILE: Final = 1 << 12
 
 
@@ -182,9 +188,10 @@ def handwritten_source() -> str:
     )
 
 
-# Those that are there and may be used.
+# Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
 _functions: dict[str, Callable[..., Any]] = {}
-LOADER.watchers.append(_functions.clear)
+_missing: dict[str, tuple[int, bool]] = {}
+LOADER.watchers += [_functions.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> Callable[..., Any] | None:
@@ -195,16 +202,19 @@ def function(name: str, elements: int) -> Callable[..., Any] | None:
         elements: how many it is wanted for.
     """
     found = _functions.get(name)
-    if found is None and elements >= _WORTHWHILE and LOADER.mode != "off":
-        return _look_for(name)
+    if found is None and LOADER.mode != "off":
+        looked = LOADER.arrived, elements >= _WORTHWHILE
+        if _missing.get(name) != looked:
+            return _look_for(name, looked)
     return found
 
 
-def _look_for(name: str) -> Callable[..., Any] | None:
+def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     exactness, arguments = _DECLARED[name]
-    library = LOADER.request(handwritten_source())
-    exact = exactness == "always" or (exactness == "vector" and vector_code_agrees())
+    library = LOADER.request(handwritten_source(), looked[1])
+    exact = exactness == "always" or (exactness == "vector" and vector_code_agrees(looked[1]))
     if library is None or not library.usable(exact):
+        _missing[name] = looked
         return None
     found = library.function(name)
     function: Any = found

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import atexit
 import ctypes
-import logging
 import os
-import subprocess
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .cache import cache_folder, cache_key, find, remove, store
 from .compiling import (
@@ -29,7 +26,8 @@ from .compiling import (
     processor_identity,
 )
 
-_LOG: Final = logging.getLogger("vmflow.codegen")
+if TYPE_CHECKING:
+    import subprocess
 
 # How long the thread may take to end, in seconds, once the compiler was killed.
 _GRACE: Final = 5.0
@@ -45,6 +43,7 @@ class Library:
         loaded: the library; None until it is there, for ever if it cannot be made.
         settled: set when `loaded` will not change any more.
         late: whether it was asked for before it was there.
+        begun: whether it is being made, if need be.
     """
 
     def __init__(self, source: str) -> None:
@@ -52,6 +51,7 @@ class Library:
         self.loaded: ctypes.CDLL | None = None
         self.settled = threading.Event()
         self.late = False
+        self.begun = False
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function of a library that is there, which returns nothing and lets go of the GIL while it runs."""
@@ -111,21 +111,31 @@ class _Loader:
         self._mode = value
         self._changed()
 
-    def request(self, source: str) -> Library | None:
+    def request(self, source: str, make: bool = True) -> Library | None:
         """The library of a source, at once; None if there will be none.
 
         In the mode "wait" it is there, or cannot be made.
+
+        Args:
+            source: C.
+            make: whether it is to be made if it was not before; in the mode "wait" it always is.
         """
         if self.mode == "off":
             return None
         with self._lock:
             library = self._known.get(source)
-            begin = library is None
+            new = library is None
             if library is None:
                 library = self._known[source] = Library(source)
-        if begin and not self._from_cache(library):
-            with self._lock:
-                self._waiting.append(library)
+        if new:
+            self._from_cache(library)
+        if not make and self.mode != "wait":
+            return library
+        with self._lock:
+            if not library.begun:
+                library.begun = True
+                if not library.settled.is_set():
+                    self._waiting.append(library)
         self._see_to_thread()
         if self.mode == "wait":
             library.settled.wait()
@@ -141,11 +151,12 @@ class _Loader:
             Whether nothing is left.
         """
         with self._lock:
-            libraries = list(self._known.values())
+            libraries = [it for it in self._known.values() if it.begun]
         self._see_to_thread()
         done = all([library.settled.wait(timeout) for library in libraries])
-        for library in libraries:
-            library.late = False
+        with self._lock:
+            for library in self._known.values():
+                library.late = False
         self._changed()
         return done
 
@@ -193,6 +204,8 @@ class _Loader:
             key = self._key(command, library.source)
             folder = cache_folder()
             if folder is None:
+                import tempfile
+
                 with tempfile.TemporaryDirectory(prefix="vmflow-") as private:
                     self._load(library, store(Path(private), key, made), command)
             else:
@@ -205,23 +218,21 @@ class _Loader:
         if self._ending and process is not None:
             process.kill()
 
-    def _from_cache(self, library: Library) -> bool:
+    def _from_cache(self, library: Library) -> None:
         """Load it if it was made before."""
         folder = cache_folder()
         try:
             command = compiler_command()
             path = None if folder is None else find(folder, self._key(command, library.source))
         except (CompileError, OSError):
-            return False
+            return
         if path is None:
-            return False
+            return
         try:
             self._load(library, path, command)
+            library.settled.set()
         except OSError:
             remove(path)
-            return False
-        library.settled.set()
-        return True
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
         return cache_key(source, " ".join(FLAGS), compiler_identity(command), processor_identity())
@@ -237,8 +248,12 @@ class _Loader:
         self.problem = str(error)
         # Who has no compiler and has not named one has not asked for any of this.
         asked = "CC" in os.environ or self.mode == "wait" or not isinstance(error, NoCompiler)
+        import logging
+
         level = logging.WARNING if asked else logging.INFO
-        _LOG.log(level, "no C kernels are made, numpy computes instead: %s", self.problem)
+        logging.getLogger("vmflow.codegen").log(
+            level, "no C kernels are made, numpy computes instead: %s", self.problem
+        )
 
     # Other processes, and the end of this one
 
