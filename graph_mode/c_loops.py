@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
-from vmflow.codegen.kernels import chain_library
+from vmflow.codegen.kernels import Chain
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.ops.elementwise import REVERSED, result_dtype
@@ -58,7 +58,7 @@ class CLoops:
         self._operations = operations
         self._outputs = outputs
         self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
-        self._known: dict[_Key, Any] = {}
+        self._known: dict[_Key, tuple[Chain, Block] | None] = {}
 
     def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
         """One call that computes all; None if there is none, or not yet.
@@ -76,11 +76,11 @@ class CLoops:
         found = self._known[key]
         if found is None:
             return None
-        loop, block, library = found
-        function = library.function_of(loop)
+        chain, block = found
+        function = chain.function()
         return None if function is None else (function, (block.over(together),), None)
 
-    def _written(self, together: Sequence[Array], shape: tuple[int, ...]) -> Any:
+    def _written(self, together: Sequence[Array], shape: tuple[int, ...]) -> tuple[Chain, Block] | None:
         layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None
         if layout is None:
             return None
@@ -88,5 +88,4 @@ class CLoops:
         if loop is None:
             self._operations = ()
             return None
-        library = chain_library(loop)
-        return None if library is None else (loop, Block(loop, layout), library)
+        return Chain(loop), Block(loop, layout)

@@ -1,9 +1,12 @@
-"""``vmflow.backends``: PyTorch's switches of libraries that are not used here.
+"""``vmflow.backends``: the switch of the C kernels, and PyTorch's switches of libraries that are not used here.
 
-They can be asked and set, since many programs do so before anything else, and change nothing.
+The latter can be asked and set, since many programs do so before anything else, and change nothing.
 """
 
 from __future__ import annotations
+
+from .codegen.loading import LOADER
+from .codegen.reporting import describe
 
 
 class _Backend:
@@ -32,6 +35,47 @@ class _Cuda(_Backend):
         self.matmul = _Backend()
 
 
+class _Codegen:
+    """C kernels on the CPU, made by the system's compiler while the program runs.
+
+    What they compute is what numpy computes, mostly to the bit.  Where it is not (tanh, expm1, log1p, layer norm, whose
+    results may differ in the last digits), a process computes in one way from the first time on: by C if the kernel was
+    kept from an earlier process or has been waited for, else by numpy.
+    """
+
+    @property
+    def mode(self) -> str:
+        """When C kernels are used, as VMFLOW_JIT says at first.
+
+        "off" is never, "background" (the default) as soon as a thread has compiled them, "wait" always: who needs one
+        waits until it is compiled, also if that is an event loop.
+
+        Raises:
+            ValueError: if it is set to something else.
+        """
+        return LOADER.mode
+
+    @mode.setter
+    def mode(self, value: str) -> None:
+        LOADER.mode = value
+
+    def is_available(self) -> bool:
+        """Whether there is a compiler, it has not failed, and the mode is not "off"."""
+        return describe()["problem"] is None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
+
+        Args:
+            timeout: in seconds, for each kernel; None to wait as long as it takes.
+
+        Returns:
+            Whether nothing is left.
+        """
+        return LOADER.settle(timeout)
+
+
+codegen = _Codegen()
 cuda = _Cuda()
 cudnn = _Backend()
 mps = _Backend()

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from .codegen.reporting import describe, one_line
 from .devices import device as Device
 from .errors import DeviceUnavailable
 from .vm.memory import format_bytes
@@ -61,6 +62,7 @@ def collect_info() -> dict[str, Any]:
             "cpus": os.cpu_count(),
             "usable_cpus": _usable_cpus(),
         },
+        "kernels": describe(),
         "devices": {name: _availability(name) for name in ("cpu", "cuda", "sim")},
         "memory": {str(device): _memory(device) for device in dict.fromkeys([Device("cpu"), *known_devices()])},
         "environment": _environment(),
@@ -86,6 +88,7 @@ def format_info(info: dict[str, Any]) -> str:
         f"platform  {system['system']}, {system['machine']}",
         f"CPUs      {system['cpus'] or _UNKNOWN}, of which this process may use {system['usable_cpus'] or _UNKNOWN}",
         f"threads   BLAS {threads if threads is not None else f'{_UNKNOWN} (threadpoolctl is not installed)'}",
+        f"C kernels {one_line(info['kernels'])}",
         "devices",
     ]
     for name, reason in info["devices"].items():

@@ -27,38 +27,35 @@ def common_source() -> str:
     return text_of("functions.h")
 
 
-class ChainLibrary:
-    """The library of one chain.
+class Chain:
+    """The function of one chain, which may not be there yet.
 
     Args:
-        library: see `Library`.
+        loop: see `Loop`.
     """
 
-    def __init__(self, library: Library) -> None:
-        self._library = library
-        self._function: Any = None
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._library: Library | None = None
+        self._function: Callable[[Any], None] | None = None
 
-    def function_of(self, loop: Loop) -> Callable[[Any], None] | None:
-        """The function, if it is there and may be used."""
+    def function(self) -> Callable[[Any], None] | None:
+        """The function, called with a `Block`, if it is there and may be used."""
         if LOADER.mode == "off":
             return None
-        if self._function is None:
-            # What eager ops compute is the measure, and these may run in C as well.
-            alike = all([function(f"single_{name}", _WORTHWHILE) for name in loop.inexact])
-            if not self._library.usable(alike and (not loop.vector or vector_code_agrees())):
-                return None
-            self._function = self._library.function(loop.name)
-        found: Callable[[Any], None] = self._function
-        return found
+        if self._function is None and self._usable():
+            assert self._library is not None
+            self._function = self._library.function(self._loop.name)
+        return self._function
 
-
-def chain_library(loop: Loop) -> ChainLibrary | None:
-    """The library of a chain, which may not be there yet; None if there will be none."""
-    if loop.vector:
-        # Without it nobody would know whether the chain's results are numpy's.
-        LOADER.request(probe_source())
-    library = LOADER.request(common_source() + "\n" + loop.source)
-    return None if library is None else ChainLibrary(library)
+    def _usable(self) -> bool:
+        loop = self._loop
+        # What eager ops compute is the measure, and these may run in C as well.
+        alike = all([function(f"single_{name}", _WORTHWHILE) for name in loop.inexact])
+        alike = alike and (not loop.vector or vector_code_agrees())
+        if self._library is None:
+            self._library = LOADER.request(common_source() + "\n" + loop.source)
+        return self._library is not None and self._library.usable(alike)
 
 
 # Whether exp and log are those of numpy

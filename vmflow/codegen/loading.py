@@ -74,7 +74,7 @@ class Library:
         return exact or not self.late
 
 
-class _Loader:
+class Loader:
     """The libraries of this process.
 
     Attributes:
@@ -141,6 +141,11 @@ class _Loader:
             library.settled.wait()
         return None if library.settled.is_set() and library.loaded is None else library
 
+    def loaded(self) -> int:
+        """How many libraries there are."""
+        with self._lock:
+            return len([it for it in self._known.values() if it.loaded is not None])
+
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is being compiled; then use everything that is there from now on.
 
@@ -159,14 +164,6 @@ class _Loader:
                 library.late = False
         self._changed()
         return done
-
-    def forget(self) -> None:
-        """Begin anew, as a new process would."""
-        self.settle()
-        with self._lock:
-            self._known.clear()
-            self.problem = self.compiler = self._mode = None
-        self._changed()
 
     def _changed(self) -> None:
         self.arrived += 1
@@ -278,7 +275,7 @@ class _Loader:
             thread.join(_GRACE)
 
 
-LOADER: Final = _Loader()
+LOADER: Final = Loader()
 
 os.register_at_fork(before=LOADER.before_fork, after_in_parent=LOADER.after_fork, after_in_child=LOADER.in_child)
 atexit.register(LOADER.end)

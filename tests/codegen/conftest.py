@@ -1,0 +1,32 @@
+"""C kernels for these tests: compiled while they wait, once, and kept in a folder of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from vmflow.codegen.compiling import CompileError, compiler_command
+from vmflow.codegen.loading import LOADER
+
+
+@pytest.fixture(scope="session")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where libraries are kept."""
+    return tmp_path_factory.mktemp("kernels")
+
+
+@pytest.fixture
+def compiled(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Within the test, what can be computed in C is."""
+    monkeypatch.setenv("VMFLOW_CACHE_DIR", str(kept))
+    try:
+        compiler_command()
+    except CompileError as error:
+        pytest.skip(str(error))
+    before = LOADER.mode
+    LOADER.mode = "wait"
+    yield
+    assert LOADER.problem is None
+    LOADER.mode = before

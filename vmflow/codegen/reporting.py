@@ -1,0 +1,37 @@
+"""What is said of the C kernels: whether they are in use, by which compiler, and if not, why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .cache import cache_folder
+from .compiling import CompileError, compiler_command
+from .loading import LOADER
+
+
+def describe() -> dict[str, Any]:
+    """The mode, the compiler, how many libraries are loaded, where they are kept, and why there are none.
+
+    None stands for what there is not.
+    """
+    problem = "VMFLOW_JIT is 0, or the mode was set to off" if LOADER.mode == "off" else LOADER.problem
+    try:
+        compiler: str | None = " ".join(compiler_command())
+    except CompileError as error:
+        compiler, problem = None, problem or str(error)
+    folder = cache_folder()
+    return {
+        "mode": LOADER.mode,
+        "compiler": compiler,
+        "libraries": LOADER.loaded(),
+        "folder": None if folder is None else str(folder),
+        "problem": problem,
+    }
+
+
+def one_line(found: dict[str, Any]) -> str:
+    """What `describe` found, as text."""
+    if found["problem"] is not None:
+        return f"not in use: {found['problem']}"
+    loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
+    return f"{loaded}, by {found['compiler']} ({found['mode']}), kept in {found['folder'] or 'no folder'}"
