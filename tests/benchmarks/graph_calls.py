@@ -17,7 +17,6 @@ import platform
 import statistics
 import time
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
 from typing import Any, Final
 
 # Whoever has two threads would compare threads instead of calls.
@@ -27,8 +26,18 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
+from tests.benchmarks.models import (
+    MLP_MOMENTUM,
+    MLP_RATE,
+    MLP_SIZES,
+    AddOne,
+    Training,
+    eager_training,
+    mlp,
+    repeated,
+)
 from vmflow import nn
 from vmflow.nn import functional as F
 
@@ -38,37 +47,6 @@ ELEMENTS: Final = 8
 
 # Calls whose results are dropped unread, before all are waited for.
 ISSUED: Final = 50
-
-
-class AddOne(nn.Graph):
-    """One op."""
-
-    def build(self, x: flow.Tensor) -> flow.Tensor:
-        return x + 1
-
-
-class Training(nn.Graph):
-    """A training step of a classifier."""
-
-    def __init__(self, model: nn.Module, optimizer: flow.optim.Optimizer) -> None:
-        super().__init__()
-        self.model = model
-        self.add_optimizer(optimizer)
-
-    def build(self, x: flow.Tensor, target: flow.Tensor) -> flow.Tensor:
-        loss = F.cross_entropy(self.model(x), target)
-        loss.backward()
-        return loss
-
-
-def repeated(work: Work, count: int) -> Work:
-    """So many times."""
-
-    def run() -> None:
-        for _ in range(count):
-            work()
-
-    return run
 
 
 def in_a_script(torch: Any, count: int, rounds: int) -> dict[str, float]:
@@ -120,26 +98,14 @@ def training(count: int, rounds: int) -> dict[str, float]:
     """Microseconds of a training step, by contender."""
 
     def classifier() -> tuple[nn.Module, flow.optim.Optimizer]:
-        sizes = (784, 256, 128, 10)
-        layers: list[nn.Module] = []
-        for given, made in pairwise(sizes):
-            layers += [nn.Linear(given, made), nn.ReLU()]
-        model = nn.Sequential(*layers[:-1])
-        return model, flow.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+        model = mlp(flow)
+        return model, flow.optim.SGD(model.parameters(), lr=MLP_RATE, momentum=MLP_MOMENTUM)
 
     flow.manual_seed(0)
-    model, optimizer = classifier()
-    graph = Training(*classifier())
-    x, target = flow.randn(64, 784), flow.randint(0, 10, (64,))
-
-    def eager() -> float:
-        optimizer.zero_grad()
-        loss = F.cross_entropy(model(x), target)
-        loss.backward()
-        optimizer.step()
-        return float(loss.item())
-
-    works: dict[str, Work] = {"graph": lambda: graph(x, target).item(), "eager": eager}
+    x, target = flow.randn(64, MLP_SIZES[0]), flow.randint(0, MLP_SIZES[-1], (64,))
+    eager = eager_training(*classifier(), F.cross_entropy, x, target)
+    graph = Training(*classifier(), F.cross_entropy)
+    works: dict[str, Work] = {"graph": lambda: graph(x, target).item(), "eager": lambda: eager().item()}
     return measure(
         Case("training", {name: repeated(it, count) for name, it in works.items()}, count), rounds
     ).microseconds

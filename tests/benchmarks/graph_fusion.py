@@ -24,9 +24,9 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
-from vmflow import nn
+from tests.benchmarks.models import GraphOf, elementwise_chain, repeated
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
 from vmflow.instructions.blob import Blob, Storage
@@ -41,14 +41,8 @@ TINY_CALLS: Final = 200
 TILE: Final = 1 << 15
 
 
-def chain(x: Any, y: Any) -> Any:
-    """Eight ops of arithmetic; `x` and `y` of whatever library."""
-    t = (x + y) * 1.5 - y
-    return ((t * x + 0.5) * y - x) * 0.25
-
-
 def chain_by_hand(x: Any, y: Any, out: Any) -> None:
-    """The same as calls of numpy that make no arrays."""
+    """`elementwise_chain` as calls of numpy that make no arrays."""
     np.add(x, y, out)
     np.multiply(out, np.float32(1.5), out)
     np.subtract(out, y, out)
@@ -64,19 +58,7 @@ def gelu(x: Any, y: Any) -> Any:
     return x * (((x + x * x * x * 0.044715) * 0.79788456).tanh() + 1.0) * 0.5 + y
 
 
-class Function(nn.Graph):
-    """A graph of a function of two tensors."""
-
-    def __init__(self, function: Callable[[Any, Any], Any], fusion: bool) -> None:
-        super().__init__()
-        self.function = function
-        self.config.allow_fusion(fusion)
-
-    def build(self, x: flow.Tensor, y: flow.Tensor) -> Any:
-        return self.function(x, y)
-
-
-def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
+def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     """What a graph of one chain computes, and nothing else."""
     graph(*arguments).numpy()
     (compiled,) = graph._compiled.values()
@@ -89,7 +71,7 @@ def program_of(graph: Function, *arguments: flow.Tensor) -> Work:
     inputs, outputs = program._inputs, program._outputs
 
     # The graph has to live, since the memory is its.
-    def run(_owner: Function = graph) -> None:
+    def run(_owner: GraphOf = graph) -> None:
         program._inputs, program._outputs = [], []
         program.run(launch)
         program._inputs, program._outputs = inputs, outputs
@@ -114,16 +96,16 @@ def contenders(function: Callable[[Any, Any], Any], size: int, torch: Any) -> di
     random = np.random.default_rng(0)
     a, b = [random.standard_normal(size).astype(np.float32) for _ in range(2)]
     x, y = flow.tensor(a), flow.tensor(b)
-    fused, unfused = Function(function, True), Function(function, False)
+    fused, unfused = GraphOf(function, True), GraphOf(function, False)
     found: dict[str, Work] = {
         "fused": lambda: fused(x, y)._array(),
         "unfused": lambda: unfused(x, y)._array(),
         "eager": lambda: function(x, y)._array(),
-        "program, fused": program_of(Function(function, True), x, y),
-        "program, unfused": program_of(Function(function, False), x, y),
+        "program, fused": program_of(GraphOf(function, True), x, y),
+        "program, unfused": program_of(GraphOf(function, False), x, y),
     }
-    if function is chain:
-        found["numpy"] = lambda: chain(a, b)
+    if function is elementwise_chain:
+        found["numpy"] = lambda: elementwise_chain(a, b)
         found["numpy, by hand"] = by_hand(a, b)
     if torch is not None:
         theirs = [torch.from_numpy(it) for it in (a, b)]
@@ -131,24 +113,14 @@ def contenders(function: Callable[[Any, Any], Any], size: int, torch: Any) -> di
     return found
 
 
-def repeated(work: Work, count: int) -> Work:
-    """So many times."""
-
-    def run() -> None:
-        for _ in range(count):
-            work()
-
-    return run
-
-
 def elementwise(torch: Any, sizes: tuple[int, ...], rounds: int) -> dict[str, dict[str, float]]:
     """Microseconds, by case and contender."""
     found: dict[str, dict[str, float]] = {}
-    for function in (chain, gelu):
+    for function in (elementwise_chain, gelu):
         for size in sizes:
             count = max(1, min(200, 1_000_000 // size))
             works = {name: repeated(work, count) for name, work in contenders(function, size, torch).items()}
-            name = f"{function.__name__}, {size}"
+            name = f"{function.__name__.removeprefix('elementwise_')}, {size}"
             found[name] = measure(Case(name, works, count), rounds).microseconds
     return found
 
@@ -178,15 +150,15 @@ def tiny(rounds: int) -> dict[str, float]:
             np.multiply(a, one, out)
 
     x, y = flow.ones(TINY), flow.ones(TINY)
-    graph = Function(adds, True)
+    graph = GraphOf(adds, True)
     works: dict[str, Work] = {
         "add: numpy": bare,
-        "add: program": program_of(Function(adds, False), x, y),
-        "add: program, fused": program_of(Function(adds, True), x, y),
+        "add: program": program_of(GraphOf(adds, False), x, y),
+        "add: program, fused": program_of(GraphOf(adds, True), x, y),
         "add: graph": lambda: graph(x, y)._array(),
         "scalar: numpy": bare_scaling,
-        "scalar: program": program_of(Function(scalings, False), x, y),
-        "scalar: program, fused": program_of(Function(scalings, True), x, y),
+        "scalar: program": program_of(GraphOf(scalings, False), x, y),
+        "scalar: program, fused": program_of(GraphOf(scalings, True), x, y),
     }
     return measure(Case("tiny", works, TINY_CALLS), rounds).microseconds
 

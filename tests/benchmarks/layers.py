@@ -19,12 +19,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks import cases
+from tests.benchmarks.contenders import THREAD_VARIABLES, torch_if_installed
 from tests.benchmarks.measure import Case, Result, measure
 from tests.benchmarks.tables import Table, conditions
-
-# What BLAS libraries read their number of threads from.
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 class Shape(NamedTuple):
@@ -145,9 +142,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    if any(os.environ.get(it) != "1" for it in THREADS):
-        os.execve(sys.executable, sys.orig_argv, os.environ | dict.fromkeys(THREADS, "1"))
-    torch = cases.torch_if_installed()
+    if any(os.environ.get(it) != "1" for it in THREAD_VARIABLES):
+        os.execve(sys.executable, sys.orig_argv, os.environ | dict.fromkeys(THREAD_VARIABLES, "1"))
+    torch = torch_if_installed()
     print(f"{conditions()}; medians, one thread; ratios are vmflow's time to PyTorch's")
     table = run(QUICK if options.quick else SHAPES, 3 if options.quick else options.rounds, torch)
     if options.json is not None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
 from vmflow import nn
 from vmflow.ops.recurrent import Layer, composed_layer

@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.tables import Table, conditions
 
 # Once through the load, on a loop.

@@ -7,10 +7,37 @@ of each over the rounds; a ratio of two medians from one run means more than any
 from __future__ import annotations
 
 import gc
+import math
+import resource
 import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Final
+
+# The contenders that are vmflow, in its two ways.
+EAGER: Final = "vmflow"
+GRAPH: Final = "graph"
+
+# However long they take.
+FEWEST_ROUNDS: Final = 3
+
+
+@dataclass(frozen=True)
+class Bar:
+    """What is wanted of one figure of a row.
+
+    Attributes:
+        most: the largest that is good enough.
+        of: the contender that it is wanted of.
+        to: whose share it is; None if it is in the row's own unit.
+        compiled: True if it only holds where the core is compiled, False if only where it is not.
+    """
+
+    most: float
+    of: str = EAGER
+    to: str | None = "torch"
+    compiled: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -20,42 +47,79 @@ class Case:
     Attributes:
         name: of the row.
         contenders: by name, a function that does the work `repeat` times.
-        repeat: how many units of work one call does; times are given per unit.
+        repeat: how many units of work one call does; figures are given per unit.
         before, after: done around vmflow's work, untimed.
+        bars: what is wanted.
+        unit: of the figures; where it is not "us", they are what the contenders return.
     """
 
     name: str
-    contenders: dict[str, Callable[[], object]]
+    contenders: dict[str, Callable[[], Any]]
     repeat: int = 1
     before: Callable[[], object] | None = None
     after: Callable[[], object] | None = None
+    bars: tuple[Bar, ...] = ()
+    unit: str = "us"
 
 
 @dataclass
 class Result:
-    """Microseconds per unit of work, the median of the rounds, by contender."""
+    """Microseconds (or what the case's unit says) per unit of work, the median of the rounds, by contender."""
 
     name: str
     microseconds: dict[str, float] = field(default_factory=dict)
 
-    def ratio(self, to: str) -> float | None:
-        """vmflow's time divided by another's; smaller is better."""
-        return self.microseconds["vmflow"] / self.microseconds[to] if to in self.microseconds else None
+    def ratio(self, to: str, of: str = EAGER) -> float | None:
+        """vmflow's time, or that of another contender, divided by another's; smaller is better."""
+        both = of in self.microseconds and to in self.microseconds
+        return self.microseconds[of] / self.microseconds[to] if both else None
+
+    def figure(self, bar: Bar) -> float | None:
+        """What is to be held against the bar; None if it was not measured."""
+        return self.microseconds.get(bar.of) if bar.to is None else self.ratio(bar.to, bar.of)
 
 
-def measure(case: Case, rounds: int) -> Result:
-    """Run every contender `rounds` times, taking turns."""
-    times: dict[str, list[float]] = {name: [] for name in case.contenders}
-    for turn in range(rounds + 1):
+def processor_seconds() -> float:
+    """Processor time, of all threads and of children that have ended.
+
+    Others on the same machine do not count here; what two threads do at the same time counts twice.
+    """
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+def measure(
+    case: Case, rounds: int, seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
+) -> Result:
+    """Run every contender `rounds` times, taking turns.
+
+    Args:
+        case: what to run.
+        rounds: how often.
+        seconds: after which no new round begins, once there have been a few.
+        clock: what tells the seconds that a contender has taken.
+    """
+    figures: dict[str, list[float]] = {name: [] for name in case.contenders}
+    for name, work in case.contenders.items():  # the first run fills caches
+        _one(case, name, work, clock)
+    begin = time.perf_counter()
+    for turn in range(rounds):
+        if turn >= FEWEST_ROUNDS and time.perf_counter() - begin > seconds:
+            break
         for name, work in case.contenders.items():
-            if case.before is not None and name == "vmflow":
-                case.before()
-            gc.collect()
-            begin = time.perf_counter()
-            work()
-            taken = time.perf_counter() - begin
-            if case.after is not None and name == "vmflow":
-                case.after()
-            if turn > 0:  # the first fills caches
-                times[name].append(taken)
-    return Result(case.name, {name: statistics.median(taken) / case.repeat * 1e6 for name, taken in times.items()})
+            figures[name].append(_one(case, name, work, clock))
+    return Result(case.name, {name: statistics.median(found) for name, found in figures.items()})
+
+
+def _one(case: Case, name: str, work: Callable[[], Any], clock: Callable[[], float]) -> float:
+    """One figure of one contender."""
+    ours = name in (EAGER, GRAPH)
+    if case.before is not None and ours:
+        case.before()
+    gc.collect()
+    begin = clock()
+    returned = work()
+    taken = clock() - begin
+    if case.after is not None and ours:
+        case.after()
+    return (taken * 1e6 if case.unit == "us" else float(returned)) / case.repeat

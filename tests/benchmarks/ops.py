@@ -24,7 +24,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, Result, measure
 from vmflow.vm.virtual_machine import default_machine
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import tests.benchmarks.__main__ as benchmarks
 from tests.benchmarks import (
     actors,
+    endurance,
     graph_calls,
     graph_fusion,
     graph_memory,
@@ -20,7 +23,10 @@ from tests.benchmarks import (
     ops,
     throughput,
 )
-from tests.benchmarks.measure import measure
+from tests.benchmarks.contenders import Company, gathered
+from tests.benchmarks.families import FAMILIES, chosen
+from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case, Result, measure
+from tests.benchmarks.report import Report
 from tests.benchmarks.tables import Table
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -43,6 +49,7 @@ def test_throughput_measures_every_shape(machine: VirtualMachine, tmp_path: Path
     contenders: dict[str, throughput.Contender] = {
         "machine": throughput.machine_contender(machine),
         "engine, held": throughput.engine_held,
+        "graphlib": throughput.graphlib,
         "asyncio": throughput.asyncio_tasks,
     }
     table, _ = throughput.run(contenders, throughput.Plan({50: 1, 100: 1}, traced=100))
@@ -97,6 +104,11 @@ def test_actors_are_timed_next_to_queues() -> None:
     assert set(table.rows) == {"chain of 20"}
     for column in ("actors us", "queue us", "ratio"):
         assert _number(table, "chain of 20", column) > 0
+
+
+def test_endurance_compares_the_end_with_the_start() -> None:
+    table = endurance.run(10, 5)
+    assert [_number(table, row, "/ numpy") > 0 for row in table.rows] == [True, True]
 
 
 def test_layers_measures_forward_and_backward() -> None:
@@ -160,3 +172,71 @@ def test_the_costs_of_calling_a_graph_are_printed(
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [line[:14].strip() for line in lines] == ["issued", "read", "awaited", "training step"]
     assert all([" of eager" in line for line in lines])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_measures_vmflow_and_whoever_else_takes_part(family: str) -> None:
+    count = 0
+    # One at a time: when the next is asked for, what a case needs may go.
+    for case in FAMILIES[family](Company(quick=True)):
+        found = measure(case, 1).microseconds
+        assert found.keys() == case.contenders.keys()
+        assert {EAGER, GRAPH} & found.keys()
+        assert all([it > 0 for it in found.values()])
+        count += 1
+    assert count
+
+
+@pytest.mark.parametrize("library", ["torch", "jax"])
+@pytest.mark.parametrize("family", ["tiny", "large", "chain", "training", "optimizer"])
+def test_other_libraries_do_the_same_work(family: str, library: str) -> None:
+    pytest.importorskip(library)
+    taking_part = [case for case in chosen(gathered([library], 1, True), [family]) if library in case.contenders]
+    assert taking_part
+    for case in taking_part:
+        assert measure(case, 1).microseconds[library] > 0
+
+
+def test_whom_nobody_knows_is_refused() -> None:
+    with pytest.raises(ValueError, match="cannot compare with caffe; there are numpy, torch, jax"):
+        gathered(["numpy", "caffe"], 1, True)
+
+
+def test_rows_are_chosen_by_family_or_by_name() -> None:
+    company = Company(quick=True)
+    assert {case.name for case in chosen(company, ["optimizer"])} == {"Adam step, 512 parameters"}
+    assert {case.name for case in chosen(company, ["matmul"])} == {"matmul 16 x 16", "matmul 32 x 32"}
+
+
+def test_figures_are_held_against_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    bars = (Bar(0.5), Bar(0.5, GRAPH), Bar(3.0, to=None), Bar(9.0, to="jax"), Bar(1.0, to=None, compiled=True))
+    case = Case("row", {}, bars=bars)
+    report = Report(("torch", "jax"), compiled=False)
+    report.add(case, Result("row", {"vmflow": 3.0, "graph": 1.0, "torch": 4.0, "other": 6.0}))
+    assert [row["wanted"] for row in report.rows] == [
+        {"<= 0.5": False, "<= 3 us": True, "<= 9 of jax": None},
+        {"<= 0.5": True},
+    ]
+    report.print_summary()
+    first, second, *rest = capsys.readouterr().out.splitlines()
+    assert " ".join(first.split()) == (
+        "row 3.00 us 4.00 us - 0.75 - <= 0.5 NOT MET <= 3 us met <= 9 of jax not compared (other 6.00 us, 0.50)"
+    )
+    assert second.startswith("row: graph ")
+    assert rest == ["2 of 3 are what is wanted", "    not row, <= 0.5"]
+
+
+def test_the_table_is_printed_and_written(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    file = tmp_path / "results.json"
+    monkeypatch.setattr(
+        "sys.argv",
+        ["benchmarks", "--quick", "--against", "numpy", "--threads", "1,2", "--only", "chain", "--json", str(file)],
+    )
+    monkeypatch.setenv("PYTHONPATH", ":".join(sys.path))
+    benchmarks.main()
+    assert capfd.readouterr().out.count("8 elementwise ops, 256 floats: graph") == 2
+    one, two = json.loads(file.read_text())
+    assert [it["conditions"]["threads"] for it in (one, two)] == ["1", "2"]
+    assert [set(row["figures"]) for row in one["rows"]] == [{"vmflow", "numpy"}, {"graph", "numpy"}]

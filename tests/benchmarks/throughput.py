@@ -15,6 +15,7 @@ programs, and looks at all that lives again and again; large graphs pay for that
 - *engine, held*: the engine alone, which has to take in the whole graph before anything completes; on four streams, so
   that there are edges of both kinds.
 - *dask*: its threaded scheduler.
+- *graphlib*: the standard library's `TopologicalSorter`, which is told all before the first node can run.
 - *asyncio*: one task per node, which awaits the tasks of those that it needs.
 """
 
@@ -31,6 +32,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +206,16 @@ def dask_contender() -> Contender | None:
     return run
 
 
+def graphlib(graph: Graph) -> None:
+    """The standard library's sorter."""
+    sorter = TopologicalSorter(dict(enumerate(graph)))
+    sorter.prepare()
+    while sorter.is_active():
+        for node in sorter.get_ready():
+            _nothing()
+            sorter.done(node)
+
+
 def asyncio_tasks(graph: Graph) -> None:
     """One task per node."""
     asyncio.run(_make_and_await_tasks(graph))
@@ -349,6 +361,7 @@ def main() -> None:
     dask = dask_contender()
     if dask is not None:
         contenders["dask"] = dask
+    contenders["graphlib"] = graphlib
     contenders["asyncio"] = asyncio_tasks
     said = conditions()
     print(f"{said}; medians of {', '.join([f'{n} at {size:,}' for size, n in plan.rounds.items()])} rounds")

@@ -1,0 +1,78 @@
+"""What an op costs where its kernel is nearly everything."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+
+import vmflow as flow
+from tests.benchmarks.contenders import Company
+from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case
+from tests.benchmarks.models import GraphOf, elementwise_chain, finish, repeated
+
+# How many seconds one contender's turn may take, roughly.
+TURN: Final = 0.02
+
+# Share of torch's time that is wanted, and roughly how many elements (or products of them) a nanosecond deals with.
+OPS: Final[dict[str, tuple[float, float]]] = {"add": (1.0, 1.0), "mul": (1.0, 1.0), "exp": (0.6, 0.5)}
+MATMUL: Final = (0.95, 30.0)
+
+
+def large(company: Company) -> Iterator[Case]:
+    """Ops on matrices."""
+    for side in (16, 32) if company.quick else (512, 2048):
+        for name, (most, speed) in OPS.items():
+            yield op(company, name, side, side * side / speed, most)
+        most, speed = MATMUL
+        yield op(company, "matmul", side, side**3 / speed, most)
+
+
+def op(company: Company, name: str, side: int, nanoseconds: float, most: float) -> Case:
+    """One op, by all who take part, as often as fits into a turn."""
+    random = np.random.default_rng(0)
+    arrays = [random.standard_normal((side, side)).astype(np.float32) for _ in range(1 if name == "exp" else 2)]
+    count = 1 if company.quick else max(1, int(TURN / (nanoseconds * 1e-9)))
+    ours = [flow.tensor(it) for it in arrays]
+    function = getattr(flow, name)
+    contenders: dict[str, Callable[[], Any]] = {EAGER: repeated(lambda: function(*ours), count, finish)}
+    if company.numpy:
+        plain = getattr(np, {"mul": "multiply"}.get(name, name))
+        contenders["numpy"] = repeated(lambda: plain(*arrays), count)
+    if company.torch is not None:
+        theirs = [company.torch.from_numpy(it) for it in arrays]
+        contenders["torch"] = repeated(lambda: getattr(company.torch, name)(*theirs), count)
+    if company.jax is not None:
+        contenders["jax"] = _by_jax(company.jax, {"mul": "multiply"}.get(name, name), arrays, count)
+    return Case(f"{name} {side} x {side}", contenders, count, bars=(Bar(most),))
+
+
+def _by_jax(jax: Any, name: str, arrays: list[Any], count: int) -> Callable[[], None]:
+    operands = [jax.numpy.asarray(it) for it in arrays]
+    function = getattr(jax.numpy, name)
+    return repeated(lambda: jax.block_until_ready(function(*operands)), count)
+
+
+def chain(company: Company) -> Iterator[Case]:
+    """Eight elementwise ops in a row over four million floats."""
+    size = 1 << 8 if company.quick else 1 << 22
+    random = np.random.default_rng(0)
+    a, b = [random.standard_normal(size).astype(np.float32) for _ in range(2)]
+    x, y = flow.tensor(a), flow.tensor(b)
+    graph = GraphOf(elementwise_chain)
+    contenders: dict[str, Callable[[], Any]] = {
+        EAGER: lambda: elementwise_chain(x, y).numpy(),
+        GRAPH: lambda: graph(x, y).numpy(),
+    }
+    if company.numpy:
+        contenders["numpy"] = lambda: elementwise_chain(a, b)
+    if company.torch is not None:
+        theirs = [company.torch.from_numpy(it) for it in (a, b)]
+        contenders["torch"] = lambda: elementwise_chain(*theirs)
+    if company.jax is not None:
+        jax = company.jax
+        compiled, operands = jax.jit(elementwise_chain), [jax.numpy.asarray(it) for it in (a, b)]
+        contenders["jax"] = lambda: jax.block_until_ready(compiled(*operands))
+    bars = (Bar(0.4), Bar(0.15, GRAPH))
+    yield Case(f"8 elementwise ops, {size:,} floats", contenders, bars=bars)

@@ -1,0 +1,79 @@
+"""What figures depend on and do not say: versions, builds, the machine, threads."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import vmflow as flow
+import vmflow.vm.engine
+from tests.benchmarks.contenders import Company
+from vmflow.info import collect_info
+
+# How builds of OpenBLAS call the function that tells the name of their kernels.
+_CORE_NAMES = ("openblas_get_corename", "openblas_get_corename64_", "scipy_openblas_get_corename64_")
+
+
+def header(company: Company, threads: int) -> dict[str, str]:
+    """By topic, in the order in which they are to be read."""
+    info = collect_info()
+    versions = [f"Python {platform.python_version()}", f"numpy {np.__version__}"]
+    versions += [f"{it.__name__} {it.__version__}" for it in (company.torch, company.jax) if it is not None]
+    cores = os.cpu_count()
+    return {
+        "vmflow": f"{flow.__version__}, compiled core: {_compiled(info)}, C kernels: {_c_kernels(info)}",
+        "versions": ", ".join(versions),
+        "CPU": f"{_cpu()}, {cores} cores, load average {os.getloadavg()[0]:.1f}",
+        "BLAS": f"{info['numpy']['blas'] or 'unknown'}, kernels for {blas_kernels() or 'unknown'}",
+        "threads": str(threads),
+    }
+
+
+def core_is_compiled() -> bool:
+    """Whether the engine is."""
+    return not str(vmflow.vm.engine.__file__).endswith(".py")
+
+
+def _compiled(info: dict[str, Any]) -> str:
+    return f"yes, {len(info['vmflow']['compiled_modules'])} modules" if core_is_compiled() else "no"
+
+
+def _c_kernels(info: dict[str, Any]) -> str:
+    """Versions that can generate them say so; those that cannot have none."""
+    found = info.get("c_kernels", info["vmflow"].get("c_kernels"))
+    return "no" if found is None else str(found)
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def blas_kernels() -> str | None:
+    """For which CPU the kernels are that numpy's OpenBLAS has chosen; None if it is another library."""
+    for path in _loaded_libraries("openblas"):
+        library = ctypes.CDLL(path)
+        for name in _CORE_NAMES:
+            function = getattr(library, name, None)
+            if function is not None:
+                function.restype = ctypes.c_char_p
+                return bytes(function()).decode()
+    return None
+
+
+def _loaded_libraries(word: str) -> Iterator[str]:
+    """The files of this process's libraries that have `word` in their names, where the system tells; numpy's first."""
+    maps = Path("/proc/self/maps")
+    lines = maps.read_text().splitlines() if maps.exists() else []
+    paths = {line[line.index("/") :] for line in lines if "/" in line and word in line}
+    yield from sorted(paths, key=lambda it: ("numpy" not in it, it))

@@ -1,0 +1,104 @@
+"""`Report` prints rows with what is wanted of them, and keeps them for a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case, Result
+
+_WIDTH: Final = 42
+
+
+class Report:
+    """A table of figures, of ratios, and of what the ratios should be.
+
+    Args:
+        others: the contenders that get columns.
+        compiled: whether the core is, on which some bars depend.
+        judged: whether figures are held against what is wanted of them.
+
+    Attributes:
+        rows: what was found, for a file.
+    """
+
+    def __init__(self, others: Sequence[str], compiled: bool, judged: bool = True) -> None:
+        self._others = tuple(others)
+        self._compiled = compiled
+        self._judged = judged
+        self.rows: list[dict[str, Any]] = []
+
+    def print_head(self) -> None:
+        """Print the names of the columns."""
+        names = [EAGER, *self._others, *[f"/{it}" for it in self._others]]
+        print(f"{'':{_WIDTH}}" + "".join([f"{it:>11}" for it in names]) + "  wanted", flush=True)
+
+    def add(self, case: Case, result: Result) -> None:
+        """Print a line for each of vmflow's ways, and keep them."""
+        ways = [it for it in (EAGER, GRAPH) if it in result.microseconds]
+        for way in ways:
+            verdicts = {_wanted(it, case.unit): _met(it, result) for it in self._bars(case, way)}
+            name = case.name + (f": {GRAPH}" if way == GRAPH else "")
+            figures = {it: value for it, value in result.microseconds.items() if it == way or it not in ways}
+            ratios = {it: value / figure for it, figure in figures.items() if it != way for value in [figures[way]]}
+            self.rows.append({"name": name, "unit": case.unit, "figures": figures, "wanted": verdicts})
+            self._print(name, way, case.unit, figures, ratios, verdicts)
+
+    def _print(
+        self,
+        name: str,
+        way: str,
+        unit: str,
+        figures: dict[str, float],
+        ratios: dict[str, float],
+        verdicts: dict[str, bool | None],
+    ) -> None:
+        cells = [_figure(figures[way], unit)]
+        cells += [_figure(figures[it], unit) if it in figures else "-" for it in self._others]
+        cells += [_ratio(ratios[it]) if it in ratios else "-" for it in self._others]
+        remarks = [f"{wanted} {_VERDICTS[met]}" for wanted, met in verdicts.items()]
+        remarks += [
+            f"({it} {_figure(figures[it], unit)}, {_ratio(ratios[it])})" for it in ratios if it not in self._others
+        ]
+        print(f"{name:{_WIDTH}}" + "".join([f"{it:>11}" for it in cells]) + "  " + " ".join(remarks), flush=True)
+
+    def print_summary(self) -> None:
+        """Print how many bars are met, and which are not."""
+        verdicts = {(row["name"], wanted): met for row in self.rows for wanted, met in row["wanted"].items()}
+        if not verdicts:
+            return
+        held = [it for it in verdicts.values() if it is not None]
+        print(f"{sum(held)} of {len(held)} are what is wanted")
+        for (name, wanted), met in verdicts.items():
+            if met is False:
+                print(f"    not {name}, {wanted}")
+
+    def _bars(self, case: Case, way: str) -> list[Bar]:
+        return [it for it in case.bars if self._judged and it.of == way and it.compiled in (None, self._compiled)]
+
+
+_VERDICTS: Final = {True: "met", False: "NOT MET", None: "not compared"}
+
+
+def _wanted(bar: Bar, unit: str) -> str:
+    if bar.to is None:
+        return f"<= {bar.most:g} {unit}"
+    return f"<= {bar.most:g}" + (f" of {bar.to}" if bar.to != "torch" else "")
+
+
+def _met(bar: Bar, result: Result) -> bool | None:
+    """None if it cannot be said."""
+    found = result.figure(bar)
+    return None if found is None else found <= bar.most
+
+
+def _figure(value: float, unit: str) -> str:
+    if unit != "us":
+        return f"{value:,.1f} {unit}"
+    if value >= 1e4:
+        return f"{value / 1e3:,.1f} ms"
+    return f"{value:.2f} us"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if value < 0.1 else f"{value:.2f}"
