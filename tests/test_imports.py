@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import subprocess
 import sys
@@ -172,6 +173,30 @@ def test_devices_libraries_are_imported_on_first_use() -> None:
     assert not wrong, f"these would be needed by everybody:\n{_listed(wrong)}"
 
 
+def _lazy_exports(package: str) -> list[str]:
+    """The names that a package gives to type checkers under its own, not for annotations of its own."""
+    blocks = [it for it in ast.parse(MODULES[package].read_text()).body if isinstance(it, ast.If)]
+    statements = [it for block in blocks if _is_type_checking(block.test) for it in block.body]
+    return [alias.asname for it in statements if isinstance(it, ast.ImportFrom) for alias in it.names if alias.asname]
+
+
+@pytest.mark.parametrize("package", ["vmflow", "vmflow.autograd", "vmflow.nn", "vmflow.streams"])
+def test_what_type_checkers_see_is_found_on_first_use(package: str) -> None:
+    names = _lazy_exports(package)
+    assert names
+    module = importlib.import_module(package)
+    for name in names:
+        assert getattr(module, name) is getattr(module, name), name
+    if package != "vmflow.nn":
+        assert set(names) <= set(dir(module))
+    with pytest.raises(AttributeError, match=f"'{package}' has no attribute 'Nothing'"):
+        module.Nothing  # noqa: B018
+
+
+def test_type_checkers_see_all_that_is_found_on_first_use() -> None:
+    assert {"graph", *vmflow._LAZY_MODULES, *vmflow._LAZY_NAMES} == set(_lazy_exports("vmflow"))
+
+
 # In a fresh interpreter
 
 
@@ -200,7 +225,8 @@ def test_importing_vmflow_imports_little_else() -> None:
         import vmflow
         names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
         names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.utils vmflow.info json gzip safetensors pickle"
-        names += " unittest"
+        names += " unittest random vmflow.linalg vmflow.autograd.function vmflow.autograd.functional"
+        names += " vmflow.streams.races vmflow.streams.simulated"
         print(*[name for name in names.split() if name in set(sys.modules) - before])
         """
     )

@@ -12,9 +12,7 @@ from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import autograd as autograd
-from . import linalg as linalg
 from . import random as random
-from . import special as special
 from .anomaly import detect_anomaly as detect_anomaly
 from .anomaly import is_anomaly_enabled as is_anomaly_enabled
 from .anomaly import set_detect_anomaly as set_detect_anomaly
@@ -54,13 +52,8 @@ from .errors import OutOfMemory as OutOfMemory
 from .errors import RaceDetected as RaceDetected
 from .errors import VirtualMachineClosed as VirtualMachineClosed
 from .instructions.blob import Size as Size
-from .memory import empty_cache as empty_cache
-from .memory import max_memory_allocated as max_memory_allocated
-from .memory import memory_allocated as memory_allocated
-from .memory import memory_reserved as memory_reserved
-from .memory import memory_stats as memory_stats
-from .memory import reset_peak_memory_stats as reset_peak_memory_stats
-from .memory import set_memory_limit as set_memory_limit
+from .ops import linear_algebra as _linear_algebra
+from .ops import pseudo_inverse as _pseudo_inverse
 from .ops.activation import erf as erf
 from .ops.activation import log_softmax as log_softmax
 from .ops.activation import relu as relu
@@ -164,7 +157,6 @@ from .ops.creation import zeros_like as zeros_like
 from .ops.decompositions import cholesky_solve as cholesky_solve
 from .ops.decompositions import logdet as logdet
 from .ops.decompositions import slogdet as slogdet
-from .ops.einsum import einsum as einsum
 from .ops.error_function import erfc as erfc
 from .ops.error_function import erfinv as erfinv
 from .ops.extrema import aminmax as aminmax
@@ -248,10 +240,6 @@ from .ops.quantiles import mode as mode
 from .ops.quantiles import nanmedian as nanmedian
 from .ops.quantiles import nanquantile as nanquantile
 from .ops.quantiles import quantile as quantile
-from .ops.ranges import empty_strided as empty_strided
-from .ops.ranges import logspace as logspace
-from .ops.ranges import tril_indices as tril_indices
-from .ops.ranges import triu_indices as triu_indices
 from .ops.reduction import all as all
 from .ops.reduction import amax as amax
 from .ops.reduction import amin as amin
@@ -357,13 +345,6 @@ from .random import set_rng_state as set_rng_state
 from .scopes import current_scope as current_scope
 from .scopes import scope as scope
 from .tensors import Tensor as Tensor
-from .typed_tensors import BoolTensor as BoolTensor
-from .typed_tensors import ByteTensor as ByteTensor
-from .typed_tensors import DoubleTensor as DoubleTensor
-from .typed_tensors import FloatTensor as FloatTensor
-from .typed_tensors import HalfTensor as HalfTensor
-from .typed_tensors import IntTensor as IntTensor
-from .typed_tensors import LongTensor as LongTensor
 from .vm.virtual_machine import VirtualMachine as VirtualMachine
 from .vm.virtual_machine import checkpoint as checkpoint
 from .vm.virtual_machine import synchronize as synchronize
@@ -395,8 +376,8 @@ concatenate = cat
 moveaxis = movedim
 swapaxes = transpose
 swapdims = transpose
-inverse = linalg.inv
-pinverse = linalg.pinv
+inverse = _linear_algebra.inv
+pinverse = _pseudo_inverse.pinv
 
 _accept_numpy_names(globals(), Tensor)
 
@@ -410,9 +391,11 @@ if _TYPE_CHECKING:
     from . import fft as fft
     from . import func as func
     from . import graph_mode as graph
+    from . import linalg as linalg
     from . import nn as nn
     from . import optim as optim
     from . import profiler as profiler
+    from . import special as special
     from . import utils as utils
     from .amp.autocasting import autocast as autocast
     from .amp.autocasting import get_autocast_dtype as get_autocast_dtype
@@ -425,9 +408,28 @@ if _TYPE_CHECKING:
     from .info import show_config as show_config
     from .io import load as load
     from .io import save as save
+    from .memory import empty_cache as empty_cache
+    from .memory import max_memory_allocated as max_memory_allocated
+    from .memory import memory_allocated as memory_allocated
+    from .memory import memory_reserved as memory_reserved
+    from .memory import memory_stats as memory_stats
+    from .memory import reset_peak_memory_stats as reset_peak_memory_stats
+    from .memory import set_memory_limit as set_memory_limit
+    from .ops.einsum import einsum as einsum
+    from .ops.ranges import empty_strided as empty_strided
+    from .ops.ranges import logspace as logspace
+    from .ops.ranges import tril_indices as tril_indices
+    from .ops.ranges import triu_indices as triu_indices
     from .representation import get_printoptions as get_printoptions
     from .representation import printoptions as printoptions
     from .representation import set_printoptions as set_printoptions
+    from .typed_tensors import BoolTensor as BoolTensor
+    from .typed_tensors import ByteTensor as ByteTensor
+    from .typed_tensors import DoubleTensor as DoubleTensor
+    from .typed_tensors import FloatTensor as FloatTensor
+    from .typed_tensors import HalfTensor as HalfTensor
+    from .typed_tensors import IntTensor as IntTensor
+    from .typed_tensors import LongTensor as LongTensor
 
 __version__ = "0.1.0"
 
@@ -441,15 +443,27 @@ _LAZY_MODULES = (
     "einops",
     "fft",
     "func",
+    "linalg",
     "nn",
     "optim",
     "profiler",
+    "special",
     "utils",
 )
 _LAZY_NAMES = {
+    "BoolTensor": ".typed_tensors",
+    "ByteTensor": ".typed_tensors",
+    "DoubleTensor": ".typed_tensors",
+    "FloatTensor": ".typed_tensors",
+    "HalfTensor": ".typed_tensors",
+    "IntTensor": ".typed_tensors",
+    "LongTensor": ".typed_tensors",
     "autocast": ".amp.autocasting",
     "clear_default_session": ".graph_mode.session",
     "default_session": ".graph_mode.session",
+    "einsum": ".ops.einsum",
+    "empty_cache": ".memory",
+    "empty_strided": ".ops.ranges",
     "from_dlpack": ".exchange",
     "get_autocast_dtype": ".amp.autocasting",
     "get_printoptions": ".representation",
@@ -457,10 +471,19 @@ _LAZY_NAMES = {
     "is_autocast_enabled": ".amp.autocasting",
     "load": ".io",
     "load_graph": ".graph_mode.loading",
+    "logspace": ".ops.ranges",
+    "max_memory_allocated": ".memory",
+    "memory_allocated": ".memory",
+    "memory_reserved": ".memory",
+    "memory_stats": ".memory",
     "printoptions": ".representation",
+    "reset_peak_memory_stats": ".memory",
     "save": ".io",
+    "set_memory_limit": ".memory",
     "set_printoptions": ".representation",
     "show_config": ".info",
+    "tril_indices": ".ops.ranges",
+    "triu_indices": ".ops.ranges",
 }
 
 
@@ -470,7 +493,8 @@ def __getattr__(name: str) -> object:
     if name in _LAZY_MODULES:
         return _import_module(f".{name}", __name__)
     if name in _LAZY_NAMES:
-        return getattr(_import_module(_LAZY_NAMES[name], __name__), name)
+        found = globals()[name] = getattr(_import_module(_LAZY_NAMES[name], __name__), name)
+        return found
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -12,6 +12,7 @@ installed is left out.  Each number of threads is a process of its own, since li
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import subprocess
@@ -76,6 +77,9 @@ def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
     said = header(company, threads)
     for topic, text in said.items():
         print(f"{topic:10}{text}")
+    # Else what the other libraries have made would be looked through whenever vmflow's turn makes many objects.
+    gc.collect()
+    gc.freeze()
     rounds = 2 if options.quick else options.rounds
     print(f"medians of at most {rounds} rounds, {options.clock} time; ratios are vmflow's to the other's")
     # What is wanted is not wanted of small sizes.

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
 
 from vmflow.context import MODE
 
-from . import functional as functional
 from .engine import run_backward
-from .function import Function as Function
-from .function import FunctionContext as FunctionContext
-from .function import once_differentiable as once_differentiable
 from .grad_mode import enable_grad as enable_grad
 from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .gradient_check import GradcheckError as GradcheckError
-from .gradient_check import gradcheck as gradcheck
-from .gradient_check import gradgradcheck as gradgradcheck
 from .node import AutogradMeta, Edge, Node, check_history
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
     from vmflow.tensors import Tensor
+
+    from . import functional as functional
+    from .function import Function as Function
+    from .function import FunctionContext as FunctionContext
+    from .function import once_differentiable as once_differentiable
+    from .gradient_check import GradcheckError as GradcheckError
+    from .gradient_check import gradcheck as gradcheck
+    from .gradient_check import gradgradcheck as gradgradcheck
 
 
 def backward(
@@ -147,3 +149,27 @@ def _roots(
             )
         roots.append((edge, gradient))
     return roots
+
+
+# What few programs need is loaded on first use.
+_LAZY_NAMES: Final = {
+    "Function": ".function",
+    "FunctionContext": ".function",
+    "GradcheckError": ".gradient_check",
+    "gradcheck": ".gradient_check",
+    "gradgradcheck": ".gradient_check",
+    "once_differentiable": ".function",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name == "functional":
+        return import_module(".functional", __name__)
+    if name in _LAZY_NAMES:
+        found = globals()[name] = getattr(import_module(_LAZY_NAMES[name], __name__), name)
+        return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "functional", *_LAZY_NAMES])

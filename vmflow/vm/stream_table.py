@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.devices import device as Device
 from vmflow.streams import (
@@ -12,11 +12,11 @@ from vmflow.streams import (
     CpuStreamPolicy,
     DeviceMemory,
     IndependentStreamPolicy,
-    SimulatedDevice,
-    SimulatedStreamPolicy,
     StreamPolicy,
 )
-from vmflow.streams.simulated import parse_mode
+
+if TYPE_CHECKING:
+    from vmflow.streams import SimulatedDevice
 
 # Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.  Those that carry what other
 # ranks see keep program order, and only a transport may block.
@@ -65,6 +65,8 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
         policy.kind = kind
         return policy
     if device.type == "sim" and (kind in _QUEUED or staged):
+        from vmflow.streams import SimulatedStreamPolicy
+
         return SimulatedStreamPolicy(kind, simulated_device(device).queue(f"{machine}:{kind}"))
     raise ValueError(f"{device} has no stream of kind {kind!r}")
 
@@ -90,6 +92,8 @@ def simulated_device(device: Device) -> SimulatedDevice:
     """
     if device.type != "sim":
         raise ValueError(f"{device} is not simulated")
+    from vmflow.streams.simulated import SimulatedDevice, parse_mode
+
     with _lock:
         found = _simulated.get(device)
         if found is None:
