@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.loop_lag import _use_one_thread
+from tests.benchmarks.contenders import restart_with_one_thread
 from tests.benchmarks.tables import Table, conditions
 from tests.vm.gates import call
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -273,7 +273,7 @@ def run(sizes: Sizes) -> list[Table]:
 
 def main() -> None:
     """Print the tables."""
-    _use_one_thread()
+    restart_with_one_thread()
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.cancellation", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="smaller matrices, fewer runs")
     parser.add_argument("--json", type=Path, help="also write the results to this file")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -75,3 +77,13 @@ def thread_environment(threads: int) -> dict[str, str]:
     """What has to be in the environment of a process for its libraries to have so many threads."""
     flags = "" if threads > 1 else "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
     return {**dict.fromkeys(THREAD_VARIABLES, str(threads)), "XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
+
+
+def restart_with_one_thread() -> None:
+    """Start this program again with one thread for its libraries, unless that is what it has.
+
+    They are told by its environment, which they read when they are imported.
+    """
+    wanted = dict.fromkeys(THREAD_VARIABLES, "1")
+    if not wanted.items() <= os.environ.items():
+        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], os.environ | wanted)

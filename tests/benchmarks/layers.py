@@ -10,8 +10,6 @@ itself again if need be.
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.contenders import THREAD_VARIABLES, torch_if_installed
+from tests.benchmarks.contenders import restart_with_one_thread, torch_if_installed
 from tests.benchmarks.measure import Case, Result, measure
 from tests.benchmarks.tables import Table, conditions
 
@@ -142,8 +140,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15, help="times each contender runs; the median counts")
     parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
-    if any(os.environ.get(it) != "1" for it in THREAD_VARIABLES):
-        os.execve(sys.executable, sys.orig_argv, os.environ | dict.fromkeys(THREAD_VARIABLES, "1"))
+    restart_with_one_thread()
     torch = torch_if_installed()
     print(f"{conditions()}; medians, one thread; ratios are vmflow's time to PyTorch's")
     table = run(QUICK if options.quick else SHAPES, 3 if options.quick else options.rounds, torch)

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable
@@ -31,7 +30,7 @@ from typing import Any
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.contenders import torch_if_installed
+from tests.benchmarks.contenders import restart_with_one_thread, torch_if_installed
 from tests.benchmarks.tables import Table, conditions
 
 # Once through the load, on a loop.
@@ -47,8 +46,6 @@ CHAINS_PER_PRODUCT = 5
 # Ops that a coroutine issues before it lets the loop go on: a third of a millisecond, where issuing and running one
 # takes eight microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
 BREATH = 40
-
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -254,7 +251,7 @@ def _report(table: Table, name: str, seen: Observation, speed: float | None = No
 
 def main() -> None:
     """Print the table."""
-    _use_one_thread()
+    restart_with_one_thread()  # more would take the loop its core
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.loop_lag", description=__doc__)
     parser.add_argument("--seconds", type=float, default=10.0, help="how long each contender runs each load")
     parser.add_argument("--quick", action="store_true", help="0.7 seconds each, instead")
@@ -274,16 +271,6 @@ def main() -> None:
         print(remark)
     if options.json is not None:
         table.write(options.json, said, remarks)
-
-
-def _use_one_thread() -> None:
-    """Begin again with one thread for BLAS, which is told so by its environment as numpy is imported.
-
-    More would take the loop its core; and here, not at the top, since whoever imports this module has not asked for it.
-    """
-    if any(os.environ.get(name) != "1" for name in _THREAD_VARIABLES):
-        environment = os.environ | dict.fromkeys(_THREAD_VARIABLES, "1")
-        os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)
 
 
 if __name__ == "__main__":

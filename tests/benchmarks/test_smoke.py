@@ -21,6 +21,7 @@ from tests.benchmarks import (
     layers_sequence,
     loop_lag,
     ops,
+    sweep,
     throughput,
 )
 from tests.benchmarks.contenders import Company, gathered
@@ -206,6 +207,20 @@ def test_rows_are_chosen_by_family_or_by_name() -> None:
     company = Company(quick=True)
     assert {case.name for case in chosen(company, ["optimizer"])} == {"Adam step, 512 parameters"}
     assert {case.name for case in chosen(company, ["matmul"])} == {"matmul 16 x 16", "matmul 32 x 32"}
+
+
+def test_a_sweep_has_a_curve_for_each_op_and_way_and_draws_ratios(tmp_path: Path) -> None:
+    curves = sweep.run(None, (10, 40), (2,), 1)
+    assert list(curves) == [*sweep.OPS, "MLP step", "MLP step, graph"]
+    assert all([set(found) == {10, 40} for name, found in curves.items() if name in sweep.OPS])
+    assert sweep.operand("matmul", 40).shape == (6, 6)
+    assert sweep.operand("softmax", 4000).shape == (4, 1000)
+    pytest.importorskip("matplotlib")
+    for found in curves.values():
+        for figures in found.values():
+            figures["torch"] = 2 * figures[EAGER]
+    sweep.draw(curves, "here", tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_figures_are_held_against_what_is_wanted(capsys: pytest.CaptureFixture[str]) -> None:

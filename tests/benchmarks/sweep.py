@@ -1,0 +1,153 @@
+"""Ratios to torch against size, as numbers and as a picture: ``python -m tests.benchmarks.sweep [--png FILE]``.
+
+Some ops over ten to ten million float32 elements, and training steps of the dense classifier over batches of one to a
+thousand samples, eagerly and as a graph; both libraries on one thread.  The picture needs matplotlib.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+import vmflow as flow
+from tests.benchmarks.contenders import Company, module_if_installed, restart_with_one_thread, torch_if_installed
+from tests.benchmarks.family_training import mlp
+from tests.benchmarks.measure import EAGER, GRAPH, Case, measure
+from tests.benchmarks.models import finish, repeated
+from tests.benchmarks.tables import conditions
+
+ELEMENTS: Final = (10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000)
+BATCHES: Final = (1, 4, 16, 64, 256, 1024)
+
+# How many seconds one contender's turn takes, if a single call does not take longer.
+TURN: Final = 0.01
+
+# After these a size gets no more rounds.
+PATIENCE: Final = 6.0
+
+# What numbers the rows of a softmax have, at the most.
+ROW: Final = 1000
+
+# A library and its operands -> the result.
+OPS: Final[dict[str, Callable[..., Any]]] = {
+    "add": lambda library, x: x + x,
+    "exp": lambda library, x: x.exp(),
+    "matmul": lambda library, x: x @ x,
+    "sum": lambda library, x: x.sum(),
+    "softmax": lambda library, x: library.nn.functional.softmax(x, dim=-1),
+}
+
+# By curve, size and contender: microseconds.
+Curves = dict[str, dict[int, dict[str, float]]]
+
+
+def operand(name: str, elements: int) -> np.ndarray[Any, Any]:
+    """About so many random numbers, as a square for products and as rows for softmax."""
+    side = max(1, round(math.sqrt(elements)))
+    row = min(elements, ROW)
+    shape = {"matmul": (side, side), "softmax": (elements // row, row)}.get(name, (elements,))
+    return np.random.default_rng(0).standard_normal(shape).astype(np.float32)
+
+
+def op_case(name: str, elements: int, torch: Any) -> Case:
+    """One op at one size, as often as fits into a turn."""
+    op, array = OPS[name], operand(name, elements)
+    ours = flow.tensor(array)
+    once = measure(Case(name, {EAGER: repeated(lambda: op(flow, ours), 1, finish)}), 3).microseconds[EAGER] * 1e-6
+    count = max(1, min(1000, int(TURN / once)))
+    contenders: dict[str, Callable[[], Any]] = {EAGER: repeated(lambda: op(flow, ours), count, finish)}
+    if torch is not None:
+        theirs = torch.from_numpy(array)
+        contenders["torch"] = repeated(lambda: op(torch, theirs), count)
+    return Case(name, contenders, count)
+
+
+def points(torch: Any, elements: tuple[int, ...], batches: tuple[int, ...]) -> Iterator[tuple[str, int, Case]]:
+    """The curve and size of each case, from small to large."""
+    for name in OPS:
+        for size in elements:
+            yield name, size, op_case(name, size, torch)
+    for batch in batches:
+        yield "MLP step", batch, mlp(Company(numpy=False, torch=torch), batch, graph_share=1.0)
+
+
+def run(torch: Any, elements: tuple[int, ...], batches: tuple[int, ...], rounds: int) -> Curves:
+    """Measure and print."""
+    curves: Curves = {}
+    print(f"{'':20}{'size':>12}{'vmflow us':>14}{'torch us':>14}{'ratio':>8}")
+    for name, size, case in points(torch, elements, batches):
+        found = measure(case, rounds, PATIENCE).microseconds
+        for way in (EAGER, GRAPH):
+            if way in found:
+                curve = name + (", graph" if way == GRAPH else "")
+                curves.setdefault(curve, {})[size] = {EAGER: found[way], **_torch_of(found)}
+                _print(curve, size, curves[curve][size])
+    return curves
+
+
+def _torch_of(found: dict[str, float]) -> dict[str, float]:
+    return {name: value for name, value in found.items() if name == "torch"}
+
+
+def _print(curve: str, size: int, found: dict[str, float]) -> None:
+    ours, theirs = found[EAGER], found.get("torch")
+    other = f"{'-':>14}{'-':>8}" if theirs is None else f"{theirs:14.2f}{ours / theirs:8.2f}"
+    print(f"{curve:20}{size:12,}{ours:14.2f}{other}", flush=True)
+
+
+def draw(curves: Curves, title: str, file: Path) -> None:
+    """A picture of the ratios: ops on the left, training steps on the right."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 5), layout="constrained")
+    FigureCanvasAgg(figure)
+    left, right = figure.subplots(1, 2)
+    for name, found in curves.items():
+        ratios = {size: it[EAGER] / it["torch"] for size, it in found.items()}
+        (right if name.startswith("MLP") else left).plot(list(ratios), list(ratios.values()), marker="o", label=name)
+    for axes, sizes in ((left, "elements"), (right, "samples in a batch")):
+        axes.set(xscale="log", yscale="log", xlabel=sizes, ylabel="vmflow's time / torch's")
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.grid(visible=True, which="both", alpha=0.3)
+        if axes.lines[1:]:
+            axes.legend()
+    figure.suptitle(title, fontsize="small")
+    figure.savefig(file)
+
+
+def main() -> None:
+    """Measure, print and draw."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.sweep", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=9, help="times each contender runs; the median counts")
+    parser.add_argument("--quick", action="store_true", help="a few small sizes and rounds, to see that it works")
+    parser.add_argument("--png", type=Path, default=Path("sweep.png"), help="where to draw")
+    parser.add_argument("--json", type=Path, help="also write the numbers to this file")
+    options = parser.parse_args()
+    restart_with_one_thread()
+    torch = torch_if_installed()
+    said = conditions()
+    print(f"{said}; one thread, medians")
+    if options.quick:
+        curves = run(torch, ELEMENTS[:2], BATCHES[:2], 2)
+    else:
+        curves = run(torch, ELEMENTS, BATCHES, options.rounds)
+    if options.json is not None:
+        options.json.write_text(json.dumps({"conditions": said, "curves": curves}, indent=2))
+    if torch is None:
+        print("no picture: torch, whom the ratios are to, is not installed")
+    elif module_if_installed("matplotlib") is None:
+        print("no picture: matplotlib is not installed")
+    else:
+        draw(curves, said, options.png)
+        print(f"drawn to {options.png}")
+
+
+if __name__ == "__main__":
+    main()
