@@ -19,6 +19,9 @@ from vmflow.info import collect_info
 # How builds of OpenBLAS call the function that tells the name of their kernels.
 _CORE_NAMES = ("openblas_get_corename", "openblas_get_corename64_", "scipy_openblas_get_corename64_")
 
+# How `show_config` begins the line about them.
+_C_KERNELS = "C kernels"
+
 
 def header(company: Company, threads: int) -> dict[str, str]:
     """By topic, in the order in which they are to be read."""
@@ -27,7 +30,7 @@ def header(company: Company, threads: int) -> dict[str, str]:
     versions += [f"{it.__name__} {it.__version__}" for it in (company.torch, company.jax) if it is not None]
     cores = os.cpu_count()
     return {
-        "vmflow": f"{flow.__version__}, compiled core: {_compiled(info)}, C kernels: {_c_kernels(info)}",
+        "vmflow": f"{flow.__version__}, compiled core: {_compiled(info)}, C kernels: {_c_kernels()}",
         "versions": ", ".join(versions),
         "CPU": f"{_cpu()}, {cores} cores, load average {os.getloadavg()[0]:.1f}",
         "BLAS": f"{info['numpy']['blas'] or 'unknown'}, kernels for {blas_kernels() or 'unknown'}",
@@ -44,10 +47,10 @@ def _compiled(info: dict[str, Any]) -> str:
     return f"yes, {len(info['vmflow']['compiled_modules'])} modules" if core_is_compiled() else "no"
 
 
-def _c_kernels(info: dict[str, Any]) -> str:
-    """Versions that can generate them say so; those that cannot have none."""
-    found = info.get("c_kernels", info["vmflow"].get("c_kernels"))
-    return "no" if found is None else str(found)
+def _c_kernels() -> str:
+    """What `show_config` says; versions that can have none say nothing."""
+    lines = [it.removeprefix(_C_KERNELS).strip() for it in flow.show_config().splitlines() if it.startswith(_C_KERNELS)]
+    return lines[0] if lines else "no"
 
 
 def _cpu() -> str:
