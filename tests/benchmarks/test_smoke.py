@@ -23,6 +23,7 @@ from tests.benchmarks import (
     ops,
     sweep,
     throughput,
+    training,
 )
 from tests.benchmarks.contenders import Company, gathered
 from tests.benchmarks.families import FAMILIES, chosen
@@ -119,6 +120,17 @@ def test_layers_measures_forward_and_backward() -> None:
         assert _number(table, shape.name, "forward ms") > 0
         assert _number(table, shape.name, "both ms") > 0
         assert table.rows[shape.name]["ratio"] is None
+
+
+def test_training_steps_are_timed_and_taken_apart() -> None:
+    chosen = list(training.networks(quick=True))
+    table = training.run(chosen, 1, None)
+    assert list(table.rows) == [network.name for network in chosen]
+    for network in chosen:
+        assert _number(table, network.name, "ms") > 0
+        times = training.profile(network, 1)
+        assert times["linear"] > 0
+        assert times["step"] >= sum([taken for name, taken in times.items() if name != "step"])
 
 
 def test_layers_over_sequences_are_timed() -> None:
