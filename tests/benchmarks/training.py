@@ -25,7 +25,7 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 import numpy as np
 
 import vmflow as flow
-from tests.benchmarks.cases import torch_if_installed
+from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure
 from tests.benchmarks.tables import Table, conditions
 from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
