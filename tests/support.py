@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import vmflow as flow
+from vmflow.instructions import Instruction
+from vmflow.vm.virtual_machine import current_machine
 
 Array = NDArray[Any]
+
+
+class _Listener:
+    """A tracer that notes the names of what is issued."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def issued(self, instruction: Instruction) -> None:
+        self.names.append(instruction.name)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+@contextmanager
+def instructions_issued() -> Iterator[list[str]]:
+    """The names of the instructions issued in the block, which all have their turn there: none runs at once."""
+    machine = current_machine()
+    listener = _Listener()
+    machine.tracer = listener
+    try:
+        yield listener.names
+    finally:
+        machine.tracer = None
 
 
 def arrays_for(seed: int, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0) -> list[Array]:

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from tests.planted import failed_tensor
+from tests.support import instructions_issued
 from vmflow import nn, optim
-from vmflow.vm.virtual_machine import current_machine
 
 SETTINGS: list[tuple[str, dict[str, Any]]] = [
     ("SGD", {"lr": 0.1}),
@@ -223,12 +223,6 @@ def test_settings_are_taken_when_the_step_is_issued() -> None:
 # The instruction
 
 
-def issued() -> int:
-    """How many instructions were issued so far."""
-    engine = current_machine().engine
-    return engine.total_inserted + len(engine.pending)
-
-
 @pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
 def test_a_step_is_one_instruction_for_all_groups(name: str) -> None:
     parameters = [flow.zeros(2, requires_grad=True) for _ in range(5)]
@@ -237,17 +231,17 @@ def test_a_step_is_one_instruction_for_all_groups(name: str) -> None:
     arguments = {"momentum": 0.9} if name == "SGD" else {}
     optimizer = getattr(optim, name)([{"params": parameters[:3]}, {"params": parameters[3:]}], lr=0.1, **arguments)
     optimizer.step()  # makes the state
-    before = issued()
-    optimizer.step()
-    assert issued() - before == 1
+    with instructions_issued() as issued:
+        optimizer.step()
+    assert len(issued) == 1
 
 
 def test_without_gradients_nothing_is_issued_nor_remembered() -> None:
     parameter = flow.zeros(2, requires_grad=True)
     for optimizer in (optim.SGD([parameter], momentum=0.5), optim.Adam([parameter])):
-        before = issued()
-        optimizer.step()
-        assert issued() == before
+        with instructions_issued() as issued:
+            optimizer.step()
+        assert not issued
         assert not optimizer.state_dict()["state"]
 
 
@@ -357,9 +351,9 @@ def test_zero_grad() -> None:
         parameter.grad = flow.ones(2)
     gradients = [it.grad for it in parameters]
     optimizer = optim.SGD(parameters)
-    before = issued()
-    optimizer.zero_grad(set_to_none=False)
-    assert issued() - before == 1
+    with instructions_issued() as issued:
+        optimizer.zero_grad(set_to_none=False)
+    assert len(issued) == 1
     for parameter, gradient in zip(parameters, gradients, strict=True):
         assert parameter.grad is gradient
         assert gradient is None or gradient.tolist() == [0, 0]

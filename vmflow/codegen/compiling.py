@@ -7,7 +7,6 @@ import platform
 import shlex
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -96,6 +95,8 @@ def compile_library(
     Raises:
         CompileError: if the compiler cannot be run, fails, or makes nothing.
     """
+    import tempfile  # here, because importing it takes milliseconds and most processes find what they need in the cache
+
     with tempfile.TemporaryDirectory(prefix="vmflow-") as folder:
         given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         given.write_text(source)
