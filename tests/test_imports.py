@@ -226,7 +226,7 @@ def test_importing_vmflow_imports_little_else() -> None:
         names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
         names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.utils vmflow.info json gzip safetensors pickle"
         names += " unittest random vmflow.linalg vmflow.autograd.function vmflow.autograd.functional"
-        names += " vmflow.streams.races vmflow.streams.simulated"
+        names += " vmflow.streams.races vmflow.streams.simulated subprocess tempfile hashlib pathlib"
         print(*[name for name in names.split() if name in set(sys.modules) - before])
         """
     )

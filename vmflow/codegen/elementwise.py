@@ -11,7 +11,6 @@ its address and what it goes on by in each of the four, in bytes; then the Pytho
 from __future__ import annotations
 
 import ctypes
-import hashlib
 from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -177,6 +176,8 @@ def write_loop(
     moving = [line for line, still in zip(loads, steady, strict=True) if not still]
     stores = [f"p{len(inputs) + number}[i] = t{place};" for number, place in enumerate(outputs)]
     body = _nested(before, [*pointers, *held], [*moving, *writer.lines, *stores])
+    import hashlib  # which brings in a library for cryptography
+
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
     moves = (*steady, *[False] * len(outputs))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
@@ -18,6 +17,8 @@ from .loading import LOADER, Library
 @cache
 def text_of(name: str) -> str:
     """A C file of this folder."""
+    from pathlib import Path
+
     return Path(__file__).with_name(name).read_text()
 
 

@@ -12,22 +12,13 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from .cache import cache_folder, cache_key, find, remove, store
-from .compiling import (
-    FLAGS,
-    CompileError,
-    NoCompiler,
-    compile_library,
-    compiler_command,
-    compiler_identity,
-    processor_identity,
-)
-
+# Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
+# by the functions that need them.
 if TYPE_CHECKING:
     import subprocess
+    from pathlib import Path
 
 # How long the thread may take to end, in seconds, once the compiler was killed.
 _GRACE: Final = 5.0
@@ -195,14 +186,18 @@ class Loader:
     def _make(self, library: Library) -> None:
         if self.problem is not None:
             return
+        import tempfile
+        from pathlib import Path
+
+        from .cache import cache_folder, store
+        from .compiling import CompileError, compile_library, compiler_command
+
         try:
             command = compiler_command()
             made = compile_library(command, library.source, self._watch)
             key = self._key(command, library.source)
             folder = cache_folder()
             if folder is None:
-                import tempfile
-
                 with tempfile.TemporaryDirectory(prefix="vmflow-") as private:
                     self._load(library, store(Path(private), key, made), command)
             else:
@@ -217,6 +212,9 @@ class Loader:
 
     def _from_cache(self, library: Library) -> None:
         """Load it if it was made before."""
+        from .cache import cache_folder, find, remove
+        from .compiling import CompileError, compiler_command
+
         folder = cache_folder()
         try:
             command = compiler_command()
@@ -232,6 +230,9 @@ class Loader:
             remove(path)
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
+        from .cache import cache_key
+        from .compiling import FLAGS, compiler_identity, processor_identity
+
         return cache_key(source, " ".join(FLAGS), compiler_identity(command), processor_identity())
 
     def _load(self, library: Library, path: Path, command: tuple[str, ...]) -> None:
@@ -243,10 +244,12 @@ class Loader:
         if self._ending:
             return
         self.problem = str(error)
-        # Who has no compiler and has not named one has not asked for any of this.
-        asked = "CC" in os.environ or self.mode == "wait" or not isinstance(error, NoCompiler)
         import logging
 
+        from .compiling import NoCompiler
+
+        # Who has no compiler and has not named one has not asked for any of this.
+        asked = "CC" in os.environ or self.mode == "wait" or not isinstance(error, NoCompiler)
         level = logging.WARNING if asked else logging.INFO
         logging.getLogger("vmflow.codegen").log(
             level, "no C kernels are made, numpy computes instead: %s", self.problem
