@@ -1,0 +1,215 @@
+"""The kernels written by hand, through the ops and optimizers that use them, against numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.codegen import arrays as by_hand
+from vmflow.codegen.kernels import SINGLE, vector_code_agrees
+
+from .support import Array, hard_numbers, in_both_ways, same_bits, steps_apart
+
+functional = flow.nn.functional
+
+pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
+
+SHAPES = ((1, 1), (5, 7), (37, 129), (3, 8), (64, 1000), (2, 20000), (600, 33))
+
+
+def _random(shape: tuple[int, ...], seed: int = 0, dtype: str = "float32") -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
+
+
+def test_numpys_vector_code_is_what_ours_is() -> None:
+    """If not, everything still works, but less of it is numpy's to the bit; where this is tested it should be."""
+    assert vector_code_agrees()
+
+
+@pytest.mark.parametrize("name", sorted(SINGLE))
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (9, 33), (70001,)])
+def test_ops_of_one_element(name: str, shape: tuple[int, ...]) -> None:
+    operands = [flow.tensor(hard_numbers(shape, seed=seed)) for seed in range(SINGLE[name])]
+    ops: dict[str, Any] = {"gelu": functional.gelu, "silu": functional.silu}
+    if SINGLE[name] == 2:
+        before = functional.gelu if name == "gelu_gradient" else functional.relu
+        expected, found = in_both_ways(lambda: _gradient(before, *operands))
+    else:
+        op = ops.get(name) or getattr(flow, name)
+        expected, found = in_both_ways(lambda: op(*operands).numpy())
+    if name in ("tanh", "expm1", "log1p"):
+        assert steps_apart(expected, found) <= 4
+    else:
+        assert same_bits(expected, found)
+
+
+def _gradient(op: Callable[[flow.Tensor], flow.Tensor], operand: flow.Tensor, gradient: flow.Tensor) -> Array:
+    leaf = operand.detach().clone().requires_grad_()
+    op(leaf).backward(gradient)
+    assert leaf.grad is not None
+    return _numpy(leaf.grad)
+
+
+def _numpy(tensor: flow.Tensor) -> Array:
+    array: Array = tensor.detach().numpy()
+    return array
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("op", [functional.softmax, functional.log_softmax])
+def test_softmax(op: Any, shape: tuple[int, int]) -> None:
+    tensors = [flow.tensor(values) for values in (_random(shape) * 20, hard_numbers(shape))]
+    for expected, found in zip(*in_both_ways(lambda: [op(it, -1).numpy() for it in tensors]), strict=True):
+        assert same_bits(expected, found)
+
+
+def test_softmax_in_place_and_of_other_layouts() -> None:
+    x = _random((50, 300))
+    out = x.copy()
+    assert by_hand.softmax_of_rows(x, out, False, True)
+    same = x.copy()
+    assert by_hand.softmax_of_rows(same, same, False, True)
+    np.testing.assert_array_equal(same, out)
+    assert not by_hand.softmax_of_rows(x, x, True, True)
+    assert not by_hand.softmax_of_rows(x.T, out.T, False, True)
+    assert not by_hand.softmax_of_rows(x.astype(np.float64), out, False, True)
+    room = np.zeros(x.size + 1, np.float32)
+    assert not by_hand.softmax_of_rows(room[:-1].reshape(x.shape), room[1:].reshape(x.shape), False, True)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_cross_entropy(shape: tuple[int, int], reduction: str) -> None:
+    target = flow.tensor(np.random.default_rng(1).integers(0, shape[1], shape[0]))
+
+    def compute() -> tuple[Array, Array]:
+        scores = flow.tensor(_random(shape) * 5).requires_grad_()
+        loss = functional.cross_entropy(scores, target, reduction=reduction)
+        loss.backward(flow.ones(loss.shape) * 1.5)
+        assert scores.grad is not None
+        return loss.detach().numpy(), scores.grad.numpy()
+
+    for expected, found in zip(*in_both_ways(compute), strict=True):
+        assert same_bits(expected, found)
+
+
+@pytest.mark.parametrize("wrong", [-1, 10, 1 << 40])
+def test_a_class_that_does_not_exist(wrong: int) -> None:
+    target = np.zeros(500, np.int64)
+    target[499] = wrong
+    with pytest.raises(IndexError, match=f"class index {wrong} is out of range for 10 classes"):
+        functional.cross_entropy(flow.tensor(_random((500, 10))), flow.tensor(target)).item()
+
+
+def test_an_ignored_class_is_ignored() -> None:
+    scores, target = _random((500, 10)), np.random.default_rng(1).integers(0, 10, 500)
+    target[::3] = -100
+    expected, found = in_both_ways(lambda: functional.cross_entropy(flow.tensor(scores), flow.tensor(target)).numpy())
+    assert same_bits(expected, found)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("parameters", ["both", "weight", "neither"])
+def test_layer_norm(shape: tuple[int, int], parameters: str) -> None:
+    features = shape[1]
+
+    def compute(dtype: str = "float32") -> list[Array]:
+        x = flow.tensor(_random(shape, dtype=dtype) + 1).requires_grad_()
+        weight = flow.tensor(_random((features,), 1, dtype)).requires_grad_() if parameters != "neither" else None
+        bias = flow.tensor(_random((features,), 2, dtype)).requires_grad_() if parameters == "both" else None
+        y = functional.layer_norm(x, (features,), weight, bias, 1e-3)
+        y.backward(flow.tensor(_random(shape, 3, dtype)))
+        leaves = [it for it in (x, weight, bias) if it is not None]
+        return [y.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+
+    expected, found = in_both_ways(compute)
+    for exact, numpys, ours in zip(compute("float64"), expected, found, strict=True):
+        scale = max(1.0, float(np.abs(exact).max()))
+        # No further from what is right than numpy's, or by a little.
+        limit = 2 * np.abs(numpys - exact).max() + 2e-6 * scale
+        assert np.abs(ours - exact).max() <= limit
+
+
+def test_layer_norm_of_what_is_not_a_number() -> None:
+    x = _random((4, 40))
+    x[1, 3], x[2, 0] = np.nan, np.inf
+    expected, found = in_both_ways(lambda: functional.layer_norm(flow.tensor(x), (40,)).numpy())
+    np.testing.assert_array_equal(np.isnan(expected), np.isnan(found))
+    np.testing.assert_allclose(expected[[0, 3]], found[[0, 3]], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [it for it in SHAPES if it[1] < 2000])
+def test_bias_of_a_dense_layer(shape: tuple[int, int]) -> None:
+    outputs = shape[1]
+
+    def compute() -> tuple[Array, Array]:
+        bias = flow.tensor(_random((outputs,), 1)).requires_grad_()
+        y = functional.linear(flow.tensor(_random((shape[0], 4))), flow.ones(outputs, 4), bias)
+        y.backward(flow.tensor(_random(shape, 2)))
+        assert bias.grad is not None
+        return y.detach().numpy(), bias.grad.numpy()
+
+    for expected, found in zip(*in_both_ways(compute), strict=True):
+        assert same_bits(expected, found)
+
+
+# Optimizers
+
+STEPS = 3
+
+OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "sgd": (flow.optim.SGD, {"lr": 0.1}),
+    "sgd, decay, up": (flow.optim.SGD, {"lr": 0.1, "weight_decay": 0.01, "maximize": True}),
+    "momentum": (flow.optim.SGD, {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}),
+    "nesterov": (flow.optim.SGD, {"lr": 0.1, "momentum": 0.9, "nesterov": True, "maximize": True}),
+    "dampening": (flow.optim.SGD, {"lr": 0.1, "momentum": 0.9, "dampening": 0.3}),
+    "adam": (flow.optim.Adam, {}),
+    "adam, decay": (flow.optim.Adam, {"weight_decay": 0.1, "eps": 1e-4}),
+    "adam, up": (flow.optim.Adam, {"maximize": True}),
+    "adamw": (flow.optim.AdamW, {"lr": 0.01}),
+    "amsgrad": (flow.optim.Adam, {"amsgrad": True}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_steps_are_the_same_to_the_bit(name: str, dtype: str) -> None:
+    kind, settings = OPTIMIZERS[name]
+
+    def compute() -> list[Array]:
+        parameters = [flow.tensor(_random((size,), size, dtype)).requires_grad_() for size in (40001, 1, 12)]
+        optimizer = kind(parameters, **settings)
+        for step in range(STEPS):
+            for parameter in parameters:
+                parameter.grad = flow.tensor(hard_numbers(tuple(parameter.shape), dtype, step))
+            optimizer.step()
+        state = [it.numpy() for one in optimizer.state.values() for it in one.values()]
+        return [*[it.detach().numpy() for it in parameters], *state]
+
+    for expected, found in zip(*in_both_ways(compute), strict=True):
+        assert same_bits(expected, found)
+
+
+def test_a_parameter_with_gaps_is_left_to_numpy() -> None:
+    def compute() -> Array:
+        base = flow.tensor(_random((200, 100)))
+        view = base[:, ::2].requires_grad_()
+        view.grad = flow.ones(200, 50)
+        flow.optim.SGD([view], lr=0.5).step()
+        return _numpy(base)
+
+    assert same_bits(*in_both_ways(compute))
+
+
+def test_half_precision_is_left_to_numpy() -> None:
+    def compute() -> Array:
+        parameter = flow.tensor(_random((9000,)).astype(np.float16)).requires_grad_()
+        parameter.grad = flow.ones(9000, dtype=flow.float16)
+        flow.optim.Adam([parameter]).step()
+        return _numpy(parameter)
+
+    assert same_bits(*in_both_ways(compute))
