@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from vmflow.errors import InternalError
+from vmflow.native import mypyc_attr
 
 from .instruction import ERASED, Dependence
 from .size import Size as Size
@@ -80,6 +81,7 @@ def places_memory(meta: TensorMeta) -> bool:
     return meta.nbytes > LET_KERNEL_ALLOCATE or meta.device.type != "cpu"
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Storage:
     """Memory on a device, shared by a tensor and all its views.
 

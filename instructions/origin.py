@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from types import CodeType, FrameType
+from typing import Final
 
 # The directories whose frames are the framework's own.  Both spellings of this folder count: a checkout shows it
 # through the link vmflow/instructions, an editable install through the folder itself.
@@ -15,6 +16,8 @@ _INSIDE = tuple(
     }
 )
 _is_inside: dict[str, bool] = {}
+# How many frames the functions below have themselves: compiled ones have none.
+_OWN: Final = int(sys._getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
@@ -23,7 +26,7 @@ def capture() -> tuple[CodeType | None, int]:
     Keeping the frame itself would keep the user's locals alive; the line number is worked out in `describe`, since that
     costs more than most instructions.
     """
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(_OWN)
     while frame is not None:
         code = frame.f_code
         inside = _is_inside.get(code.co_filename)
@@ -38,7 +41,7 @@ def capture() -> tuple[CodeType | None, int]:
 def depth() -> int:
     """How many frames the innermost one outside the framework is above the caller, who is 1; for `warnings.warn`."""
     level = 1
-    frame: FrameType | None = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(_OWN)
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame = frame.f_back
         level += 1

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from vmflow.native import keep_fields, mypyc_attr
+
 from .failure import Failure
 
 if TYPE_CHECKING:
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from .instruction import Instruction
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class InstructionPolicy:
     """One kind of instruction.
 
@@ -44,6 +47,10 @@ class InstructionPolicy:
     fusable: bool = False
     touches_memory: bool = True
     droppable: bool = True
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        keep_fields(cls)
 
     def prepare(self, instruction: Instruction) -> None:
         """Get what the instruction needs before it can run, memory above all."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from .stream import StreamPolicy
 
 # A hand-over to the worker and back costs about 25 microseconds under a running loop, and an event loop does not notice
 # 50.  Below that, inline wins on both counts.
-INLINE_BELOW_NANOSECONDS = 50_000
+INLINE_BELOW_NANOSECONDS: Final = 50_000
 
 # What was handed to the worker cannot be overtaken any more; what is held back costs a hand-over's time in which the
 # worker is idle.  At half a millisecond that is one part in ten at worst, for work of just this size.
-DEPTH_NANOSECONDS = 500_000
+DEPTH_NANOSECONDS: Final = 500_000
 
 
 class CpuStreamPolicy(StreamPolicy):

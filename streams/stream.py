@@ -8,9 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
+
+from vmflow.native import keep_fields, mypyc_attr
 
 from .worker import Worker
+
+# Nanoseconds, a hundred years of them.
+NO_LIMIT: Final = 1 << 62
 
 
 class Event(Protocol):
@@ -25,6 +30,7 @@ class Event(Protocol):
         ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class StreamPolicy:
     """How one kind of stream executes.
 
@@ -41,7 +47,11 @@ class StreamPolicy:
     kind: str = "stream"
     sequential: bool = False
     asynchronous: bool = False
-    depth: int = 1 << 62
+    depth: int = NO_LIMIT
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        keep_fields(cls)
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         """Whether work of `cost` nanoseconds (an estimate) should run on the thread that schedules.

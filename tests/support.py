@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
@@ -39,6 +41,14 @@ def instructions_issued() -> Iterator[list[str]]:
         yield listener.names
     finally:
         machine.tracer = None
+
+
+def weak_storage(tensor: flow.Tensor) -> weakref.ref[Any]:
+    """A weak reference to the memory of a tensor; skips the test where storages are compiled, which take none."""
+    storage = tensor._blob.storage
+    if type(storage).__weakrefoffset__ == 0:
+        pytest.skip("compiled storages take no weak references")
+    return weakref.ref(storage)
 
 
 def arrays_for(seed: int, *shapes: tuple[int, ...], low: float = -2.0, high: float = 2.0) -> list[Array]:

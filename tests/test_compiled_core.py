@@ -6,7 +6,6 @@ Only the translation to C is run: it is where unsupported constructs show, and n
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,41 +13,6 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-HOT = [
-    *[
-        f"vmflow/graph_mode/actors/{name}.py"
-        for name in (
-            "actor",
-            "buffers",
-            "bus",
-            "checks",
-            "construction",
-            "descriptors",
-            "identifiers",
-            "light",
-            "messages",
-            "stalls",
-            "system",
-        )
-    ],
-    "vmflow/instructions/blob.py",
-    "vmflow/instructions/fuse.py",
-    "vmflow/instructions/instruction.py",
-    "vmflow/instructions/op_call.py",
-    "vmflow/instructions/policy.py",
-    "vmflow/instructions/release_tensor.py",
-    "vmflow/instructions/scope.py",
-    "vmflow/streams/allocator.py",
-    "vmflow/streams/allocator_checks.py",
-    "vmflow/streams/control.py",
-    "vmflow/streams/cpu.py",
-    "vmflow/streams/device_memory.py",
-    "vmflow/streams/pieces.py",
-    "vmflow/streams/stream.py",
-    "vmflow/streams/worker.py",
-    "vmflow/vm/engine.py",
-    "vmflow/vm/story.py",
-]
 
 
 @pytest.mark.slow
@@ -56,13 +20,11 @@ HOT = [
 def test_the_hot_modules_compile(tmp_path: Path) -> None:
     pytest.importorskip("mypyc", reason="mypyc comes with the dev extra")
     pytest.importorskip("setuptools", reason="mypyc needs setuptools")
-    # A copy with the links followed: the compiler derives module names from paths.
-    shutil.copytree(ROOT / "vmflow", tmp_path / "vmflow", ignore=shutil.ignore_patterns("__pycache__"))
-    program = f"from mypyc.build import mypycify; mypycify({HOT!r})"
+    program = "import sys, pathlib, compiled_core; compiled_core.translate(pathlib.Path(sys.argv[1]))"
     done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        [sys.executable, "-c", program, str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
     )

@@ -19,7 +19,7 @@ import vmflow
 ROOT = Path(vmflow.__file__).parent
 
 # What all may import, and which import none but each other.
-VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors")
+VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.native")
 
 # Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
 LAYERS = ("vmflow.streams", "vmflow.instructions", "vmflow.vm", "vmflow", "vmflow.graph_mode")

@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import vmflow as flow
+from tests.support import weak_storage
 from vmflow import nn, profiler
 from vmflow.errors import Cancelled, VirtualMachineClosed
 from vmflow.instructions.barrier import Barrier
@@ -832,10 +833,10 @@ def test_no_more_than_max_events_are_kept(tmp_path: Path) -> None:
 def test_a_recording_keeps_nothing_alive() -> None:
     with profiler.profile() as prof:
         x = flow.ones(4)
-        storages = [weakref.ref(x._blob.storage)]
+        storages = [weak_storage(x)]
         for _ in range(5):
             x = x.exp()
-            storages.append(weakref.ref(x._blob.storage))
+            storages.append(weak_storage(x))
         x.numpy()
         del x
         current_machine().drain()

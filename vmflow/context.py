@@ -7,7 +7,7 @@ single variable makes reading it one call.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from .devices import device as Device
@@ -30,7 +30,7 @@ class Mode:
         autocast: what casts the operands of ops, None for nothing.
     """
 
-    __slots__ = (
+    __slots__: ClassVar[tuple[str, ...]] = (
         "anomaly",
         "autocast",
         "device",

@@ -78,11 +78,11 @@ def format_info(info: dict[str, Any]) -> str:
     """What `collect_info` found, as text."""
     numpy, system, environment = info["numpy"], info["platform"], info["environment"]
     compiled = info["vmflow"]["compiled_modules"]
-    build = f"{len(compiled)} modules compiled: {', '.join(compiled)}" if compiled else "plain Python, nothing compiled"
+    core = f"yes (mypyc), {len(compiled)} modules: {', '.join(compiled)}" if compiled else "no"
     threads = numpy["blas_threads"]
     lines = [
-        f"vmflow    {info['vmflow']['version']} ({build})",
-        f"          in {info['vmflow']['folder']}",
+        f"vmflow    {info['vmflow']['version']} in {info['vmflow']['folder']}",
+        f"          compiled core: {core}",
         f"Python    {info['python']['version']} ({info['python']['implementation']}), {info['python']['executable']}",
         f"numpy     {numpy['version']}, BLAS {numpy['blas'] or _UNKNOWN}",
         f"platform  {system['system']}, {system['machine']}",
@@ -109,12 +109,18 @@ def format_info(info: dict[str, Any]) -> str:
 
 
 def _build() -> dict[str, Any]:
-    compiled = [
+    return {"folder": os.path.dirname(os.path.abspath(__file__)), "compiled_modules": compiled_modules()}
+
+
+def compiled_modules() -> list[str]:
+    """The names of vmflow's modules that are loaded and compiled."""
+    return [
         name
         for name, module in sorted(sys.modules.items())
-        if name.startswith("vmflow.") and (getattr(module, "__file__", None) or "").endswith(tuple(EXTENSION_SUFFIXES))
+        if name.startswith("vmflow.")
+        and not name.endswith("__mypyc")  # what they share
+        and (getattr(module, "__file__", None) or "").endswith(tuple(EXTENSION_SUFFIXES))
     ]
-    return {"folder": os.path.dirname(os.path.abspath(__file__)), "compiled_modules": compiled}
 
 
 def _blas() -> str | None:

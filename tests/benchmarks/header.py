@@ -44,7 +44,7 @@ def core_is_compiled() -> bool:
 
 
 def _compiled(info: dict[str, Any]) -> str:
-    return f"yes, {len(info['vmflow']['compiled_modules'])} modules" if core_is_compiled() else "no"
+    return f"yes (mypyc), {len(info['vmflow']['compiled_modules'])} modules" if core_is_compiled() else "no"
 
 
 def _c_kernels() -> str:

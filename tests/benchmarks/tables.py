@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 import vmflow as flow
-import vmflow.vm.engine
+from vmflow.info import compiled_modules
 
 # A number, a remark in place of one, or nothing.
 Cell = int | float | str | None
@@ -70,11 +70,16 @@ class Table:
 
 def conditions() -> str:
     """What a number depends on and does not say: versions, whether the core is compiled, the machine."""
-    engine = "interpreted" if str(vmflow.vm.engine.__file__).endswith(".py") else "compiled"
     return (
-        f"vmflow {flow.__version__} ({engine}), Python {platform.python_version()}, numpy {np.__version__}; "
+        f"vmflow {flow.__version__} ({compiled_core()}), Python {platform.python_version()}, numpy {np.__version__}; "
         f"{os.cpu_count()} cores, load average {os.getloadavg()[0]:.1f}"
     )
+
+
+def compiled_core() -> str:
+    """Whether what is measured is compiled."""
+    compiled = compiled_modules()
+    return f"compiled core: {f'yes (mypyc), {len(compiled)} modules' if compiled else 'no'}"
 
 
 def _key(column: str) -> str:

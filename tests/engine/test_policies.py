@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
+from tests.support import weak_storage
 from vmflow.errors import InternalError, VirtualMachineClosed
 from vmflow.instructions import (
     AccessBlobByCallback,
@@ -670,7 +671,7 @@ def test_a_failed_op_gives_back_its_inputs_and_is_reported_at_once(caplog: pytes
     indices = flow.tensor([7])
     y = x[indices]
     flow.synchronize()
-    memory = weakref.ref(x._blob.storage)
+    memory = weak_storage(x)
     del x
     assert memory() is None, "the failure in y does not keep what the op had read"
     assert caplog.records == []

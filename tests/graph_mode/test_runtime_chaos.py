@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -14,6 +13,7 @@ import pytest
 
 import vmflow as flow
 from tests.graph_mode.chaos import MODES, Round, make_round, run
+from tests.support import weak_storage
 from tests.vm.gates import PATIENCE, entered
 from vmflow import dtypes, nn
 from vmflow.devices import device as Device
@@ -293,7 +293,7 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
     with _no_collections():
         x = flow.ones(size, size)
         result = graph(x)
-        kept = [weakref.ref(it._blob.storage) for it in (x, result)]
+        kept = [weak_storage(it) for it in (x, result)]
         current_machine().drain()
         if fails:
             failure = result._blob.storage.failure

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import threading
 import warnings
-import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import weak_storage
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
@@ -513,7 +513,7 @@ def test_memory_of_dropped_tensors_goes_back(worker: str, monkeypatch: pytest.Mo
     machine = VirtualMachine("releasing", cpu_worker=worker, gather=1000)
     monkeypatch.setattr(virtual_machine, "_default", machine)
     x = flow.ones(130, 130)
-    storage = weakref.ref(x._blob.storage)
+    storage = weak_storage(x)
     y = x[:10]
     flow.synchronize()
     del x
@@ -523,7 +523,7 @@ def test_memory_of_dropped_tensors_goes_back(worker: str, monkeypatch: pytest.Mo
     assert storage() is None
 
     x = flow.ones(130, 130)
-    storage = weakref.ref(x._blob.storage)
+    storage = weak_storage(x)
     total = (x + 1).sum()
     del x
     assert storage() is not None  # pending instructions will need it

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import weakref
 from collections.abc import Iterator
 
 import pytest
 
 import vmflow as flow
+from tests.support import weak_storage
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory, VirtualMachineClosed
 from vmflow.vm import VirtualMachine, VirtualMachineEngine
@@ -142,7 +142,7 @@ def test_results_that_nobody_wants_are_given_back(machine: VirtualMachine) -> No
     """Nothing of a member outlives what it was launched with."""
     x = flow.ones(3)
     y = x + 1
-    gone = weakref.ref((y * 2)._blob.storage)
+    gone = weak_storage(y * 2)
     assert (y * 3).tolist() == [6.0] * 3
     machine.drain()
     assert gone() is None

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import weak_storage
 from tests.vm.gates import PATIENCE, call, eager, entered, gate, held, in_thread, listening, turns
 from vmflow import nn, optim
 from vmflow.context import MODE
@@ -633,7 +634,7 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
             scope.cancel()
             with pytest.raises(flow.Cancelled):
                 await parts[-1]
-            return [weakref.ref(it._blob.storage) for it in parts]
+            return [weak_storage(it) for it in parts]
 
     async with VirtualMachine(cpu_worker=worker) as machine:
         x = await flow.ones(LARGE)
@@ -654,7 +655,7 @@ async def test_a_scope_that_is_kept_keeps_nothing_of_what_was_waited_for() -> No
         y = call(lambda: 1.0)
         with pytest.raises(flow.Cancelled):
             await y
-        return weakref.ref(y._blob.storage)
+        return weak_storage(y)
 
     with flow.scope() as scope:
         scope.cancel()

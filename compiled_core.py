@@ -1,0 +1,171 @@
+"""The build: setuptools' own, with the hot modules compiled by mypyc where a wheel is made and a C compiler is there.
+
+The modules are named in pyproject.toml.  What VMFLOW_COMPILE says counts:
+
+    unset   compile if that is possible, else build plain Python and say so
+    0       build plain Python
+    1       compile, and fail if that is not possible
+
+Editable installs are always interpreted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import sysconfig
+import tempfile
+import tomllib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from setuptools import build_meta
+from setuptools.build_meta import build_editable as build_editable
+from setuptools.build_meta import build_sdist as build_sdist
+from setuptools.build_meta import get_requires_for_build_editable as get_requires_for_build_editable
+from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
+from setuptools.build_meta import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
+from setuptools.build_meta import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
+
+Settings = dict[str, Any] | None
+
+ROOT = Path(__file__).resolve().parent
+BUILD = ROOT / "build"
+_PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+# Packages that the core imports are not looked into: it is their objects that it works with, and the compiler knows no
+# faster way of doing so.  Looking into numpy alone would take longer than all the rest.
+_MYPY_SETTINGS = """
+[mypy]
+follow_imports = skip
+ignore_missing_imports = True
+[mypy-numpy.*]
+follow_imports_for_stubs = True
+"""
+
+# How those of the project's requirements begin that compiling needs: attrs' classes are to be understood.
+_COMPILER = ("mypy", "attrs")
+
+# Looked into by the compiler and not compiled: what is said there to it.
+_SEEN = ("vmflow.native",)
+
+# What setup.py hands to setuptools; set while a wheel is being compiled.
+arguments: dict[str, Any] = {}
+
+
+def modules() -> list[str]:
+    """The names of the modules that are compiled."""
+    named: list[str] = _PROJECT["tool"]["vmflow"]["compiled-core"]
+    return named
+
+
+def wanted() -> str:
+    """What VMFLOW_COMPILE says: "auto", "0" or "1"."""
+    said = os.environ.get("VMFLOW_COMPILE", "") or "auto"
+    if said not in ("auto", "0", "1"):
+        raise SystemExit(f"VMFLOW_COMPILE is 0 for plain Python, 1 for a compiled core, or unset; not {said!r}")
+    return said
+
+
+def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
+    """As setuptools, and the compiler if it is going to be used."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *compiler_requirements()]
+
+
+def compiler_requirements() -> list[str]:
+    """mypyc, of the version with which the project is checked, and what it has to see; nothing if it is not used."""
+    if wanted() == "0" or (wanted() == "auto" and _c_compiler() is None):
+        return []
+    project = _PROJECT["project"]
+    return [
+        it for it in [*project["optional-dependencies"]["dev"], *project["dependencies"]] if it.startswith(_COMPILER)
+    ]
+
+
+def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
+    """A wheel, compiled or not."""
+    if wanted() != "0":
+        try:
+            BUILD.mkdir(exist_ok=True)
+            with tempfile.TemporaryDirectory(dir=BUILD) as folder:
+                arguments.update(compiled(Path(folder)))
+                return _built(wheel_directory, config_settings, metadata_directory)
+        except (Exception, SystemExit) as error:  # what setuptools and mypyc end with where a compiler does not work
+            if wanted() == "1":
+                raise
+            print(
+                f"vmflow: the core is not compiled and will run as plain Python, which is slower: {error}",
+                file=sys.stderr,
+            )
+        finally:
+            arguments.clear()
+    return _built(wheel_directory, config_settings, metadata_directory)
+
+
+def _built(*passed_on: Any) -> str:
+    name: str = build_meta.build_wheel(*passed_on)
+    return name
+
+
+def compiled(folder: Path) -> dict[str, Any]:
+    """Translate the core to C; what setuptools needs to know to compile that.
+
+    Args:
+        folder: an empty one, for all that is made.
+    """
+    if _c_compiler() is None:
+        raise RuntimeError("there is no C compiler")
+    os.environ["MYPY_FORCE_COLOR"] = "0"
+    extensions = translate(folder)
+    return {"ext_modules": extensions, "options": {"build": {"build_base": str(folder / "made")}}}
+
+
+def translate(folder: Path) -> list[Any]:
+    """Translate the core to C within `folder`; the extension modules."""
+    from mypyc.build import mypycify  # installed by `get_requires_for_build_wheel`
+
+    sources = copy_sources(folder, modules())
+    others = copy_sources(folder, _SEEN)
+    settings = folder / "mypy.ini"
+    settings.write_text(_MYPY_SETTINGS, encoding="utf-8")
+    with contextlib.chdir(folder):
+        extensions: list[Any] = mypycify(
+            [f"--config-file={settings}", f"--cache-dir={folder / 'cache'}", *sources, *others],
+            only_compile_paths=sources,
+            opt_level="1",  # half the time of 2, and nothing slower that could be measured
+            debug_level="0",
+            target_dir=str(folder / "c"),
+            group_name="vmflow.core",
+        )
+    for extension in extensions:
+        # setuptools takes no other paths than these.
+        extension.sources = [os.path.relpath(it, ROOT) for it in extension.sources]
+        extension.depends = []
+    return extensions
+
+
+def copy_sources(folder: Path, names: Iterable[str]) -> list[str]:
+    """Copy modules to where their names say, since the compiler derives names from paths; those paths."""
+    places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
+    sources: list[str] = []
+    for module in names:
+        package, _, name = module.rpartition(".")
+        source = ROOT / places.get(package, package.replace(".", "/")) / f"{name}.py"
+        target = folder / f"{module.replace('.', '/')}.py"
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, target)
+        sources.append(f"{module.replace('.', '/')}.py")
+    for parent in {path for it in sources for path in (folder / it).parents if folder in path.parents}:
+        (parent / "__init__.py").touch()
+    return sources
+
+
+def _c_compiler() -> str | None:
+    """Where the C compiler is that Python would use; None if it is not installed."""
+    if sys.platform == "win32":
+        return "cl"  # found by setuptools, which looks into the registry
+    named = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
+    return shutil.which(named.split()[0])

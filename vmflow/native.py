@@ -1,0 +1,56 @@
+"""What classes tell the compiler of the core, and what interpreted classes need that derive from compiled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import GetSetDescriptorType, MemberDescriptorType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from mypy_extensions import mypyc_attr as mypyc_attr
+else:
+    Class = TypeVar("Class", bound=type)
+
+    def mypyc_attr(**about: object) -> Callable[[Class], Class]:
+        """Where nothing is compiled, as the compiler's own package need not be installed."""
+        return lambda given: given
+
+
+def keep_fields(derived: type) -> None:
+    """Put the values that `derived` gives to its bases' attributes where compiled code looks for them.
+
+    A compiled class has fields, and compiled code reads those, whatever an interpreted class that derives from it says
+    in its body.  So each of its objects gets these values in its fields.  Does nothing if no base is compiled.
+    """
+    fields: dict[str, GetSetDescriptorType] = {}
+    for base in reversed(derived.__mro__[1:]):
+        fields.update(_fields(base))
+    if _fields(derived):
+        return  # compiled itself
+    values: dict[GetSetDescriptorType, object] = {}
+    for name in fields.keys() & vars(derived).keys():
+        value = vars(derived)[name]
+        # Behind a slot or a value of the same name, the field could not be reached.
+        delattr(derived, name)
+        if not isinstance(value, MemberDescriptorType):
+            values[fields[name]] = value
+    if not values:
+        return
+    make: Any = derived.__new__
+
+    def make_with_values(cls: type, *arguments: object, **named: object) -> Any:
+        made = make(cls)
+        for field, value in values.items():
+            field.__set__(made, value)
+        return made
+
+    derived.__new__ = staticmethod(make_with_values)  # type: ignore[assignment]
+
+
+def _fields(of: type) -> dict[str, GetSetDescriptorType]:
+    """The fields that a compiled class adds, or has again, by name."""
+    return {
+        name: field
+        for name, field in vars(of).items()
+        if isinstance(field, GetSetDescriptorType) and not name.startswith("__")
+    }
