@@ -806,3 +806,29 @@ def test_where_moves_bits_and_nothing_else(dtype: str) -> None:
         bits(flow.where(flow.tensor(mask.T), flow.tensor(first).T, flow.tensor(second).T).T.contiguous()),
         np.where(mask, first, second).view(np.uint8),
     )
+
+
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.float16, flow.bfloat16, flow.int32])
+@pytest.mark.parametrize("count", [5, 20_000])
+def test_a_limit_is_the_same_for_few_and_many_elements(dtype: flow.dtype, count: int) -> None:
+    """Many go another way than few."""
+    given = np.resize(np.array([-3, -0.5, 0, 0.5, 3], np.float64), count)
+    x = flow.tensor(given, dtype=dtype)
+    wide = x.double().numpy()
+    for found, expected in (
+        (flow.maximum(x, 1), np.maximum(wide, 1)),
+        (flow.minimum(x, 1), np.minimum(wide, 1)),
+        (x.clamp(min=-1), np.maximum(wide, -1)),
+        (x.clamp(max=-1), np.minimum(wide, -1)),
+        (x.relu(), np.maximum(wide, 0)),
+    ):
+        np.testing.assert_array_equal(found.double().numpy(), expected)
+
+
+@pytest.mark.parametrize("count", [5, 20_000])
+def test_nan_passes_limits_and_is_one_no_number_passes(count: int) -> None:
+    x = flow.tensor(np.resize(np.array([np.nan, -np.inf, np.inf, 0, 1], np.float32), count))
+    for limited in (x.relu(), x.clamp(min=0), x.clamp(max=0), flow.maximum(x, 0.0), flow.minimum(x, 0.0)):
+        np.testing.assert_array_equal(np.isnan(limited.numpy()), np.isnan(x.numpy()))
+    assert np.isnan(flow.maximum(x, math.nan).numpy()).all()
+    assert np.isnan(x.clamp(max=math.nan).numpy()).all()

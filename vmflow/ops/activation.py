@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from math import pi, sqrt
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -17,15 +17,16 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from . import rows
 from .destination import delivered, written
-from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, single_or_ufunc
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or_ufunc
 from .error_function import erf as erf
 from .error_function import erfc_of_double
 from .layer_operands import check_floating
 from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
-from .tiles import TILE, in_tiles
+from .tiles import in_tiles
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -34,8 +35,10 @@ if TYPE_CHECKING:
 
 
 def _relu_kernel(xp: Any) -> Kernel:
+    largest = limiting("maximum")(xp)
+
     def relu(array: Array, out: Array | None) -> Array:
-        return xp.maximum(array, array.dtype.type(0), out=out)
+        return largest(array, array.dtype.type(0), out)
 
     return relu
 
@@ -332,15 +335,12 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
                 return xp.empty(array.shape, to)
             if half:
                 array = array.astype(xp.float32)
-            elif dim == array.ndim - 1:
-                large = array.size > _ROWS_TOGETHER
-                result = out if out is not None and out.flags.c_contiguous else xp.empty(array.shape, to)
-                rows, results = array.reshape(-1, array.shape[-1]), result.reshape(-1, array.shape[-1])
-                if softmax_of_rows(rows, results, logarithm, not large):
-                    return result
-                if large:
-                    _softmax_of_rows(rows, results, logarithm)
-                    return result
+            if dim == array.ndim - 1:
+                matrix = xp.ascontiguousarray(array).reshape(-1, array.shape[-1])
+                result = rows.room(out, matrix)
+                if not softmax_of_rows(matrix, result, logarithm, False):
+                    rows.softmax(matrix, result, logarithm)
+                return result.reshape(array.shape).astype(to, copy=False)
             result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")
             if logarithm:
                 result -= xp.log(xp.exp(result).sum(axis=dim, keepdims=True))
@@ -352,23 +352,6 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
         return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP))
 
     return OpExpr(name, infer)
-
-
-# Elements of rows that are worked on together, so that all passes over them stay in the cache.
-_ROWS_TOGETHER: Final = TILE // 4
-
-
-def _softmax_of_rows(array: Array, out: Array, logarithm: bool) -> None:
-    together = max(_ROWS_TOGETHER // array.shape[1], 1)
-    for start in range(0, array.shape[0], together):
-        result = out[start : start + together]
-        rows = array[start : start + together]
-        np.subtract(rows, rows.max(axis=1, keepdims=True), result)
-        if logarithm:
-            np.subtract(result, np.log(np.exp(result).sum(axis=1, keepdims=True)), result)
-        else:
-            np.exp(result, result)
-            np.multiply(result, np.reciprocal(result.sum(axis=1, keepdims=True)), result)
 
 
 _SOFTMAX = _softmax("softmax", False)

@@ -13,6 +13,7 @@ from vmflow.codegen.arrays import cross_entropy_gradient_of_rows, cross_entropy_
 from vmflow.dtypes import FLOATING, INTEGER, float32
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from . import rows
 from .activation import log_softmax, softmax
 from .elementwise import CHEAP, DEAR
 from .gathering import one_hot
@@ -194,16 +195,14 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        rows = cases.rows(xp, array)
+        scores = cases.rows(xp, array)
         if plain and len(rest) == 1:
-            found = cross_entropy_of_rows(rows, target.reshape(-1), averages)
+            found = cross_entropy_of_rows(scores, target.reshape(-1), averages)
             if found is not None:
                 return found
-        if rows.size:
-            logs = xp.subtract(rows, rows.max(1, keepdims=True))
-            logs -= xp.log(xp.exp(logs).sum(1, keepdims=True))
-        else:
-            logs = rows.copy()
+        logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
+        if scores.size:
+            rows.softmax(scores, logs, logarithm=True)
         loss, total = cases.reduce(xp, logs, target, weight)
         return loss.astype(to, copy=False), total, logs
 

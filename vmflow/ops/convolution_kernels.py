@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from . import sums
 from .layer_operands import Sizes
 
 # Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
@@ -205,7 +206,8 @@ def forward_kernel(xp: Any, it: Geometry) -> Kernel:
         if it.pointwise():
             return _forward_pointwise(array, matrix, bias, out)
         for piece, layout in pieces(xp, it, array.itemsize):
-            _put(xp, layout.from_pixels(xp.matmul(matrix, layout.columns(array[piece]))), bias, it, out[piece])
+            pixels = xp.matmul(matrix, layout.columns(array[piece]))
+            out[piece] = layout.from_pixels(_with_bias(xp, pixels, bias))
         return out
 
     def _forward_pointwise(array: Array, matrix: Array, bias: Array | None, out: Array) -> Array:
@@ -224,11 +226,12 @@ def _on_filters(vector: Array, it: Geometry) -> Array:
     return vector.reshape(-1, *[1] * it.rank)
 
 
-def _put(xp: Any, result: Array, bias: Array | None, it: Geometry, out: Array) -> None:
-    if bias is None:
-        out[...] = result
-    else:
-        xp.add(result, _on_filters(bias, it), out)
+def _with_bias(xp: Any, pixels: Array, bias: Array | None) -> Array:
+    """The bias added to (groups, filters of a group, output pixels) in place.
+
+    Here it runs along whole images; while they are copied to where they go, along other strides, it would cost more.
+    """
+    return pixels if bias is None else xp.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
 def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
@@ -238,8 +241,8 @@ def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
         *bias, out = rest
         result = xp.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
         columns = layout.columns(array)
-        pixels = xp.matmul(_matrices(weight, it), columns)
-        _put(xp, layout.from_pixels(pixels), bias[0] if bias else None, it, result)
+        pixels = _with_bias(xp, xp.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
+        result[...] = layout.from_pixels(pixels)
         return result, columns
 
     return forward
@@ -284,7 +287,7 @@ def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., t
                 # This way round BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
                 by_weight += xp.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
-                by_bias += xp.add.reduce(pixels, 2)
+                by_bias += sums.of_rows(pixels.reshape(it.filters, -1)).reshape(by_bias.shape)
         if wanted[1]:
             turned = xp.ascontiguousarray(by_weight.swapaxes(1, 2))
             found.append(turned.reshape(it.filters, fan, *it.kernel))

@@ -329,6 +329,32 @@ def single_or_ufunc(name: str) -> Callable[[Any], Kernel]:
     return of_module
 
 
+# From how many elements on `clip`, in Python at its beginning, is faster than a ufunc.
+_MANY: Final = 8192
+
+
+def limiting(name: str) -> Callable[[Any], Kernel]:
+    """maximum or minimum with a number: numpy's ufuncs have no vector loop for one, and `clip` has.
+
+    Args:
+        name: "maximum" or "minimum".
+    """
+
+    def kernel_of(xp: Any) -> Kernel:
+        ufunc, least = getattr(xp, name), name == "maximum"
+
+        def kernel(first: Array, second: Array, out: Array | None) -> Array:
+            array, limit = (second, first) if first.ndim < second.ndim else (first, second)
+            if limit.ndim or array.size < _MANY or array.dtype.char not in "fd":
+                return ufunc(first, second, out=out)
+            return xp.clip(array, limit, _INFINITY, out) if least else xp.clip(array, -_INFINITY, limit, out)
+
+        return kernel
+
+    return kernel_of
+
+
+_INFINITY: Final = np.float32(np.inf)
 _LARGEST: Final = {it: dtypes.finfo(it).max for it in dtypes.ALL if it.is_floating_point}
 
 

@@ -13,7 +13,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .destination import written
-from .elementwise import CHEAP, Binary, by_keyword, saturated
+from .elementwise import CHEAP, Binary, by_keyword, limiting, saturated
 from .reduction import amax, amin, reduced_shape
 from .selection import where
 from .table import (
@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 
 # Of two
 
-_MAXIMUM = Binary("maximum", lambda xp: by_keyword(xp.maximum), most=FLOATING, operand=saturated)
-_MINIMUM = Binary("minimum", lambda xp: by_keyword(xp.minimum), most=FLOATING, operand=saturated)
+_MAXIMUM = Binary(
+    "maximum", lambda xp: by_keyword(xp.maximum), scalar_function=limiting("maximum"), most=FLOATING, operand=saturated
+)
+_MINIMUM = Binary(
+    "minimum", lambda xp: by_keyword(xp.minimum), scalar_function=limiting("minimum"), most=FLOATING, operand=saturated
+)
 
 
 def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:

@@ -15,6 +15,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.codegen.arrays import add_to_rows, column_sums
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from . import sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
 from .linear_algebra import matmul
@@ -99,8 +100,8 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
             found.append(xp.matmul(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
             given = next(wanted, None)
-            sums = column_sums(gradient, given)
-            found.append(xp.add.reduce(gradient, 0, None, given) if sums is None else sums)
+            total = column_sums(gradient, given)
+            found.append(sums.of_columns(gradient, given) if total is None else total)
         return tuple([it.astype(to, copy=False) for it in found])
 
     return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)

@@ -21,6 +21,7 @@ from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
 from .layer_operands import check_floating, computes_in
+from .rows import normalize, normalize_backward, room
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 from .transcendental import rsqrt
 
@@ -374,24 +375,17 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     xp = array_module(device)
     rows, features = _rows(tuple(source.shape), normalized)
     compute = computes_in(source).numpy
-    eps, count = compute.type(options[0]), compute.type(max(features, 1))
+    eps = compute.type(options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
         weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
-        found = layer_norm_of_rows(array, weight, bias, target, options[0])
+        result = room(None if out is None else out[0], array)
+        found = layer_norm_of_rows(array, weight, bias, result, options[0])
         if found is not None:
             return found[0].reshape(source.shape).astype(source.dtype.numpy, copy=False), *found[1:]
-        mean = xp.einsum("rf->r", array) / count
-        result = xp.subtract(array, mean[:, None], target)
-        scale = 1 / xp.sqrt(xp.einsum("rf,rf->r", result, result) / count + eps)
-        xp.multiply(result, scale[:, None], result)
-        if weight is not None:
-            xp.multiply(result, weight, result)
-        if bias is not None:
-            xp.add(result, bias, result)
+        mean, scale = normalize(array, weight, bias, eps, result)
         return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, scale
 
     statistics = meta((rows,), computes_in(source), device)
@@ -405,31 +399,17 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     xp = array_module(device)
     rows, features = _rows(tuple(source.shape), normalized)
     compute = computes_in(source).numpy
-    count = compute.type(max(features, 1))
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
         gradient = xp.ascontiguousarray(gradient, compute).reshape(rows, features)
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        target = None if out is None or out[0].dtype != compute else out[0].reshape(rows, features)
-        factors = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
-        found = layer_norm_gradient_of_rows(gradient, array, mean, scale, factors, target)
-        if found is not None:
-            result, by_weight, by_bias = found
-            result = result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
-            return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
-        result = xp.subtract(array, mean[:, None], target)
-        xp.multiply(result, scale[:, None], result)
-        by_weight = xp.einsum("rf,rf->f", gradient, result)
-        by_bias = xp.add.reduce(gradient, 0)
-        weighted = gradient if factors is None else gradient * factors
-        # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
-        slope = xp.einsum("rf,rf->r", weighted, result) / count
-        offset = xp.einsum("rf->r", weighted) / count
-        xp.multiply(result, slope[:, None], result)
-        xp.subtract(weighted, result, result)
-        xp.subtract(result, offset[:, None], result)
-        xp.multiply(result, scale[:, None], result)
+        weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
+        result = room(None if out is None else out[0], array)
+        found = layer_norm_gradient_of_rows(gradient, array, mean, scale, weight, result)
+        if found is None:
+            found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
+        result, by_weight, by_bias = found
         result = result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
         return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
 

@@ -17,6 +17,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
+from . import sums
 from .arithmetic import conj_if_complex
 from .comparison import ne
 from .destination import delivered, written
@@ -104,7 +105,15 @@ def _to_bool(dtype: DType) -> DType:
 
 def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     wide = accumulated(source.dtype, output)
-    return lambda array, axis, keepdims: xp.add.reduce(array, axis, wide, None, keepdims)
+
+    def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        if array.dtype == wide and sums.suits(array):
+            found = sums.over(array, axis)
+            if found is not None:
+                return found.reshape(reduced_shape(array.shape, axis, True)) if keepdims else found
+        return xp.add.reduce(array, axis, wide, None, keepdims)
+
+    return total
 
 
 def _prod_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
@@ -113,10 +122,10 @@ def _prod_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., 
 
 
 def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = accumulated(source.dtype, output)
+    add_up = _sum_function(xp, source, output)
 
     def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-        total = xp.add.reduce(array, axis, wide, None, keepdims)
+        total = add_up(array, axis, keepdims)
         count = math.prod([array.shape[it] for it in axis])
         return xp.true_divide(total, count, dtype=total.dtype)
 

@@ -22,6 +22,7 @@ from .elementwise import (
     constant,
     fitting,
     into,
+    limiting,
     number,
     result_dtype,
     saturated,
@@ -168,8 +169,22 @@ def _filling(
     return (value.to(input.dtype),), (), ()
 
 
-_CLAMP_MIN = Binary("clamp_min", lambda xp: by_keyword(xp.maximum), least=1, most=FLOATING, operand=saturated)
-_CLAMP_MAX = Binary("clamp_max", lambda xp: by_keyword(xp.minimum), least=1, most=FLOATING, operand=saturated)
+_CLAMP_MIN = Binary(
+    "clamp_min",
+    lambda xp: by_keyword(xp.maximum),
+    scalar_function=limiting("maximum"),
+    least=1,
+    most=FLOATING,
+    operand=saturated,
+)
+_CLAMP_MAX = Binary(
+    "clamp_max",
+    lambda xp: by_keyword(xp.minimum),
+    scalar_function=limiting("minimum"),
+    least=1,
+    most=FLOATING,
+    operand=saturated,
+)
 
 
 @_CLAMP_MIN.tensors.gradient(inputs=(0, 1))

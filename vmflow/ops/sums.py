@@ -1,0 +1,84 @@
+"""Sums of floating-point numbers as products with ones, which BLAS forms two to three times as fast as numpy adds up.
+
+BLAS adds in fewer strands than numpy does, each of them longer, and rounding errors grow with their length.  So nothing
+longer than `_LONGEST` is left to it in one piece; what comes out of the pieces is added pairwise.  Columns are added in
+order by numpy, so there BLAS is the more accurate of the two at any length.
+"""
+
+from __future__ import annotations
+
+import functools
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+
+# Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
+_LONGEST: Final = 1024
+
+# From how many rows on columns are worth a product, and below how many elements nothing is.
+_ROWS: Final = 8
+_FEW: Final = 8192
+
+
+def suits(array: Array) -> bool:
+    """Whether this module has anything to offer for this array."""
+    return array.dtype.char in "fd" and array.flags.c_contiguous and array.size >= _FEW
+
+
+@functools.lru_cache(64)
+def ones(count: int, dtype: np.dtype[Any]) -> Array:
+    """So many ones, which nobody may write to."""
+    result = np.ones(count, dtype)
+    result.flags.writeable = False
+    return result
+
+
+def of_rows(matrix: Array) -> Array:
+    """The sum of each row of a matrix that `suits`."""
+    rows, length = matrix.shape
+    if length <= _LONGEST:
+        return np.dot(matrix, ones(length, matrix.dtype))
+    if rows == 1:
+        return np.reshape(_of_vector(matrix[0]), 1)
+    # Of a part of each row, `dot` would make a copy.
+    parts = [
+        np.matmul(matrix[:, start : start + _LONGEST], ones(min(_LONGEST, length - start), matrix.dtype))
+        for start in range(0, length, _LONGEST)
+    ]
+    return np.add.reduce(np.stack(parts, 1), 1)
+
+
+def _of_vector(vector: Array) -> Array:
+    whole = vector.size // _LONGEST * _LONGEST
+    parts = np.dot(vector[:whole].reshape(-1, _LONGEST), ones(_LONGEST, vector.dtype))
+    return np.add(np.add.reduce(parts), np.add.reduce(vector[whole:]))
+
+
+def of_columns(matrix: Array, out: Array | None = None) -> Array:
+    """The sum of each column of a matrix, into `out` if that is given, of the matrix's dtype and contiguous."""
+    if len(matrix) < _ROWS or not suits(matrix):
+        return np.add.reduce(matrix, 0, None, out)
+    # Few rows at a time are too short for the cache to be left between them: no pieces here.
+    return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
+
+
+def over(array: Array, dims: tuple[int, ...]) -> Array | None:
+    """The sum of an array that `suits` over dimensions in order, without these; None if they lie in between others."""
+    rank = array.ndim
+    behind = 0
+    while behind < len(dims) and dims[-1 - behind] == rank - 1 - behind:
+        behind += 1
+    before = len(dims) - behind
+    if dims[:before] != tuple(range(before)):
+        return None
+    kept = array.shape[before : rank - behind]
+    if behind == rank:
+        return _of_vector(array.reshape(-1))
+    if behind:
+        array = of_rows(array.reshape(-1, prod(array.shape[rank - behind :])))
+    if before:
+        array = of_columns(array.reshape(-1, prod(kept)))
+    return array.reshape(kept)
