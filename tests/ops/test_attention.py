@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import attention
+from vmflow.ops import attention, attention_kernels
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -164,3 +164,56 @@ def test_half_precision_computes_in_single(dtype: flow.dtype) -> None:
 def test_bad_arguments(error: type[Exception], message: str, call: Any) -> None:
     with pytest.raises(error, match=f"scaled_dot_product_attention: .*{message}"):
         scaled_dot_product_attention(*call(flow.ones(3, 4)))
+
+
+def _all_of_it(shapes: Any, masking: str, p: float) -> list[Array]:
+    """The result and all gradients."""
+    flow.manual_seed(5)
+    operands = [flow.tensor(it, requires_grad=True) for it in arrays_for(6, *shapes)]
+    scores = (shapes[0][-2], shapes[1][-2])
+    random = np.random.default_rng(7)
+    mask = None
+    if masking == "bools":
+        allowed = random.random(scores) < 0.5
+        allowed[1] = False
+        mask = flow.tensor(allowed)
+    if masking == "numbers":
+        mask = flow.tensor(random.standard_normal(scores), requires_grad=True)
+        operands.append(mask)
+    result = scaled_dot_product_attention(*operands[:3], mask, p, masking == "causal")
+    weighted = result * flow.tensor(random.standard_normal(tuple(result.shape)))
+    return [it.numpy() for it in (result.detach(), *flow.autograd.grad(weighted.sum(), operands))]
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    [((7, 2), (5, 2), (5, 3)), ((2, 3, 5, 2), (2, 3, 7, 2), (2, 3, 7, 3)), ((2, 1, 6, 2), (3, 6, 2), (1, 1, 6, 2))],
+    ids=str,
+)
+@pytest.mark.parametrize("masking", ["none", "causal", "bools", "numbers"])
+@pytest.mark.parametrize(("kept", "p"), [(1 << 20, 0.0), (0, 0.0), (0, 0.3)])
+def test_blocks_make_no_difference(
+    shapes: Any, masking: str, kept: int, p: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = _all_of_it(shapes, masking, p)
+    monkeypatch.setattr(attention, "KEPT_BYTES", kept)
+    monkeypatch.setattr(attention_kernels, "_CAUSAL_ROWS", 2)
+    for block in (1, 12, 30):
+        monkeypatch.setattr(attention_kernels, "BLOCK", block)
+        for found, wanted in zip(_all_of_it(shapes, masking, p), expected, strict=True):
+            np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
+
+
+def test_many_probabilities_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = (flow.tensor(it) for it in arrays_for(1, (2, 6, 4), (2, 6, 4), (2, 6, 4)))
+    kept = [attention._attend(q, k, v, None, (0.5, False, 0.0), weights)[1] for weights in (True, False)]
+    assert [it.shape for it in kept] == [(2, 6, 6), (2, 6, 6)]
+    monkeypatch.setattr(attention, "KEPT_BYTES", 8 * 2 * 6 * 6 - 1)
+    kept = [attention._attend(q, k, v, None, (0.5, False, 0.0), weights)[1] for weights in (True, False)]
+    assert [it.shape for it in kept] == [(2, 6, 6), (2, 6)]
+
+
+def test_what_is_causal_is_left_out() -> None:
+    it = attention_kernels.Problem(np, (1,), 256, 256, np.float32(1), True)
+    computed = sum([(rows.stop - rows.start) * keys for _, rows, keys in it.blocks()])
+    assert computed == 64 * (64 + 128 + 192 + 256)

@@ -1,20 +1,27 @@
-"""Attention: one op forward and one backward, which keep the probabilities and nothing else of that size.
+"""Attention: one op forward and one backward; `attention_kernels` has how they are computed.
+
+The probabilities are kept for the backward pass, or, where they are many, only what it takes to compute them again.
 
 A backward pass that is recorded itself (``create_graph=True``) is written in differentiable ops.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
 
 from vmflow import autograd, dtypes, random
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from . import attention_kernels as kernels
 from .activation import softmax
+from .attention_kernels import Kept, Problem
 from .creation import ones
 from .dropout import dropped_alike, kept_elements
 from .elementwise import CHEAP, DEAR
@@ -32,8 +39,13 @@ _NAME: Final = "scaled_dot_product_attention"
 # Nanoseconds per multiplication and addition: a guess, for inline or worker only.
 _PER_PRODUCT: Final = 0.1
 
-# (factor of the scores, whether position l attends to positions up to l only, probability of dropping a weight)
-_Options = tuple[float, bool, float]
+# Scores of more bytes are not kept for the backward pass, which computes them again: both take a quarter longer, and
+# memory in proportion to the length instead of its square.
+KEPT_BYTES: Final = 16 << 20
+
+# (factor of the scores, whether position l attends to positions up to l only, probability of dropping a weight, whether
+# the probabilities are kept; else it is the logarithms of what they were divided by)
+_Options = tuple[float, bool, float, bool]
 
 
 def _leading(metas: Metas) -> tuple[int, ...]:
@@ -62,44 +74,46 @@ def _check(metas: Metas) -> None:
             raise ValueError(f"{_NAME}: a mask of shape {list(mask.shape)} does not broadcast to {list(scores)}")
 
 
+def _problem(options: _Options, metas: Metas) -> Problem:
+    query, key = metas[:2]
+    factor = computes_in(query).numpy.type(options[0])
+    return Problem(array_module(query.device), _leading(metas), query.shape[-2], key.shape[-2], factor, options[1])
+
+
 def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    factor, causal, p = cast("_Options", attributes)
+    options = cast("_Options", attributes)
+    _, _, p, keeps = options
     _check(metas)
     device = common_device(_NAME, metas)
-    xp = array_module(device)
-    query, key, value = metas[:3]
-    length, others, features = query.shape[-2], key.shape[-2], query.shape[-1]
-    leading = _leading(metas)
-    compute = computes_in(query).numpy
-    to = query.dtype.numpy
-    output = meta((*leading, length, value.shape[-1]), query.dtype, device)
-    probabilities = meta((*leading, length, others), query.dtype, device)
+    query, value = metas[0], metas[2]
+    it = _problem(options, metas)
+    xp = it.xp
+    compute, to = computes_in(query).numpy, query.dtype.numpy
+    output = meta((*it.leading, it.length, value.shape[-1]), query.dtype, device)
+    probabilities = meta((*it.leading, it.length, it.others), query.dtype, device)
+    kept = probabilities if keeps else meta((*it.leading, it.length), computes_in(query), device)
 
     def kernel(*arguments: Any) -> tuple[Array, Array]:
         out = arguments[-1]
-        arrays = [it.astype(compute, copy=False) for it in arguments[:3]]
-        scores = xp.empty(probabilities.shape, compute) if out is None or to != compute else out[1]
-        xp.matmul(arrays[0] * compute.type(factor), arrays[1].swapaxes(-1, -2), scores)
-        if causal:
-            xp.copyto(scores, -xp.inf, where=~xp.tri(length, others, dtype=bool))
-        if len(metas) > 3:
-            mask = arguments[3]
-            if mask.dtype == bool:
-                xp.copyto(scores, -xp.inf, where=~mask)
-            else:
-                xp.add(scores, mask.astype(compute, copy=False), scores)
-        _softmax(xp, scores)
-        weights = scores
-        if p:
-            kept = xp.asarray(kept_elements(random.generator_at(*arguments[-3:-1]), probabilities, p))
-            weights = scores * (kept * compute.type(_growth(p)))
-        target = None if out is None or to != compute else out[0]
-        result = xp.matmul(weights, arrays[2], target)
-        return result.astype(to, copy=False), scores.astype(to, copy=False)
+        arrays = [array.astype(compute, copy=False) for array in arguments[:3]]
+        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        result, memory = [
+            xp.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
+            for place, wanted in enumerate((output, kept))
+        ]
+        to_keep = (memory, None) if keeps else (None, memory)
+        kernels.forward(it, (*arrays, *arguments[3 : len(metas)]), scale, result, *to_keep)
+        return result.astype(to, copy=False), memory.astype(kept.dtype.numpy, copy=False)
 
-    products = prod(leading) * length * others * (features + value.shape[-1])
+    products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
     cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
-    return Inferred((output, probabilities), kernel, cost)
+    return Inferred((output, kept), kernel, cost)
+
+
+def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
+    """What weights are multiplied by: 0 where they are dropped."""
+    kept = kept_elements(random.generator_at(*arguments[-3:-1]), probabilities, p)
+    return np.asarray(kept * compute.type(_growth(p)))
 
 
 def _growth(p: float) -> float:
@@ -107,74 +121,43 @@ def _growth(p: float) -> float:
     return 1 / (1 - p) if p < 1 else 0.0
 
 
-def _softmax(xp: Any, scores: Array) -> None:
-    """In place along the last dimension; a row of -inf alone becomes zeros."""
-    if not scores.size:
-        return
-    highest = xp.max(scores, -1, keepdims=True)
-    xp.copyto(highest, 0, where=highest == -xp.inf)
-    xp.subtract(scores, highest, scores)
-    xp.exp(scores, scores)
-    total = xp.sum(scores, -1, keepdims=True)
-    xp.copyto(total, 1, where=total == 0)
-    xp.divide(scores, total, scores)
-
-
 # Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
 _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    """Operands: the gradients there are, the probabilities, query, key, value."""
-    (factor, _, p), present, wanted = cast("_Backward", attributes)
+    """Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept."""
+    options, present, wanted = cast("_Backward", attributes)
+    _, _, p, keeps = options
     gradients = sum(present)
-    probabilities, query, key, value = metas[gradients:]
-    xp = array_module(query.device)
-    compute = computes_in(query).numpy
-    to = query.dtype.numpy
-    leading = tuple(probabilities.shape[:-2])
-    whole = [meta((*leading, *it.shape[-2:]), it.dtype, it.device) for it in (query, key, value)]
-    if len(wanted) > 3:
-        whole.append(probabilities)
-    results = tuple([it for it, want in zip(whole, wanted, strict=True) if want])
+    query, key, value, *masks = operands = metas[gradients + 1 :]
+    it = _problem(options, operands)
+    xp = it.xp
+    compute, to = computes_in(query).numpy, query.dtype.numpy
+    probabilities = meta((*it.leading, it.length, it.others), query.dtype, query.device)
+    whole = [meta((*it.leading, *each.shape[-2:]), each.dtype, each.device) for each in (query, key, value)]
+    whole = [each for each, want in zip((*whole, probabilities), wanted, strict=False) if want]
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
-        arrays = [it.astype(compute, copy=False) for it in arguments[: len(metas)]]
+        out = arguments[-1]
+        arrays = [array.astype(compute, copy=False) for array in arguments[: gradients + 4]]
         given = iter(arrays[:gradients])
-        by_result: Any = next(given) if present[0] else None
-        by_weights: Any = next(given) if present[1] else None
-        weights, of_query, of_key, of_value = arrays[gradients:]
-        scale = None
-        if p:
-            kept = xp.asarray(kept_elements(random.generator_at(*arguments[-3:-1]), probabilities, p))
-            scale = kept * compute.type(_growth(p))
-        found: list[Array | None] = [None] * len(wanted)
-        if by_result is None:
-            sums = by_weights.copy()
-            found[2] = xp.zeros(whole[2].shape, compute)
-        else:
-            if wanted[2]:
-                used = weights if scale is None else weights * scale
-                found[2] = xp.matmul(used.swapaxes(-1, -2), by_result)
-            sums = xp.matmul(by_result, of_value.swapaxes(-1, -2))
-            if scale is not None:
-                xp.multiply(sums, scale, sums)
-            if by_weights is not None:
-                xp.add(sums, by_weights, sums)
-        xp.subtract(sums, xp.einsum("...s,...s->...", sums, weights)[..., None], sums)
-        xp.multiply(sums, weights, sums)
-        if wanted[0]:
-            found[0] = xp.matmul(sums, of_key)
-            found[0] *= compute.type(factor)
-        if wanted[1]:
-            found[1] = xp.matmul(sums.swapaxes(-1, -2), of_query)
-            found[1] *= compute.type(factor)
-        if len(wanted) > 3:
-            found[3] = sums
-        return tuple([cast("Array", it).astype(to, copy=False) for it, want in zip(found, wanted, strict=True) if want])
+        by_result, by_weights = [next(given) if there else None for there in present]
+        kept, *three = arrays[gradients:]
+        mask = None
+        if masks:
+            mask = xp.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
+        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        fits = out is not None and to == compute
+        results = list(out) if fits else [xp.empty(each.shape, compute) for each in whole]
+        places = iter(results)
+        found = [next(places) if want else None for want in (*wanted, False)[:4]]
+        memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
+        kernels.backward(it, by_result, by_weights, memory, three, scale, found)
+        return tuple([array.astype(to, copy=False) for array in results])
 
     products = probabilities.numel * (query.shape[-1] + value.shape[-1])
-    return Inferred(results, kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
+    return Inferred(tuple(whole), kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
 
 
 _ATTENTION = OpExpr(_NAME, _infer_attention)
@@ -188,7 +171,7 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
     present = tuple([it is not None for it in gradients])
     if not is_grad_enabled():
         given = [it for it in gradients if it is not None]
-        arguments = (*given, node.output(1), *operands[:3])
+        arguments = (*given, node.output(1), *(operands[:3] if options[3] else operands))
         attributes = (options, present, node.needs)
         found = iter(_interpreter.dispatch_several(_BACKWARD, arguments, attributes, node.scalars))
     else:
@@ -202,7 +185,7 @@ def _gradient(node: OpNode, *gradients: Tensor | None) -> tuple[Tensor | None, .
 
 def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[Any, ...]) -> tuple[Tensor, Tensor]:
     """The same in ops of which each is differentiable."""
-    factor, causal, p = options
+    factor, causal, p, _ = options
     query, key, value, *masks = operands
     scores = (query * factor) @ key.mT
     lowest = dtypes.finfo(scores.dtype).min
@@ -222,17 +205,23 @@ def _composed(options: _Options, operands: tuple[Tensor, ...], stretch: tuple[An
 
 
 def _attend(
-    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: _Options
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, options: tuple[float, bool, float], weights: bool
 ) -> tuple[Tensor, Tensor, tuple[int, ...]]:
-    """The result, the probabilities, and the stretch of random numbers that say which are dropped."""
+    """The result, what is kept, and the stretch of random numbers that say which probabilities are dropped.
+
+    Args:
+        weights: whether it is the probabilities that must be kept.
+    """
     operands = (query, key, value) if mask is None else (query, key, value, mask)
     metas = tuple([it._blob.meta for it in operands])
     _check(metas)
     stretch: tuple[int, ...] = ()
+    count = prod(_leading(metas)) * query.shape[-2] * key.shape[-2]
     if options[2]:
-        stretch = random.take(prod(_leading(metas)) * query.shape[-2] * key.shape[-2])
-    result, weights = _interpreter.dispatch_several(_ATTENTION, operands, options, stretch)
-    return result, weights, stretch
+        stretch = random.take(count)
+    keeps = weights or bool(options[2]) or count * query.dtype.itemsize <= KEPT_BYTES
+    result, kept = _interpreter.dispatch_several(_ATTENTION, operands, (*options, keeps), stretch)
+    return result, kept, stretch
 
 
 def attention_with_weights(
@@ -240,7 +229,7 @@ def attention_with_weights(
 ) -> tuple[Tensor, Tensor]:
     """As `scaled_dot_product_attention`, and the weights (..., L, S) after dropout, which are differentiable too."""
     p = _probability(dropout_p)
-    result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p))
+    result, weights, stretch = _attend(query, key, value, mask, (query.shape[-1] ** -0.5, False, p), True)
     return result, dropped_alike(weights, p, stretch)
 
 
@@ -287,7 +276,7 @@ def scaled_dot_product_attention(
     if enable_gqa:
         key, value = _repeated_heads(query, key), _repeated_heads(query, value)
     factor = float(max(query.shape[-1], 1) ** -0.5 if scale is None else scale) if query.ndim else 1.0
-    return _attend(query, key, value, attn_mask, (factor, bool(is_causal), p))[0]
+    return _attend(query, key, value, attn_mask, (factor, bool(is_causal), p), False)[0]
 
 
 def _repeated_heads(query: Tensor, shared: Tensor) -> Tensor:
