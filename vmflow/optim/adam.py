@@ -83,7 +83,8 @@ class Adam(Optimizer):
             average_square(square, gradient, beta2, work)
             if amsgrad:
                 square = np.maximum(largest[0], square, out=largest[0])
-            step_along(parameter, running, root(square, eps, work, correction), size)
+            # The correction of the root, taken out of the fraction, is a number and not one more pass.
+            step_along(parameter, running, root(square, eps * correction, work), size * correction)
 
         apart, weight_decay = _decays_apart(group, self.decoupled), group["weight_decay"]
         maximize = group["maximize"]
