@@ -15,6 +15,7 @@ from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.ops import convolution, convolution_kernels
 from vmflow.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
+from vmflow.ops.layer_operands import Sizes
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -420,3 +421,57 @@ def test_bad_arguments_of_volumes() -> None:
         conv_transpose3d(flow.zeros(1, 2, 3, 3, 3), flow.zeros(1, 1, 1, 1, 1))
     with pytest.raises(ValueError, match=r"conv_transpose1d: .* leave an output"):
         conv_transpose1d(flow.zeros(1, 1, 2), flow.zeros(1, 1, 1), padding=1)
+
+
+@pytest.mark.parametrize(
+    ("shape", "filters", "kernel", "before", "behind", "dilation", "groups"),
+    [
+        ((2, 4, 6, 5), 4, (3, 3), (1, 1), (1, 1), (1, 1), 1),
+        ((2, 4, 6, 5), 6, (3, 2), (0, 1), (2, 0), (1, 1), 2),
+        ((9, 6, 9, 7), 4, (2, 3), (1, 0), (0, 2), (3, 2), 2),
+        ((3, 4, 8), 3, (5,), (4,), (2,), (1,), 1),
+        ((1, 2, 4, 5, 3), 2, (2, 1, 3), (1, 0, 1), (0, 0, 1), (1, 1, 1), 1),
+    ],
+    ids=str,
+)
+def test_both_ways_to_the_gradient_by_the_input(
+    shape: Sizes, filters: int, kernel: Sizes, before: Sizes, behind: Sizes, dilation: Sizes, groups: int
+) -> None:
+    """By columns that are added up, and as a convolution of the gradient."""
+    ones = (1,) * len(kernel)
+    reach = [spread * (taps - 1) for spread, taps in zip(dilation, kernel, strict=True)]
+    sizes = zip(shape[2:], before, behind, reach, strict=True)
+    output = tuple([size + first + last - most for size, first, last, most in sizes])
+    it = convolution_kernels.Geometry(
+        shape[0], shape[1], shape[2:], filters, kernel, output, ones, dilation, before, behind, groups
+    )
+    weight, gradient = arrays_for(0, (filters, shape[1] // groups, *kernel), (shape[0], filters, *output))
+    turned = convolution_kernels._turned(it)
+    assert turned is not None
+    expected = np.zeros(shape)
+    for piece, layout in convolution_kernels.pieces(np, it, 8):
+        pixels = layout.pixels(gradient[piece])
+        steps = np.matmul(convolution_kernels._matrices(weight, it).swapaxes(1, 2), pixels)
+        expected[piece] = layout.from_columns(steps)
+    out = np.empty(shape)
+    (found,) = convolution_kernels.gradients_function(np, it, (True, False, False))(gradient, None, None, weight, out)
+    assert found is out
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
+
+
+def test_a_gradient_is_no_convolution_where_that_would_be_dearer() -> None:
+    it = convolution_kernels.Geometry(2, 4, (8, 8), 4, (3, 3), (8, 8), (1, 1), (1, 1), (1, 1), (1, 1), 1)
+    assert convolution_kernels._turned(it) is not None
+    assert convolution_kernels._turned(it._replace(filters=8)) is None
+    assert convolution_kernels._turned(it._replace(stride=(2, 1), output=(4, 8))) is None
+    assert convolution_kernels._turned(it._replace(before=(3, 1), output=(10, 8))) is None
+
+
+def test_memory_is_used_again_only_if_it_fits() -> None:
+    like = np.zeros(1, np.float32)
+    room = np.empty((2, 3), np.float32)
+    assert convolution_kernels._room(np, room, (2, 3), like) is room
+    for other in (None, np.empty((3, 2), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
+        found = convolution_kernels._room(np, other, (2, 3), like)
+        assert found is not other
+        assert (found.shape, found.dtype, found.flags.c_contiguous) == ((2, 3), like.dtype, True)

@@ -142,7 +142,9 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
         if half:
             gradient, array, weight = [it.astype("float32") for it in (gradient, array, weight)]
-        found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight)
+        # In half precision `_room` finds that it does not fit.
+        place = out[0] if out is not None and wanted[0] else None
+        found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
         return tuple([it.astype(source.dtype.numpy, copy=False) for it in found])
 
     return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]))
@@ -181,7 +183,7 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     gradients = kernels.gradients_function(array_module(device), it, (True, False, False))
 
     def kernel(array: Array, weight: Array, out: Array | None) -> Array:
-        return gradients(array, None, None, weight)[0]
+        return gradients(array, None, None, weight, out)[0]
 
     return Inferred(output, in_single(kernel, is_half(gradient)), it.cost() * 1.5)
 
