@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -252,3 +253,16 @@ def test_the_folders_are_imported_under_one_name_only() -> None:
         """
     )
     assert found.split() == ["True"]
+
+
+def test_every_package_is_installed() -> None:
+    """What setuptools is told to install is listed by hand, since folders and package names differ."""
+    source = Path(__file__).resolve().parents[1]
+    project = tomllib.loads((source / "pyproject.toml").read_text(encoding="utf-8"))
+    told = set(project["tool"]["setuptools"]["packages"])
+    found = {
+        Path(folder).relative_to(ROOT.parent).as_posix().replace("/", ".")
+        for folder, _, files in os.walk(ROOT, followlinks=True)
+        if "__init__.py" in files
+    }
+    assert told == found
