@@ -35,17 +35,21 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """
     engine = machine.engine
     return (
-        not engine.pending
+        machine._hurries
+        and not engine.pending
         and not engine.lively
         and stream.posted == 0
-        and not machine._gathers
         and not machine._released
-        and machine.tracer is None
-        and machine.races is None
-        and machine._home is None
         and not stream.policy.asynchronous
         and (machine._inline_only or stream.policy.on_scheduler_thread(cost, bool(machine._loops)))
         and running_loop() is None
+    )
+
+
+def reconsider(machine: VirtualMachine) -> None:
+    """One of the things has changed that keep everything from running at once."""
+    machine._hurries = (
+        not machine._gathers and machine._tracer is None and machine.races is None and machine._home is None
     )
 
 

@@ -95,7 +95,7 @@ def drop(machine: VirtualMachine, unrun: list[Instruction]) -> None:
         policy.drop(failure)
 
     for instruction in machine.engine.abandon(unrun, fail):
-        tracer = machine.tracer
+        tracer = machine._tracer
         if tracer is not None:
             tracer.abandoned(instruction)
         for waiter in machine._waiters.pop(instruction, ()):
@@ -133,7 +133,7 @@ def _turn_away(machine: VirtualMachine, instruction: Instruction) -> None:
         machine.engine.pending.remove(instruction)
     except ValueError:
         return  # somebody drove in between, and it is accepted after all
-    tracer = machine.tracer
+    tracer = machine._tracer
     if tracer is not None:
         tracer.abandoned(instruction)
     if instruction.policy is not None:

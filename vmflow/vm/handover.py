@@ -102,7 +102,7 @@ def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependen
         departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
         pending = machine.engine.pending
         for each, half in ((previous, departure), (machine, arrival)):
-            tracer = each.tracer
+            tracer = each._tracer
             if tracer is not None:
                 tracer.issued(half)
         previous.engine.pending.append(departure)

@@ -102,7 +102,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         return _run_members(machine, instruction, instruction.members, failure)
     policy = instruction.policy
     assert policy is not None
-    tracer = machine.tracer
+    tracer = machine._tracer
     if tracer is not None:
         tracer.began(instruction)
     mode = instruction.mode
@@ -152,7 +152,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
     """A deferred instruction has ended, later than it returned."""
     policy = instruction.policy
     failure = None if error is None or policy is None else poison(machine, instruction, error)
-    tracer = machine.tracer
+    tracer = machine._tracer
     if tracer is not None:
         tracer.finished(instruction, failure)
     _report(machine, instruction, failure, False)

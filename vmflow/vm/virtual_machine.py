@@ -112,7 +112,9 @@ class VirtualMachine:
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
         self.gather = settings.GATHER if gather is None else gather
+        # Whether what is issued gathers, and whether it may run at once otherwise; see `at_once.reconsider`.
         self._gathers = gather is not None
+        self._hurries = False
         self.high_water = high_water
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
@@ -134,7 +136,7 @@ class VirtualMachine:
         self.transport = Dependence(self)
         self.races = RaceWatch() if settings.race_check(race_check) else None
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
-        self.tracer: Tracer | None = None
+        self._tracer: Tracer | None = None
         # By graph, what runs it here.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._forget_threads()
@@ -145,6 +147,7 @@ class VirtualMachine:
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._home: AbstractEventLoop | None = None
         self._mode_before: Any = None
+        at_once.reconsider(self)
         _machines.add(self)
 
     def _forget_threads(self) -> None:
@@ -170,6 +173,16 @@ class VirtualMachine:
         # Those who wait for the number of lively instructions to come down.
         self._thirsty: list[ThreadWaker | FutureWaker] = []
         self._stall_watch = StallWatch(self)
+
+    @property
+    def tracer(self) -> Tracer | None:
+        """What is told of every step of every instruction; None while nobody listens."""
+        return self._tracer
+
+    @tracer.setter
+    def tracer(self, tracer: Tracer | None) -> None:
+        self._tracer = tracer
+        at_once.reconsider(self)
 
     @property
     def closed(self) -> bool:
@@ -224,7 +237,7 @@ class VirtualMachine:
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
         pending = self.engine.pending
-        tracer = self.tracer
+        tracer = self._tracer
         if tracer is not None:
             # Before anybody else can see it, and perhaps run it at once.
             tracer.issued(instruction)
@@ -240,7 +253,7 @@ class VirtualMachine:
 
         Also while the machine finishes and takes nothing else.  If it has ended, the instruction is dropped.
         """
-        tracer = self.tracer
+        tracer = self._tracer
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
@@ -257,7 +270,7 @@ class VirtualMachine:
             stream.posted == 0
             and not stream.policy.asynchronous
             and self._driver == threading.get_ident()
-            and self.tracer is None
+            and self._tracer is None
             and self.races is None
             and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
         )
@@ -541,6 +554,7 @@ class VirtualMachine:
         if self._home is not None:
             raise RuntimeError(f"the virtual machine {self.name!r} is already entered")
         self._home = running_loop()
+        at_once.reconsider(self)
         mode = MODE.get()
         self._mode_before = mode.machine
         MODE.set(mode.replace(machine=self))
@@ -591,7 +605,7 @@ class VirtualMachine:
     def _issue_sync(self) -> Instruction:
         """A global sync behind everything issued so far, also on a machine that takes nothing else."""
         barrier = Instruction(self.control_stream(), GlobalSync(self.streams))
-        tracer = self.tracer
+        tracer = self._tracer
         if tracer is not None:
             tracer.issued(barrier)
         self.engine.receive(barrier)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def wait(machine: VirtualMachine, instruction: Instruction) -> None:
     """See `VirtualMachine.wait`."""
-    tracer = machine.tracer
+    tracer = machine._tracer
     if tracer is None:
         _wait(machine, instruction)
         return
@@ -161,7 +161,7 @@ def wait_async(machine: VirtualMachine, instruction: Instruction) -> Generator[A
     loop = running_loop()
     if loop is None:
         raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-    tracer = machine.tracer
+    tracer = machine._tracer
     waited = tracer.awaited(instruction) if tracer is not None else None
     scope = scope_of(instruction)
     try:
