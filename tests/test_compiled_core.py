@@ -1,25 +1,117 @@
-"""The hot modules stay within what mypyc compiles, so that a compiled core is a matter of building, not of rewriting.
-
-Only the translation to C is run: it is where unsupported constructs show, and needs no C compiler.
-"""
+"""The hot modules stay within what mypyc compiles, and a wheel can be made where nothing can be compiled."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 
+pytest.importorskip("setuptools", reason="the build is setuptools'")
+
+
+@pytest.fixture
+def build(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module that builds, as new."""
+    if not (ROOT / "compiled_core.py").exists():
+        pytest.skip("the sources are elsewhere")
+    monkeypatch.delenv("VMFLOW_COMPILE", raising=False)
+    spec = importlib.util.spec_from_file_location("compiled_core_under_test", ROOT / "compiled_core.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def wheels(build: Any, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """What setuptools is asked to make wheels of, instead of making them."""
+    made: list[dict[str, Any]] = []
+
+    def make(*passed_on: object) -> str:
+        made.append(dict(build.arguments))
+        return "the.whl"
+
+    monkeypatch.setattr(build.build_meta, "build_wheel", make)
+    return made
+
+
+def _unable(folder: Path) -> Any:
+    raise SystemExit("error: command 'cc' failed")
+
+
+def test_every_module_that_is_named_exists_once(build: Any) -> None:
+    names = build.modules()
+    assert names == sorted(set(names))
+    for name in names:
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+
+
+def test_a_compiled_wheel_is_made_of_what_was_translated(
+    build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "compiled", lambda folder: {"ext_modules": ["one"]})
+    assert build.build_wheel("here") == "the.whl"
+    assert wheels == [{"ext_modules": ["one"]}]
+    assert build.arguments == {}
+
+
+def test_where_compiling_fails_the_wheel_is_plain(
+    build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(build, "compiled", _unable)
+    assert build.build_wheel("here") == "the.whl"
+    assert wheels == [{}]
+    assert "not compiled" in capsys.readouterr().err
+
+
+def test_where_it_must_not_fail_the_failure_comes_out(
+    build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMFLOW_COMPILE", "1")
+    monkeypatch.setattr(build, "compiled", _unable)
+    with pytest.raises(SystemExit, match="'cc' failed"):
+        build.build_wheel("here")
+    assert wheels == []
+
+
+def test_nothing_is_compiled_where_that_is_not_wanted(
+    build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VMFLOW_COMPILE", "0")
+    monkeypatch.setattr(build, "compiled", _unable)
+    assert build.build_wheel("here") == "the.whl"
+    assert wheels == [{}]
+    assert build.compiler_requirements() == []
+
+
+def test_the_compiler_is_asked_for_only_where_it_can_be_used(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(build, "_c_compiler", lambda: "/usr/bin/cc")
+    assert [it.partition("=")[0].rstrip(">") for it in build.compiler_requirements()] == ["mypy[mypyc]", "attrs"]
+    monkeypatch.setattr(build, "_c_compiler", lambda: None)
+    assert build.compiler_requirements() == []
+    monkeypatch.setenv("VMFLOW_COMPILE", "1")
+    assert build.compiler_requirements() != []
+
+
+def test_a_word_that_says_nothing_is_refused(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("VMFLOW_COMPILE", "yes")
+    with pytest.raises(SystemExit, match="'yes'"):
+        build.wanted()
+
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # mypyc looks at all that these import, without a cache
-def test_the_hot_modules_compile(tmp_path: Path) -> None:
+@pytest.mark.timeout(600)  # mypyc looks at all of them, without a cache
+def test_the_hot_modules_compile(build: Any, tmp_path: Path) -> None:
+    """Only translated to C: it is where unsupported constructs show, and needs no C compiler."""
     pytest.importorskip("mypyc", reason="mypyc comes with the dev extra")
-    pytest.importorskip("setuptools", reason="mypyc needs setuptools")
     program = "import sys, pathlib, compiled_core; compiled_core.translate(pathlib.Path(sys.argv[1]))"
     done = subprocess.run(
         [sys.executable, "-c", program, str(tmp_path)],
