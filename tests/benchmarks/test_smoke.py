@@ -13,6 +13,7 @@ import pytest
 import tests.benchmarks.__main__ as benchmarks
 from tests.benchmarks import (
     actors,
+    codegen,
     endurance,
     graph_calls,
     graph_fusion,
@@ -120,6 +121,14 @@ def test_layers_measures_forward_and_backward() -> None:
         assert _number(table, shape.name, "forward ms") > 0
         assert _number(table, shape.name, "both ms") > 0
         assert table.rows[shape.name]["ratio"] is None
+
+
+def test_c_kernels_are_compared_with_numpys() -> None:
+    found = codegen.run(1, True, ["softmax", "Adam,", "chain", "MLP"])
+    assert len(found) == 5
+    for times in found.values():
+        assert {"C", "numpy"} <= times.keys()
+        assert min(times.values()) >= 0
 
 
 def test_training_steps_are_timed_and_taken_apart() -> None:

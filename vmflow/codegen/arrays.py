@@ -225,13 +225,12 @@ def adam(
     betas: tuple[float, float],
     eps: float,
     size: float,
-    correction: float,
 ) -> bool:
     """A step of one parameter; whether it was made.
 
     Args:
         written: the parameter, and the averages of the gradient and of its square.
         shrink: what the parameter is multiplied by beforehand.
-        size, correction: see `vmflow.optim.adam`.
+        eps, size: as `vmflow.optim.adam` corrects them.
     """
-    return _update("adam", [*written, gradient], shrink, decay, maximizes, *betas, eps, size, correction)
+    return _update("adam", [*written, gradient], shrink, decay, maximizes, *betas, eps, size)

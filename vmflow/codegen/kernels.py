@@ -147,7 +147,7 @@ def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
         found[f"sgd_momentum_{kind}"] = ("always", (_POINTER,) * 3 + (_COUNT,) + (_REAL,) * 4 + (_COUNT,) * 3)
         found[f"adam_{kind}"] = (
             "always",
-            (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 5,
+            (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 4,
         )
     for name, operands in SINGLE.items():
         rule = RULES[name]

@@ -37,12 +37,12 @@ void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int
     }
 }
 
-/* `shrink`: what the parameter is multiplied by beforehand; `size` and `correction`: see vmflow/optim/adam.py. */
+/* `shrink`: what the parameter is multiplied by beforehand; `eps` and `size`: as vmflow/optim/adam.py corrects them. */
 void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
-               double decay_, int64_t maximizes, double beta1, double beta2, double eps_, double size_,
-               double correction_) {
+               double decay_, int64_t maximizes, double beta1, double beta2, double eps_,
+               double size_) {
     const REAL shrink = (REAL)shrink_, decay = (REAL)decay_, eps = (REAL)eps_, size = (REAL)size_;
-    const REAL weight = (REAL)(1 - beta1), keep = (REAL)beta2, add = (REAL)(1 - beta2), correction = (REAL)correction_;
+    const REAL weight = (REAL)(1 - beta1), keep = (REAL)beta2, add = (REAL)(1 - beta2);
     const int64_t decays = decay_ != 0;
     LANES
     for (int64_t i = 0; i < n; i++) {
@@ -52,7 +52,6 @@ void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradien
         REAL spread = square[i] * keep + direction * direction * add;
         average[i] = mean;
         square[i] = spread;
-        REAL root = ROOT(spread) / correction + eps;
-        parameter[i] = before - mean / root * size;
+        parameter[i] = before - mean / (ROOT(spread) + eps) * size;
     }
 }

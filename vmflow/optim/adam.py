@@ -93,7 +93,8 @@ class Adam(Optimizer):
             lr, size, correction = planned
             shrink = 1 - lr * weight_decay if apart else 1.0
             added = 0.0 if apart else weight_decay
-            return adam(written, gradient, shrink, added, maximize, (beta1, beta2), eps, size, correction)
+            betas = beta1, beta2
+            return adam(written, gradient, shrink, added, maximize, betas, eps * correction, size * correction)
 
         if amsgrad:
             shaped = {**AVERAGES, "max_exp_avg_sq": 0.0}
