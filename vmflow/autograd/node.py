@@ -15,6 +15,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
+from vmflow.native import mypyc_attr
 
 from . import views
 
@@ -64,6 +65,7 @@ class AutogradMeta:
         return (self, 0) if self.requires_grad else None
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Node:
     """One step of the backward pass.
 
