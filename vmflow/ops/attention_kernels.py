@@ -6,9 +6,11 @@ softmaxes is complete.  Of causal attention, what lies wholly behind a block's l
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from vmflow.codegen.arrays import softmax_of_rows
 from vmflow.instructions.blob import Array
 
 from . import sums
@@ -65,7 +67,7 @@ class Problem(NamedTuple):
         found = xp.matmul(query[index][..., rows, :] * self.factor, key[index][..., :keys, :].swapaxes(-1, -2))
         if self.causal and keys > rows.start + 1:
             corner = found[..., rows.start :]
-            xp.copyto(corner, -xp.inf, where=~xp.tri(*corner.shape[-2:], dtype=bool))
+            xp.copyto(corner, -xp.inf, where=_behind(xp, *corner.shape[-2:]))
         if mask is not None:
             part = mask[index][..., rows, :keys]
             if mask.dtype == bool:
@@ -75,18 +77,31 @@ class Problem(NamedTuple):
         return found
 
 
+@functools.lru_cache(64)
+def _behind(xp: Any, rows: int, keys: int) -> Array:
+    """Which keys come behind which rows."""
+    result: Array = ~xp.tri(rows, keys, dtype=bool)
+    result.flags.writeable = False
+    return result
+
+
 def _sum_of_rows(xp: Any, array: Array) -> Array:
     if array.shape[-1] > _SHORT:
         return xp.add.reduce(array, -1)
     return xp.matmul(array, sums.ones(array.shape[-1], array.dtype))
 
 
-def _softmax(xp: Any, scores: Array, masked: bool) -> Array:
+def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> None:
     """In place along the last dimension, where a row of -inf alone becomes zeros.
 
-    Returns:
-        The logarithm of what each row was divided by; 0 for those of -inf.
+    Args:
+        masked: whether there may be such rows.
+        logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
     """
+    if not masked and logarithms is None:
+        rows = scores.reshape(-1, scores.shape[-1])
+        if softmax_of_rows(rows, rows, False, False):
+            return
     highest = scores.max(-1, keepdims=True)
     if masked:
         xp.copyto(highest, 0, where=highest == -xp.inf)
@@ -96,7 +111,8 @@ def _softmax(xp: Any, scores: Array, masked: bool) -> Array:
     if masked:
         xp.copyto(total, 1, where=total == 0)
     xp.multiply(scores, 1 / total, scores)
-    return (highest + xp.log(total))[..., 0]
+    if logarithms is not None:
+        logarithms[...] = (highest + xp.log(total))[..., 0]
 
 
 def forward(
@@ -113,7 +129,7 @@ def forward(
         operands: query, key, value, and perhaps a mask.
         scale: what weights are multiplied by after the softmax, or None.
         probabilities: (..., length, others), takes the softmaxes if given.
-        logarithms: (..., length), takes what `_softmax` returns if given.
+        logarithms: (..., length), takes those of `_softmax` if given.
     """
     xp = it.xp
     query, key, value = map(it.spread, operands[:3])
@@ -125,13 +141,11 @@ def forward(
         return
     for index, rows, keys in it.blocks():
         scores = it.scores(query, key, mask, index, rows, keys)
-        logarithm = _softmax(xp, scores, mask is not None)
+        _softmax(xp, scores, mask is not None, None if logarithms is None else logarithms[index][..., rows])
         if probabilities is not None:
             place = probabilities[index][..., rows, :]
             place[..., :keys] = scores
             place[..., keys:] = 0
-        if logarithms is not None:
-            logarithms[index][..., rows] = logarithm
         if scale is not None:
             xp.multiply(scores, scale[index][..., rows, :keys], scores)
         xp.matmul(scores, value[index][..., :keys, :], result[index][..., rows, :])
