@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from . import blas_core
 from .codegen.reporting import describe, one_line
 from .devices import device as Device
 from .errors import DeviceUnavailable
@@ -55,7 +56,7 @@ def collect_info() -> dict[str, Any]:
             "implementation": platform.python_implementation(),
             "executable": sys.executable,
         },
-        "numpy": {"version": np.__version__, "blas": _blas(), "blas_threads": _blas_threads()},
+        "numpy": {"version": np.__version__, "blas": _blas(), "blas_threads": _blas_threads(), **_blas_core()},
         "platform": {
             "system": platform.platform(),
             "machine": platform.machine(),
@@ -85,6 +86,8 @@ def format_info(info: dict[str, Any]) -> str:
         f"          compiled core: {core}",
         f"Python    {info['python']['version']} ({info['python']['implementation']}), {info['python']['executable']}",
         f"numpy     {numpy['version']}, BLAS {numpy['blas'] or _UNKNOWN}",
+        f"          BLAS kernels for {numpy['blas_core'] or _UNKNOWN}",
+        *([f"          hint: {numpy['blas_hint']}"] if numpy["blas_hint"] else []),
         f"platform  {system['system']}, {system['machine']}",
         f"CPUs      {system['cpus'] or _UNKNOWN}, of which this process may use {system['usable_cpus'] or _UNKNOWN}",
         f"threads   BLAS {threads if threads is not None else f'{_UNKNOWN} (threadpoolctl is not installed)'}",
@@ -129,6 +132,11 @@ def _blas() -> str | None:
     blas = config.get("Build Dependencies", {}).get("blas", {})
     name = blas.get("name")
     return None if name is None else f"{name} {blas.get('version', _UNKNOWN)}"
+
+
+def _blas_core() -> dict[str, str | None]:
+    core = blas_core.loaded_core()
+    return {"blas_core": core, "blas_hint": blas_core.hint(core, blas_core.cpu_flags())}
 
 
 def _blas_threads() -> int | None:
