@@ -77,3 +77,28 @@ def test_ones_are_shared_and_cannot_be_changed() -> None:
     assert sums.ones(5, dtype) is sums.ones(5, dtype)
     with pytest.raises(ValueError, match="read-only"):
         sums.ones(5, dtype)[0] = 2
+
+
+@pytest.mark.parametrize("length", [32, 64, 1000, 1024])
+def test_running_sums(length: int) -> None:
+    array = np.random.default_rng(0).standard_normal((300, length)).astype(np.float32)
+    found = flow.tensor(array).cumsum(1).numpy()
+    exact = np.cumsum(array, 1, np.float64)
+    np.testing.assert_allclose(found, exact, rtol=1e-5, atol=2e-4)
+    assert np.abs(found - exact).max() <= np.abs(np.cumsum(array, 1) - exact).max()
+    shaped = flow.tensor(array.reshape(3, 100, length)).cumsum(-1)
+    np.testing.assert_array_equal(shaped.numpy().reshape(found.shape), found)
+    np.testing.assert_allclose(flow.tensor(array).t().contiguous().cumsum(0).numpy().T, exact, rtol=1e-5, atol=5e-4)
+
+
+@pytest.mark.parametrize("odd", [np.inf, -np.inf, np.nan])
+def test_running_sums_are_finite_up_to_what_is_not(odd: float) -> None:
+    array = np.ones((200, 64), np.float32)
+    array[7, 40] = odd
+    np.testing.assert_array_equal(flow.tensor(array).cumsum(1).numpy(), np.cumsum(array, 1))
+
+
+def test_running_sums_in_place() -> None:
+    x = flow.ones(200, 64)
+    x.cumsum_(1)
+    np.testing.assert_array_equal(x.numpy(), np.tile(np.arange(1, 65, dtype=np.float32), (200, 1)))

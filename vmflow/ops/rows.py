@@ -27,7 +27,7 @@ def groups(matrix: Array) -> Iterator[slice]:
 
 
 def room(out: Array | None, matrix: Array) -> Array:
-    """Where a result like `matrix` goes: `out`, seen as a matrix, or new memory where that does not fit."""
+    """Where a result like `matrix` goes: `out`, seen in its shape, or new memory where that does not fit."""
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)
     return out.reshape(matrix.shape)

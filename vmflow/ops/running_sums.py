@@ -13,9 +13,11 @@ from vmflow.dtypes import INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, meta
 
+from . import sums
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
+from .rows import room
 from .table import (
     Attributes,
     Inferred,
@@ -53,6 +55,11 @@ def _running(name: str, function: str) -> OpExpr:
         def kernel(array: Array, out: Array | None) -> Array:
             if array.ndim == 0:
                 return array.astype(to)
+            if name == "cumsum" and dim == array.ndim - 1 and array.dtype == wide and sums.suits(array):
+                result = room(out, array)
+                matrix = array.reshape(-1, array.shape[-1])
+                if not np.may_share_memory(result, array) and sums.running(matrix, result.reshape(matrix.shape)):
+                    return result
             return accumulate(array, dim, wide, out if wide == to else None).astype(to, copy=False)
 
         return Inferred(output, kernel, source.numel * CHEAP * 4)
