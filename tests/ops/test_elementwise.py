@@ -832,3 +832,13 @@ def test_nan_passes_limits_and_is_one_no_number_passes(count: int) -> None:
         np.testing.assert_array_equal(np.isnan(limited.numpy()), np.isnan(x.numpy()))
     assert np.isnan(flow.maximum(x, math.nan).numpy()).all()
     assert np.isnan(x.clamp(max=math.nan).numpy()).all()
+
+
+@pytest.mark.parametrize("shape", [(256, 300), (300, 256), (3, 130, 129)], ids=str)
+@pytest.mark.parametrize("dtype", [flow.float32, flow.float64, flow.int8])
+def test_large_transposed_copies(shape: tuple[int, ...], dtype: flow.dtype) -> None:
+    """They are made in strips, of a width that depends on the distance of rows."""
+    array = np.random.default_rng(0).integers(0, 100, shape)
+    x = flow.tensor(array, dtype=dtype)
+    np.testing.assert_array_equal(x.mT.contiguous().numpy(), array.swapaxes(-1, -2))
+    np.testing.assert_array_equal(x.mT.to(flow.float64).numpy(), array.swapaxes(-1, -2))

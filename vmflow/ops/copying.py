@@ -57,8 +57,11 @@ def lies_across(out: Array, array: Array) -> bool:
 
 
 def copy_transposed(out: Array, array: Array) -> None:
-    """Copy what `lies_across`, in strips of a cache line, which by whole rows would be fetched many times."""
-    width = max(64 // out.itemsize, 1)
+    """Copy what `lies_across`, in strips of cache lines, which by whole rows would be fetched many times.
+
+    Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
+    """
+    width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
     for start in range(0, out.shape[-1], width):
         np.copyto(out[..., start : start + width], array[..., start : start + width], casting="unsafe")
 
