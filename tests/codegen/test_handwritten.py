@@ -62,23 +62,28 @@ def _numpy(tensor: flow.Tensor) -> Array:
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", [functional.softmax, functional.log_softmax])
 def test_softmax(op: Any, shape: tuple[int, int]) -> None:
-    tensors = [flow.tensor(values) for values in (_random(shape) * 20, hard_numbers(shape))]
-    for expected, found in zip(*in_both_ways(lambda: [op(it, -1).numpy() for it in tensors]), strict=True):
-        assert same_bits(expected, found)
+    given = [_random(shape) * 20, hard_numbers(shape)]
+    results = in_both_ways(lambda: [op(flow.tensor(it), -1).numpy() for it in given])
+    for values, expected, found in zip(given, *results, strict=True):
+        exact = op(flow.tensor(values.astype(np.float64)), -1).numpy()
+        # Of numbers up to 3e38 a row's largest, or a class that is 1e38 behind it, says nothing of digits.
+        plain = np.isfinite(exact) & (np.abs(exact) < 1e30)
+        np.testing.assert_array_equal(np.isnan(expected), np.isnan(found))
+        np.testing.assert_allclose(found[plain], exact[plain], rtol=2e-6, atol=1e-6)
 
 
 def test_softmax_in_place_and_of_other_layouts() -> None:
     x = _random((50, 300))
     out = x.copy()
-    assert by_hand.softmax_of_rows(x, out, False, True)
+    assert by_hand.softmax_of_rows(x, out, False)
     same = x.copy()
-    assert by_hand.softmax_of_rows(same, same, False, True)
+    assert by_hand.softmax_of_rows(same, same, False)
     np.testing.assert_array_equal(same, out)
-    assert not by_hand.softmax_of_rows(x, x, True, True)
-    assert not by_hand.softmax_of_rows(x.T, out.T, False, True)
-    assert not by_hand.softmax_of_rows(x.astype(np.float64), out, False, True)
+    assert not by_hand.softmax_of_rows(x, x, True)
+    assert not by_hand.softmax_of_rows(x.T, out.T, False)
+    assert not by_hand.softmax_of_rows(x.astype(np.float64), out, False)
     room = np.zeros(x.size + 1, np.float32)
-    assert not by_hand.softmax_of_rows(room[:-1].reshape(x.shape), room[1:].reshape(x.shape), False, True)
+    assert not by_hand.softmax_of_rows(room[:-1].reshape(x.shape), room[1:].reshape(x.shape), False)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -86,15 +91,16 @@ def test_softmax_in_place_and_of_other_layouts() -> None:
 def test_cross_entropy(shape: tuple[int, int], reduction: str) -> None:
     target = flow.tensor(np.random.default_rng(1).integers(0, shape[1], shape[0]))
 
-    def compute() -> tuple[Array, Array]:
-        scores = flow.tensor(_random(shape) * 5).requires_grad_()
+    def compute(dtype: str = "float32") -> tuple[Array, Array]:
+        scores = flow.tensor(_random(shape, dtype=dtype) * 5).requires_grad_()
         loss = functional.cross_entropy(scores, target, reduction=reduction)
-        loss.backward(flow.ones(loss.shape) * 1.5)
+        loss.backward(flow.full(loss.shape, 1.5, dtype=loss.dtype))
         assert scores.grad is not None
         return loss.detach().numpy(), scores.grad.numpy()
 
-    for expected, found in zip(*in_both_ways(compute), strict=True):
-        assert same_bits(expected, found)
+    for exact, expected, found in zip(compute("float64"), *in_both_ways(compute), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, exact, rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("wrong", [-1, 10, 1 << 40])

@@ -54,24 +54,20 @@ def single(name: str, *arguments: Any) -> Array | None:
     return out
 
 
-def softmax_of_rows(array: Array, out: Array, logarithm: bool, divides: bool) -> bool:
+def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
     """The softmax of each row of a matrix, or its logarithm.
 
     Args:
         array: (rows, values).
         out: of its shape.
         logarithm: whether that is wanted.
-        divides: whether to divide by the sums, instead of multiplying by their reciprocals.
     """
     kernel = function("log_softmax" if logarithm else "softmax", array.size)
     if kernel is None or not _fits(array) or not _fits(out) or not array.size or not _clear_of(out, array):
         return False
-    if logarithm:
-        if address(out) == address(array):
-            return False
-        kernel(address(array), address(out), *array.shape)
-    else:
-        kernel(address(array), address(out), *array.shape, divides)
+    if logarithm and address(out) == address(array):
+        return False
+    kernel(address(array), address(out), *array.shape)
     return True
 
 
@@ -152,16 +148,6 @@ def layer_norm_gradient_of_rows(
         address(by_weight), address(by_bias), address(room), *array.shape,
     )  # fmt: skip
     return result, by_weight, by_bias
-
-
-def column_sums(array: Array, out: Array | None) -> Array | None:
-    """The sum of the rows of a matrix; None if that is not possible."""
-    kernel = function("column_sums", array.size)
-    if kernel is None or not array.size or not _fits(array) or (out is not None and not _fits(out)):
-        return None
-    result = np.empty(array.shape[1], _SINGLE) if out is None else out
-    kernel(address(array), address(result), *array.shape)
-    return result
 
 
 def add_to_rows(array: Array, row: Array) -> bool:

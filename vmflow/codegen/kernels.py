@@ -133,13 +133,12 @@ SINGLE: Final = {
 def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
     """The arguments of all functions, and how exact they are."""
     found: dict[str, tuple[_Exactness, tuple[Any, ...]]] = {
-        "softmax": ("vector", (_POINTER,) * 2 + (_COUNT,) * 3),
-        "log_softmax": ("vector", (_POINTER,) * 2 + (_COUNT,) * 2),
-        "cross_entropy": ("vector", (_POINTER,) * 6 + (_COUNT,) * 3),
+        "softmax": ("never", (_POINTER,) * 2 + (_COUNT,) * 2),
+        "log_softmax": ("never", (_POINTER,) * 2 + (_COUNT,) * 2),
+        "cross_entropy": ("never", (_POINTER,) * 6 + (_COUNT,) * 3),
         "cross_entropy_gradient": ("vector", (_POINTER,) * 5 + (_COUNT,) * 3),
         "layer_norm": ("never", (_POINTER,) * 6 + (_COUNT,) * 2 + (ctypes.c_float,)),
         "layer_norm_gradient": ("never", (_POINTER,) * 9 + (_COUNT,) * 2),
-        "column_sums": ("always", (_POINTER,) * 2 + (_COUNT,) * 2),
         "add_to_rows": ("always", (_POINTER,) * 2 + (_COUNT,) * 2),
     }
     for kind in ("float", "double"):

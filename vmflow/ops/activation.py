@@ -338,7 +338,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
             if dim == array.ndim - 1:
                 matrix = xp.ascontiguousarray(array).reshape(-1, array.shape[-1])
                 result = rows.room(out, matrix)
-                if not softmax_of_rows(matrix, result, logarithm, False):
+                if not softmax_of_rows(matrix, result, logarithm):
                     rows.softmax(matrix, result, logarithm)
                 return result.reshape(array.shape).astype(to, copy=False)
             result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import add_to_rows, column_sums
+from vmflow.codegen.arrays import add_to_rows
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import sums
@@ -99,9 +99,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if by_weight:
             found.append(xp.matmul(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
-            given = next(wanted, None)
-            total = column_sums(gradient, given)
-            found.append(sums.of_columns(gradient, given) if total is None else total)
+            found.append(sums.of_columns(gradient, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
 
     return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)
