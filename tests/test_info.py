@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -77,7 +78,7 @@ def test_all_variables_that_are_read_are_listed() -> None:
         for path in [Path(folder, file) for file in files if file.endswith(".py")]:
             for node in ast.walk(ast.parse(path.read_text())):
                 # The name alone: prose about a variable is longer.
-                if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("VMFLOW_"):
+                if isinstance(node, ast.Constant) and re.fullmatch(r"VMFLOW_[A-Z_]*", str(node.value)):
                     read.add(node.value)
     read.discard("VMFLOW_")
     assert read == {it.name for it in info.VARIABLES}
