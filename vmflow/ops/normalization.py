@@ -19,6 +19,7 @@ from vmflow.codegen.arrays import layer_norm_gradient_of_rows, layer_norm_of_row
 from vmflow.instructions.blob import Array, meta
 from vmflow.multi_tensor import Update, issue_update
 
+from . import sums
 from .elementwise import CHEAP
 from .layer_operands import check_floating, computes_in
 from .rows import normalize, normalize_backward, room
@@ -95,6 +96,8 @@ class _Channels:
 
     def sum_of_products(self, first: Array, second: Array) -> Array:
         """The sum of each channel of the product."""
+        if not self.short:
+            return sums.of_columns(self.xp.vecdot(first.reshape(self.split), second.reshape(self.split)))
         return self.xp.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
