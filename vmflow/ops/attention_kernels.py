@@ -100,7 +100,7 @@ def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> 
     """
     if not masked and logarithms is None:
         rows = scores.reshape(-1, scores.shape[-1])
-        if softmax_of_rows(rows, rows, False, False):
+        if softmax_of_rows(rows, rows, logarithm=False):
             return
     highest = scores.max(-1, keepdims=True)
     if masked:
