@@ -2,7 +2,7 @@
 
 The environment chooses where the tests run: ``VMFLOW_TEST_DEVICE=sim`` puts what names no device on the simulated
 accelerator (``VMFLOW_SIM`` says how that behaves), ``VMFLOW_TEST_CPU_WORKER=always`` or ``never`` fixes where the CPU's
-work runs, and ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses.
+work runs, ``VMFLOW_RACE_CHECK=1`` watches for unordered accesses, and ``VMFLOW_JIT=1`` computes in C what can be.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)

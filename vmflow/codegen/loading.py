@@ -128,7 +128,7 @@ class Loader:
                 if not library.settled.is_set():
                     self._waiting.append(library)
         self._see_to_thread()
-        if self.mode == "wait":
+        if self.mode == "wait" and not self._ending:
             library.settled.wait()
         return None if library.settled.is_set() and library.loaded is None else library
 

@@ -98,7 +98,7 @@ def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> 
         masked: whether there may be such rows.
         logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
     """
-    if not masked and logarithms is None:
+    if not masked and logarithms is None and scores.flags.c_contiguous:
         rows = scores.reshape(-1, scores.shape[-1])
         if softmax_of_rows(rows, rows, logarithm=False):
             return
