@@ -39,10 +39,15 @@ if TYPE_CHECKING:
 def _infer_scatter_slice(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, axis, start, length, step = cast("tuple[TensorMeta, int, int, int, int]", attributes)
     xp = array_module(output.device)
-    place = (slice(None),) * axis + (slice(start, start + (length - 1) * step + 1 if length else start, step),)
+    every = (slice(None),) * axis
+    end = start + (length - 1) * step + 1 if length else start
+    place = (*every, slice(start, end, step))
 
     def kernel(part: Array, out: Array | None) -> Array:
-        whole = xp.zeros(output.shape, output.dtype.numpy)
+        whole = xp.empty(output.shape, output.dtype.numpy) if out is None else out
+        # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
+        for rest in (slice(0, start), slice(end, None), *([slice(start, end)] if step > 1 else [])):
+            whole[(*every, rest)] = 0
         whole[place] = part
         return whole
 
