@@ -187,7 +187,10 @@ def run(chosen: list[Network], rounds: int, torch: Any) -> Table:
 
 
 def profile(network: Network, rounds: int) -> dict[str, float]:
-    """Milliseconds per step by what they went to, the whole step under "step"."""
+    """Milliseconds per step by what they went to, the whole step under "step".
+
+    What is computed at once, without an instruction, is in the whole only.
+    """
     spent: defaultdict[str, float] = defaultdict(float)
     step = training(flow, network)
     step()
