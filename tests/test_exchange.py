@@ -166,7 +166,7 @@ def test_lent_memory_outlives_its_machine() -> None:
 @pytest.mark.parametrize("borrow", [np.asarray, np.from_dlpack])
 def test_lending_waits_for_those_who_read(borrow: Any) -> None:
     seen: list[float] = []
-    with entered(VirtualMachine("quiet", cpu_worker="never")) as machine:
+    with entered(VirtualMachine("quiet", cpu_worker="never", gather=1000)) as machine:
         x = flow.ones(4)
         x.numpy()
         # Nobody drives before somebody waits: what reads has not run.
