@@ -138,8 +138,7 @@ def test_training_steps_are_timed_and_taken_apart() -> None:
     for network in chosen:
         assert _number(table, network.name, "ms") > 0
         times = training.profile(network, 1)
-        # Ops so small that they are computed at once are not told apart.
-        assert any([name.endswith(".step") and taken > 0 for name, taken in times.items()])
+        assert times["linear"] > 0
         assert times["step"] >= sum([taken for name, taken in times.items() if name != "step"])
 
 
