@@ -135,7 +135,7 @@ def translate(folder: Path) -> list[Any]:
         extensions: list[Any] = mypycify(
             [f"--config-file={settings}", f"--cache-dir={folder / 'cache'}", *sources, *others],
             only_compile_paths=sources,
-            opt_level="1",  # half the time of 2, and nothing slower that could be measured
+            opt_level="1",  # whoever installs waits for it; what 2 would gain was not measured
             debug_level="0",
             target_dir=str(folder / "c"),
             group_name="vmflow.core",

@@ -14,6 +14,7 @@ import pytest
 import vmflow as flow
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
+from vmflow.instructions.builder import physical_run
 from vmflow.vm import VirtualMachine
 
 from .gates import call, entered
@@ -68,6 +69,18 @@ def test_what_is_behind_something_waits_its_turn() -> None:
         assert second._blob.storage.array is None
         release.set()
         assert second.item() == 2.0
+
+
+def test_what_a_callback_issues_runs_behind_it(machine: VirtualMachine) -> None:
+    x = flow.ones(3)
+    issued: list[flow.Tensor] = []
+
+    def callback(array: Any) -> None:
+        issued.append(x * 5)
+        assert issued[0]._blob.storage.array is None
+
+    physical_run(machine, lambda builder: builder.access_blob_by_callback(x._blob, callback))
+    assert issued[0]._blob.storage.array.tolist() == [5.0, 5.0, 5.0]
 
 
 def test_a_scope_that_has_ended_keeps_it_from_running(machine: VirtualMachine) -> None:

@@ -107,6 +107,8 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
         return False
     instruction.state = ERASED
     instruction.policy = None
+    if machine.engine.pending:
+        machine._drive()  # what it has issued itself, or others meanwhile
     escaping, machine._escaping = machine._escaping, None
     if escaping is not None:
         raise escaping
