@@ -364,7 +364,7 @@ def test_show_config_says_why_not(monkeypatch: pytest.MonkeyPatch) -> None:
     before = LOADER.mode
     flow.backends.codegen.mode = "off"
     try:
-        assert "C kernels not in use: VMFLOW_JIT is 0" in info.show_config()
+        assert "C kernels not in use: switched off, by VMFLOW_JIT=0" in info.show_config()
         assert not flow.backends.codegen.is_available()
         flow.backends.codegen.mode = "background"
         monkeypatch.setenv("CC", "/nonexistent")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
-import shutil
-import subprocess
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import subprocess
 
 # Never -ffast-math, which has no infinities.  What is given instead lets loops be vectorised whose results numpy's are:
 # nobody reads errno or the exception flags, and a product and a sum are not made one (-ffp-contract=off).
@@ -51,6 +51,9 @@ def compiler_command() -> tuple[str, ...]:
     Raises:
         NoCompiler: if there is none.
     """
+    import shlex
+    import shutil
+
     wanted = os.environ.get("CC")
     names = [shlex.split(wanted)] if wanted and wanted.strip() else [[name] for name in _NAMES]
     for name, *options in names:
@@ -95,30 +98,38 @@ def compile_library(
     Raises:
         CompileError: if the compiler cannot be run, fails, or makes nothing.
     """
-    import tempfile  # here, because importing it takes milliseconds and most processes find what they need in the cache
+    import shutil
+    import tempfile
 
-    with tempfile.TemporaryDirectory(prefix="vmflow-") as folder:
+    # Not one that removes itself, which complains if the process ends meanwhile.
+    folder = tempfile.mkdtemp(prefix="vmflow-")
+    try:
         given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         given.write_text(source)
-        call = [*command, *FLAGS, "-o", str(made), str(given), "-lm"]
-        try:
-            quiet = subprocess.DEVNULL
-            process = subprocess.Popen(
-                call, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True, errors="replace"
-            )
-        except OSError as error:
-            raise CompileError(f"{command[0]} cannot be run: {error}") from error
-        with process:
-            watch(process)
-            try:
-                _, complaint = process.communicate(timeout=_PATIENCE)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                raise CompileError(f"{command[0]} has not finished within {_PATIENCE:g} s") from None
-            finally:
-                watch(None)
-        if process.returncode:
-            raise CompileError(f"{command[0]} failed with {process.returncode}: {complaint.strip()[:_SHOWN]}")
+        _run([*command, *FLAGS, "-o", str(made), str(given), "-lm"], watch)
         if not made.exists():
             raise CompileError(f"{command[0]} said nothing and made no library")
         return made.read_bytes()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _run(call: list[str], watch: Callable[[subprocess.Popen[str] | None], None]) -> None:
+    import subprocess
+
+    quiet = subprocess.DEVNULL
+    try:
+        process = subprocess.Popen(call, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True, errors="replace")
+    except OSError as error:
+        raise CompileError(f"{call[0]} cannot be run: {error}") from error
+    with process:
+        watch(process)
+        try:
+            _, complaint = process.communicate(timeout=_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            raise CompileError(f"{call[0]} has not finished within {_PATIENCE:g} s") from None
+        finally:
+            watch(None)
+    if process.returncode:
+        raise CompileError(f"{call[0]} failed with {process.returncode}: {complaint.strip()[:_SHOWN]}")

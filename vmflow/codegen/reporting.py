@@ -14,7 +14,7 @@ def describe() -> dict[str, Any]:
 
     None stands for what there is not.
     """
-    problem = "VMFLOW_JIT is 0, or the mode was set to off" if LOADER.mode == "off" else LOADER.problem
+    problem = "switched off, by VMFLOW_JIT=0 or by backends.codegen.mode" if LOADER.mode == "off" else LOADER.problem
     try:
         compiler: str | None = " ".join(compiler_command())
     except CompileError as error:
