@@ -42,6 +42,8 @@ def test_with_launches_in_flight_on_the_worker(keep: bool) -> None:
             f"""
             async def main():
                 global graph, results
+                # In development mode asyncio tells of slow callbacks, such as building on a busy machine.
+                asyncio.get_running_loop().slow_callback_duration = 60
                 graph = Heavy()
                 results = [graph(flow.ones(500, 500)) for _ in range(4)]
                 await asyncio.sleep(0)
@@ -63,6 +65,8 @@ def test_on_the_simulated_device() -> None:
             graph = Heavy()
             async def main():
                 global results
+                # In development mode asyncio tells of slow callbacks, such as building on a busy machine.
+                asyncio.get_running_loop().slow_callback_duration = 60
                 results = [graph(flow.ones(50, 50, device="sim")) for _ in range(4)]
                 await asyncio.sleep(0)
                 print("end")

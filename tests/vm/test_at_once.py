@@ -135,6 +135,15 @@ def test_threads_that_issue_at_the_same_time(machine: VirtualMachine) -> None:
     assert total.item() == 1000.0
 
 
+@pytest.fixture
+def heeded() -> Iterator[None]:
+    """Ctrl-C is what it is at a terminal: shells let programs in the background ignore it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_in_a_kernel_loses_the_result_and_nothing_else(machine: VirtualMachine) -> None:
     x = flow.ones(3)
 
@@ -147,6 +156,7 @@ def test_ctrl_c_in_a_kernel_loses_the_result_and_nothing_else(machine: VirtualMa
     assert (x + 1).tolist() == [2.0, 2.0, 2.0]
 
 
+@pytest.mark.usefixtures("heeded")
 def test_ctrl_c_in_a_change_in_place_comes_behind_it(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     x = flow.ones(3)
     before = np.copyto
