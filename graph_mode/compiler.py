@@ -12,14 +12,13 @@ from typing import Final
 import attrs
 
 from vmflow.devices import device as Device
-from vmflow.ops.elementwise import ELEMENTWISE
 
 from .actors import RegisterDescriptor, TaskDescriptor, TaskId, ThreadId, check
 from .actors.descriptors import ACC, CALLBACK_NOTIFY, COMPUTE, IN_CONTROL, UNPACK, WAIT_AND_SEND_IDS
-from .fused import FusedKernel
-from .job import Job, JobOp, Operand
+from .chain_memory import cost_of, lifetimes_of
+from .job import Job
 from .lifetimes import ALIGNMENT, aligned
-from .memory_planning import Op, choose_in_place, lifetimes, lower_bound, plan
+from .memory_planning import lower_bound, plan
 from .plan import Arena, ChainDescriptor, Plan, RegisterContents
 from .tasks import GATHERING, Task, form_tasks
 
@@ -329,97 +328,10 @@ class _Linking:
         return tuple(found.values())
 
     def _arena(self, task: Task, elsewhere: set[int]) -> Arena:
-        shared = elsewhere.union(*[other.reads for other in self.tasks])
-        buffers = self.job.buffers
-        steps = [Op((), (buffer,)) for buffer in (*task.inputs, *task.numbers) if buffer not in shared]
-        made = {buffer for step in steps for buffer in step.outputs}
-        workspaces: dict[int, int] = {}
-        for position in task.ops:
-            op = self.job.ops[position]
-            inside = [it for it in dict.fromkeys([*op.reads(), *op.writes()]) if self._own(it, shared)]
-            outputs = tuple([it for it in dict.fromkeys(op.writes()) if it in inside and it not in made])
-            made.update(outputs)
-            inputs = tuple([it for it in inside if it not in outputs])
-            shared_with = _sharable(op, inputs, outputs)
-            needed = workspace_of(op)
-            if needed:
-                workspaces[-1 - position] = needed
-                outputs = (*outputs, -1 - position)
-            steps.append(Op(inputs, outputs, shared_with))
-        last = {
-            operand.buffer: len(steps)
-            for operand in [self.job.outputs[it] for it in task.outputs]
-            if self._own(operand.buffer, shared)
-        }
-        used = {it: None for step in steps for it in (*step.inputs, *step.outputs)}
-        nbytes = {it: workspaces[it] if it < 0 else buffers[it].meta.nbytes for it in used}
-        if last:
-            steps.append(Op(tuple(last), ()))
-        shares = choose_in_place(steps, nbytes)
-        live = lifetimes(steps, nbytes, shares=shares)
+        live = lifetimes_of(self.job, task, elsewhere.union(*[other.reads for other in self.tasks]))
         bound = lower_bound(live)
         layout = plan(live, search_steps=0)
         if layout.nbytes > _GOOD_ENOUGH * bound:
             layout = plan(live)
-        total = sum([aligned(it, ALIGNMENT) for it in nbytes.values()])
+        total = sum([aligned(it.nbytes, ALIGNMENT) for it in live])
         return Arena(layout.nbytes, layout.offsets, bound, total, layout.strategy)
-
-    def _own(self, buffer: int, shared: set[int]) -> bool:
-        """Whether a buffer lies in the arena of the task that uses it."""
-        return self.job.buffers[buffer].role not in ("variable", "constant") and buffer not in shared
-
-
-def cost_of(op: JobOp) -> int:
-    """Nanoseconds, estimated."""
-    if op.kind == "update":
-        return op.cost
-    if op.kind in ("transfer", *GATHERING):
-        return sum([operand.meta.nbytes for operand in op.outputs])
-    return op.infer().cost
-
-
-def workspace_of(op: JobOp) -> int:
-    """The bytes that it needs while it runs."""
-    kernel = op.infer().kernel if op.op == "fused" else None
-    return kernel.workspace if isinstance(kernel, FusedKernel) else 0
-
-
-def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Where the op's result may take the place of an operand; see `Op.may_share`."""
-    if op.kind != "call" or not outputs:
-        return ()
-    if op.op in ELEMENTWISE:
-        allowed = {(position, 0) for position in range(len(op.inputs))}
-    elif op.op == "fused":
-        kernel = op.infer().kernel
-        allowed = set(kernel.sharing()) if isinstance(kernel, FusedKernel) else set()
-    else:
-        return ()
-    return tuple(
-        [
-            (position, place)
-            for position, buffer in enumerate(inputs)
-            for place, result in enumerate(outputs)
-            if _may_take(op, buffer, result, allowed)
-        ]
-    )
-
-
-def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
-    """Whether a result may lie where an operand does, by the pairs of operands and results that the kernel allows."""
-    place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
-    return all(
-        [
-            (position, place) in allowed and _same_layout(operand, op.outputs[place])
-            for position, operand in enumerate(op.inputs)
-            if operand.buffer == buffer
-        ]
-    )
-
-
-def _same_layout(one: Operand, other: Operand) -> bool:
-    """Whether each element of the one lies where that of the other does, if their buffers are one memory."""
-    if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
-        return False
-    whole = one.strides is None or one.strides == one.meta.strides
-    return whole and one.offset == 0 and one.meta.shape == other.meta.shape

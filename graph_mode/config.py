@@ -16,6 +16,8 @@ class GraphConfig:
         gradient_accumulation_steps: micro-batches per call.
         outputs_buffer_size: slots of each register between tasks, and so how many launches overlap.
         fusion: whether ops are fused.
+        recomputation: the part of a step's time for which cheap ops may be repeated, where that lowers the memory's
+            peak; 0 to repeat none.
         order: whether ops are reordered for "memory" or "speed"; "given" leaves them as they were called.
         disabled: names of passes that are left out; see `disable_pass`.
     """
@@ -25,6 +27,7 @@ class GraphConfig:
         self.gradient_accumulation_steps = 1
         self.outputs_buffer_size = 1
         self.fusion = True
+        self.recomputation = 0.03
         self.order: Literal["memory", "speed", "given"] = "memory"
         self.disabled: set[str] = set()
 
@@ -65,6 +68,23 @@ class GraphConfig:
     def allow_fusion(self, mode: bool = True) -> None:
         """Compute what follows each other in one pass over memory where possible; off, results equal eager's bits."""
         self.fusion = mode
+
+    def allow_recomputation(self, part_of_time: float = 0.03) -> None:
+        """Make anew what is cheap to make, instead of keeping it for the backward pass, where less memory is needed so.
+
+        The results are the same to the bit.  Products are never repeated: that is what `activation_checkpointing` of
+        a block is for.
+
+        Args:
+            part_of_time: by how much a step may take longer, by the estimated costs of its ops; 0.03 is 3 percent.  0
+                keeps everything.
+
+        Raises:
+            ValueError: if it is negative or not a number.
+        """
+        if not part_of_time >= 0:
+            raise ValueError(f"allow_recomputation: the part of the time must be 0 or more, not {part_of_time}")
+        self.recomputation = part_of_time
 
     def set_execution_order(self, order: Literal["memory", "speed", "given"]) -> None:
         """What to reorder ops for.

@@ -19,6 +19,7 @@ from .fuse_updates import fuse_updates
 from .identities import drop_identities
 from .order import reorder
 from .recompute import recompute
+from .recompute_cheap import recompute_cheap
 
 
 @attrs.frozen
@@ -85,6 +86,11 @@ PASSES: Final[tuple[Pass, ...]] = (
     ),
     Pass("fuse_updates", "several optimizers take their steps as one, which cannot be torn", _if_fusing(fuse_updates)),
     Pass("order", "less memory at a time; behind all that changes what there is to order", reorder),
+    Pass(
+        "recompute_cheap",
+        "what is cheap to make anew need not be kept at the peak; behind what decides when that is",
+        recompute_cheap,
+    ),
 )
 
 

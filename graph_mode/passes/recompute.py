@@ -152,20 +152,20 @@ class _Work:
         self.copies += 1
         for position in chosen:
             op = self.entries[position].op
-            inputs = _renamed(op.inputs, {buffer: names[buffer] for buffer in own.intersection(names)})
+            inputs = renamed(op.inputs, {buffer: names[buffer] for buffer in own.intersection(names)})
             for buffer in op.writes():
                 if buffer not in names:
                     names[buffer] = self._next
                     self.buffers[self._next] = Buffer(self._next, self.buffers[buffer].meta)
                     self._next += 1
-            copy = attrs.evolve(op, inputs=inputs, outputs=_renamed(op.outputs, names), backward=True)
+            copy = attrs.evolve(op, inputs=inputs, outputs=renamed(op.outputs, names), backward=True)
             copies.append(_Entry(copy, self.copies))
         taken = {buffer: names[buffer] for buffer in wanted}
         for entry in self.entries[place:]:
             if not entry.forward and not wanted.isdisjoint(entry.op.reads()):
-                entry.op = attrs.evolve(entry.op, inputs=_renamed(entry.op.inputs, taken))
+                entry.op = attrs.evolve(entry.op, inputs=renamed(entry.op.inputs, taken))
         self.entries[place:place] = copies
 
 
-def _renamed(operands: tuple[Operand, ...], names: dict[int, int]) -> tuple[Operand, ...]:
+def renamed(operands: tuple[Operand, ...], names: dict[int, int]) -> tuple[Operand, ...]:
     return tuple([attrs.evolve(it, buffer=names[it.buffer]) if it.buffer in names else it for it in operands])

@@ -78,6 +78,8 @@ def test_what_takes_several_ranks_is_refused(name: str) -> None:
         (lambda config: config.set_outputs_buffer_size(0), "at least 1, not 0"),
         (lambda config: config.set_gradient_accumulation_steps(0), "at least 1, not 0"),
         (lambda config: config.enable_amp(dtype=flow.float64), "float16 or bfloat16, not"),
+        (lambda config: config.allow_recomputation(-0.1), "must be 0 or more, not -0.1"),
+        (lambda config: config.allow_recomputation(float("nan")), "must be 0 or more, not nan"),
         (lambda config: config.set_execution_order("fast"), "got 'fast'"),
         (lambda config: config.disable_pass("magic"), "there is no pass 'magic'"),
     ],

@@ -1,0 +1,113 @@
+"""What a chain of ops needs of memory and of time: the lifetimes of its own buffers, and estimates op by op."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from vmflow.ops.elementwise import ELEMENTWISE
+
+from .fused import FusedKernel
+from .job import Job, JobOp, Operand
+from .memory_planning import Buffer, Op, choose_in_place, lifetimes
+from .tasks import GATHERING, Task
+
+
+def steps_before(task: Task, elsewhere: Collection[int]) -> list[int]:
+    """What fills the chain's memory before its first op, a step for each: arguments and numbers of its own."""
+    return [it for it in (*task.inputs, *task.numbers) if it not in elsewhere]
+
+
+def lifetimes_of(job: Job, task: Task, elsewhere: Collection[int]) -> list[Buffer]:
+    """The buffers in a chain's own memory, by the steps that need them: those of `steps_before`, and then its ops.
+
+    What an op works in is among them, with an id below 0.
+
+    Args:
+        job: whose chain it is.
+        task: the chain.
+        elsewhere: buffers that lie in registers, or in the caller's memory.
+    """
+    buffers = job.buffers
+    steps = [Op((), (buffer,)) for buffer in steps_before(task, elsewhere)]
+    made = {buffer for step in steps for buffer in step.outputs}
+    workspaces: dict[int, int] = {}
+    for position in task.ops:
+        op = job.ops[position]
+        inside = [it for it in dict.fromkeys([*op.reads(), *op.writes()]) if _own(job, it, elsewhere)]
+        outputs = tuple([it for it in dict.fromkeys(op.writes()) if it in inside and it not in made])
+        made.update(outputs)
+        inputs = tuple([it for it in inside if it not in outputs])
+        shared_with = _sharable(op, inputs, outputs)
+        needed = workspace_of(op)
+        if needed:
+            workspaces[-1 - position] = needed
+            outputs = (*outputs, -1 - position)
+        steps.append(Op(inputs, outputs, shared_with))
+    handed_out = [job.outputs[it].buffer for it in task.outputs]
+    last = tuple([it for it in dict.fromkeys(handed_out) if _own(job, it, elsewhere)])
+    used = {it: None for step in steps for it in (*step.inputs, *step.outputs)} | dict.fromkeys(last)
+    nbytes = {it: workspaces[it] if it < 0 else buffers[it].meta.nbytes for it in used}
+    if last:
+        steps.append(Op(last, ()))
+    return lifetimes(steps, nbytes, shares=choose_in_place(steps, nbytes))
+
+
+def _own(job: Job, buffer: int, elsewhere: Collection[int]) -> bool:
+    """Whether a buffer lies in the memory of the chain that uses it."""
+    return job.buffers[buffer].role not in ("variable", "constant") and buffer not in elsewhere
+
+
+def cost_of(op: JobOp) -> int:
+    """Nanoseconds, estimated."""
+    if op.kind == "update":
+        return op.cost
+    if op.kind in ("transfer", *GATHERING):
+        return sum([operand.meta.nbytes for operand in op.outputs])
+    return op.infer().cost
+
+
+def workspace_of(op: JobOp) -> int:
+    """The bytes that it needs while it runs."""
+    kernel = op.infer().kernel if op.op == "fused" else None
+    return kernel.workspace if isinstance(kernel, FusedKernel) else 0
+
+
+def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
+    """Where the op's result may take the place of an operand; see `Op.may_share`."""
+    if op.kind != "call" or not outputs:
+        return ()
+    if op.op in ELEMENTWISE:
+        allowed = {(position, 0) for position in range(len(op.inputs))}
+    elif op.op == "fused":
+        kernel = op.infer().kernel
+        allowed = set(kernel.sharing()) if isinstance(kernel, FusedKernel) else set()
+    else:
+        return ()
+    return tuple(
+        [
+            (position, place)
+            for position, buffer in enumerate(inputs)
+            for place, result in enumerate(outputs)
+            if _may_take(op, buffer, result, allowed)
+        ]
+    )
+
+
+def _may_take(op: JobOp, buffer: int, result: int, allowed: set[tuple[int, int]]) -> bool:
+    """Whether a result may lie where an operand does, by the pairs of operands and results that the kernel allows."""
+    place = next(at for at, operand in enumerate(op.outputs) if operand.buffer == result)
+    return all(
+        [
+            (position, place) in allowed and _same_layout(operand, op.outputs[place])
+            for position, operand in enumerate(op.inputs)
+            if operand.buffer == buffer
+        ]
+    )
+
+
+def _same_layout(one: Operand, other: Operand) -> bool:
+    """Whether each element of the one lies where that of the other does, if their buffers are one memory."""
+    if one.meta.numel != other.meta.numel or one.meta.dtype is not other.meta.dtype:
+        return False
+    whole = one.strides is None or one.strides == one.meta.strides
+    return whole and one.offset == 0 and one.meta.shape == other.meta.shape
