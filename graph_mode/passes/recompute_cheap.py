@@ -294,6 +294,8 @@ class _Chain:
             span = self._spans.get(buffer)
             if span is None or span.last >= self._step[place]:
                 continue  # it is there in any case
+            if self._job.buffers[buffer].role == "input":
+                return False  # the caller may want to write it, and gets it back when it has been read
             maker = self._flow.writers.get(buffer, [-1])[0]
             further, others = set(again), dict(longer)
             if maker >= 0 and self._collect(maker, place, further, others, depth - 1):

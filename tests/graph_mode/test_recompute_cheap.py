@@ -175,6 +175,30 @@ def test_what_was_made_of_what_has_changed_is_kept(changing: bool) -> None:
     assert bool(again) is not changing
 
 
+class Spread(nn.Module):
+    """A number for each row and one for each column, added."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.columns = nn.Parameter(numbers(size))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        """Of a column, something larger."""
+        result: flow.Tensor = x + self.columns
+        return result
+
+
+@pytest.mark.parametrize("of_argument", [True, False])
+def test_arguments_are_not_kept_longer_for_it(of_argument: bool) -> None:
+    def make() -> nn.Module:
+        before: list[nn.Module] = [] if of_argument else [nn.Linear(1, 1)]
+        return nn.Sequential(*before, Spread(64), nn.Linear(64, 32), nn.Linear(32, 64))
+
+    plain, graph = compared(make, numbers(256, 1))
+    again = [op.op for op in added(plain.full_job, graph.full_job)]
+    assert again == ([] if of_argument else ["add"])
+
+
 def test_chains_of_ops() -> None:
     def make() -> nn.Module:
         blocks = [nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32), nn.Tanh(), nn.Linear(32, 32)) for _ in range(3)]
