@@ -27,7 +27,7 @@ class GraphConfig:
         self.gradient_accumulation_steps = 1
         self.outputs_buffer_size = 1
         self.fusion = True
-        self.recomputation = 0.03
+        self.recomputation = 0.0
         self.order: Literal["memory", "speed", "given"] = "memory"
         self.disabled: set[str] = set()
 
