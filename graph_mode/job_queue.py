@@ -8,6 +8,8 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, final
 
+from vmflow.vm.turn_lock import TurnLock
+
 from .launch import Launch
 
 if TYPE_CHECKING:
@@ -17,41 +19,11 @@ if TYPE_CHECKING:
 
 
 @final
-class Turn:
-    """Taken by one at a time, and never waited for."""
-
-    __slots__ = ("_holder", "_lock")
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._holder = 0
-
-    def take(self) -> bool:
-        """Whether it is the caller's now."""
-        taken = self._lock.acquire(blocking=False)
-        if taken:
-            self._holder = threading.get_ident()
-        return taken
-
-    def give_back(self) -> None:
-        """By whom it was taken."""
-        self._holder = 0
-        self._lock.release()
-
-    def renew(self) -> None:
-        """In a forked child: it may be the turn of a thread that is not here, which would never give it back."""
-        mine = self._holder == threading.get_ident()
-        self._lock = threading.Lock()
-        if mine:
-            self._lock.acquire()
-
-
-@final
 class JobQueue:
     """Which graph runs on a machine.  Launches of one graph overlap; those of another wait until it has ended."""
 
     def __init__(self) -> None:
-        self._turn = Turn()
+        self._turn = TurnLock()
         self._again = False
         self._waiting: deque[tuple[GraphRuntime, Launch]] = deque()
         # One entry for each that has ended and has not been counted.
@@ -78,7 +50,7 @@ class JobQueue:
         self._again = True
         escaping: BaseException | None = None
         # Whose turn it is sees the flag, or has given it back before it was set.
-        while self._again and self._turn.take():
+        while self._again and self._turn.acquire(blocking=False):
             try:
                 self._again = False
                 self._advance()
@@ -87,12 +59,12 @@ class JobQueue:
                 escaping = escaping or error
                 self._again = True
             finally:
-                self._turn.give_back()
+                self._turn.release()
         if escaping is not None:
             raise escaping
 
     def renew(self) -> None:
-        """In a forked child: see `Turn.renew`."""
+        """In a forked child: see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self.advance()

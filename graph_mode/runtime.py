@@ -21,6 +21,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.streams import Stream
 from vmflow.vm import at_once
+from vmflow.vm.turn_lock import TurnLock
 
 from .actors import Action, ActorSystem
 from .actors.bus import Act
@@ -28,7 +29,7 @@ from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
 from .acts import ActorAct, LoneAct
 from .job import Job
-from .job_queue import Turn, queue_of
+from .job_queue import queue_of
 from .launch import Launch
 from .plan import Plan
 from .plan_memory import PlanMemory
@@ -99,7 +100,7 @@ class GraphRuntime:
         variables = {it.id for it in job.variables()}
         self._written = variables & job.written()
         self._queue = queue_of(machine)
-        self._turn = Turn()
+        self._turn = TurnLock()
         self._again = False
         self._closing = False
         self._closed = False
@@ -232,7 +233,7 @@ class GraphRuntime:
         """Let the actors decide, until there is nothing to decide."""
         self._again = True
         # Whose turn it is sees the flag, or has given it back before it was set.
-        while self._again and self._turn.take():
+        while self._again and self._turn.acquire(blocking=False):
             ended: list[Launch] = []
             try:
                 self._again = False
@@ -244,7 +245,7 @@ class GraphRuntime:
                 self.system = None
                 raise
             finally:
-                self._turn.give_back()
+                self._turn.release()
                 # First: these have ended well.
                 for launch in ended:
                     launch.finish()
@@ -252,7 +253,7 @@ class GraphRuntime:
                     self._bury(self._dead)
 
     def renew(self) -> None:
-        """In a forked child: see `Turn.renew`."""
+        """In a forked child: see `TurnLock.renew`."""
         self._turn.renew()
         if self._again:
             self._pump()

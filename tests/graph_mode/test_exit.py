@@ -278,10 +278,10 @@ machine = current_machine()
 turns = [queue_of(machine)._turn, *[runtime._turn for runtime in machine.graphs.values()]]
 taken, done = threading.Event(), threading.Event()
 def take():
-    assert all([turn.take() for turn in turns])
+    assert all([turn.acquire(blocking=False) for turn in turns])
 def give_back():
     for turn in turns:
-        turn.give_back()
+        turn.release()
 def hold():
     take()
     taken.set()
@@ -300,7 +300,7 @@ with warnings.catch_warnings():
 if child == 0:
     signal.alarm(20)    # rather than to wait for ever
     if not elsewhere:
-        assert not any([turn.take() for turn in turns])
+        assert not any([turn.acquire(blocking=False) for turn in turns])
         give_back()
     print("child", f(flow.ones(2)).tolist(), flush=True)
     os._exit(7)

@@ -92,3 +92,15 @@ def test_many_threads_exclude_each_other() -> None:
     assert len(most) == 1800
     assert set(most) == {1}
     assert not lock.locked()
+
+
+@pytest.mark.parametrize("mine", [True, False])
+def test_in_a_forked_child_only_the_forking_thread_keeps_it(mine: bool) -> None:
+    lock = TurnLock()
+    if mine:
+        lock.acquire()
+    else:
+        elsewhere(lock.acquire)
+    lock.renew()
+    assert lock.locked() is mine
+    assert lock.acquire(blocking=False) is not mine

@@ -98,7 +98,8 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     if policy is None or policy.barrier or policy.deferred:
         return False
     mode = instruction.mode
-    if written is not None and written.array is None and not policy.prepares and (mode is None or not mode.scope):
+    scoped = mode is not None and mode.scope is not None
+    if written is not None and written.array is None and not policy.prepares and not scoped:
         # Ctrl-C may come out of this: nobody will ever see what it would have written.
         done = call(machine, _compute, (machine, instruction, policy))
     else:

@@ -1,4 +1,4 @@
-"""`TurnLock`: the right to drive a machine, which one thread has at a time."""
+"""`TurnLock`: the right to drive a machine, or to start what graphs have launched, which one thread has at a time."""
 
 from __future__ import annotations
 
@@ -74,6 +74,12 @@ class TurnLock:
         if self._sleepers:
             for bell in list(self._sleepers):
                 bell.wake()
+
+    def renew(self) -> None:
+        """In a forked child: who has it may be a thread that is not here, and would never give it back."""
+        self._sleepers.clear()
+        if self.owner != _get_ident():
+            self.owner = None
 
     def locked(self) -> bool:
         """Whether anybody has it."""
