@@ -5,7 +5,8 @@ The device is the simulated one, where everything lies in the allocator's memory
 in, and the result.  A graph keeps its memory from one call to the next, so that its peak is taken over building, the
 first call and all that comes with them.
 
-"checkpointed" computes the insides of the model's blocks anew for the backward pass.
+"checkpointed" computes the insides of the model's blocks anew for the backward pass; "recomputed" makes cheap values
+anew, which only graphs do.
 """
 
 from __future__ import annotations
@@ -99,14 +100,20 @@ def mlp() -> Model:
 MODELS: Final[dict[str, Callable[[], Model]]] = {"GPT": gpt, "digits CNN": digits, "MLP": mlp}
 
 
+# In what way a step saves memory.
+PLAIN, RECOMPUTED, CHECKPOINTED = WAYS = "", "recomputed", "checkpointed"
+
+
 class Step(nn.Graph):
     """A step of training as a graph."""
 
-    def __init__(self, model: Model, optimizer: Any, checkpointed: bool) -> None:
+    def __init__(self, model: Model, optimizer: Any, way: str) -> None:
         super().__init__()
         self.model = model.module
         self.add_optimizer(optimizer)
-        for path in model.blocks if checkpointed else ():
+        if way == RECOMPUTED:
+            self.config.allow_recomputation()
+        for path in model.blocks if way == CHECKPOINTED else ():
             block = self.model
             for name in path.split("."):
                 block = getattr(block, name)
@@ -194,9 +201,9 @@ class Trained:
         """Drop the gradients."""
         self.optimizer.zero_grad()
 
-    def eager(self, checkpointed: bool = False) -> Footprint:
-        """What an eager step takes."""
-        if not checkpointed:
+    def eager(self, way: str = PLAIN) -> Footprint:
+        """What an eager step takes, which knows of no recomputing but checkpoints."""
+        if way != CHECKPOINTED:
             found = footprint(self.eager_step)
         else:
             with blocks_checkpointed(self.model):
@@ -204,9 +211,9 @@ class Trained:
         self.forget()
         return found
 
-    def graph(self, checkpointed: bool = False) -> tuple[Footprint, Step]:
+    def graph(self, way: str = PLAIN) -> tuple[Footprint, Step]:
         """What the first call of a graph takes, with building it, and the graph."""
-        graph = Step(self.model, self.optimizer, checkpointed)
+        graph = Step(self.model, self.optimizer, way)
         return footprint(lambda: graph(self.model.inputs, self.model.targets)), graph
 
 
@@ -222,7 +229,7 @@ def trained(make: Callable[[], Model]) -> Trained:
 
 
 def run(models: dict[str, Callable[[], Model]]) -> Table:
-    """A row in kilobytes for each model, and one with checkpointed blocks."""
+    """A row in kilobytes for each model, one that allows recomputation, and one with checkpointed blocks."""
     table = Table("kilobytes", COLUMNS)
     table.print_head()
     with on_device():
@@ -232,14 +239,14 @@ def run(models: dict[str, Callable[[], Model]]) -> Table:
 
 
 def _add_rows(table: Table, name: str, subject: Trained) -> None:
-    for checkpointed in (False, True):
-        eager = subject.eager(checkpointed)
-        graph, built = subject.graph(checkpointed)
+    for way in WAYS:
+        eager = subject.eager(way)
+        graph, built = subject.graph(way)
         plan = built.plan
         sizes = (eager.lives, eager.peak, graph.peak, plan.nbytes, plan.lower_bound, plan.without_reuse)
         lives, by_eager, by_graph, planned, bound, no_reuse = [round(it / 1000, 1) for it in sizes]
         table.add(
-            f"{name}, checkpointed" if checkpointed else name,
+            f"{name}, {way}" if way else name,
             lives=lives,
             eager=by_eager,
             graph=by_graph,
