@@ -9,8 +9,6 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
-import vmflow as flow
-
 # Whom vmflow can be compared with.
 LIBRARIES: Final = ("numpy", "torch", "jax")
 
@@ -53,7 +51,7 @@ def module_if_installed(name: str) -> Any:
 
 
 def gathered(against: list[str], threads: int, quick: bool) -> Company:
-    """Import whoever of `against` is installed, with so many threads; vmflow too is told how many.
+    """Import whoever of `against` is installed, with so many threads.
 
     Raises:
         ValueError: if one of the names is unknown.
@@ -61,10 +59,6 @@ def gathered(against: list[str], threads: int, quick: bool) -> Company:
     strangers = sorted(set(against) - set(LIBRARIES))
     if strangers:
         raise ValueError(f"cannot compare with {', '.join(strangers)}; there are {', '.join(LIBRARIES)}")
-    # This function is newer than the benchmarks.
-    set_threads = getattr(flow, "set_num_threads", None)
-    if set_threads is not None:
-        set_threads(threads)
     return Company(
         numpy="numpy" in against,
         torch=torch_if_installed(threads) if "torch" in against else None,

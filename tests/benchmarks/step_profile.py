@@ -1,0 +1,80 @@
+"""Where the time of vmflow's training steps goes: the kernels by op, the largest first, and the rest.
+
+``python -m tests.benchmarks.step_profile [--only NAME...] [--rounds 15] [--quick]``
+
+The steps are those of the table's family "training", which compares them with others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections import defaultdict
+from collections.abc import Callable
+
+from tests.benchmarks.contenders import Company, restart_with_one_thread
+from tests.benchmarks.family_training import training
+from tests.benchmarks.measure import EAGER, Case
+from vmflow.instructions import Instruction
+from vmflow.vm.virtual_machine import current_machine
+
+
+class _Stopwatch:
+    """A tracer that adds up how long what is called the same has run, in seconds."""
+
+    def __init__(self) -> None:
+        self.spent: defaultdict[str, float] = defaultdict(float)
+        self._begun: dict[Instruction, float] = {}
+
+    def began(self, instruction: Instruction) -> None:
+        self._begun[instruction] = time.perf_counter()
+
+    def ended(self, instruction: Instruction, outcome: object) -> None:
+        self.spent[instruction.name] += time.perf_counter() - self._begun.pop(instruction)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+def profile(case: Case, rounds: int) -> dict[str, float]:
+    """Milliseconds per eager step by what they went to, the whole step under "step".
+
+    While it is looked at, every op is an instruction that has its turn; the rest of the step is longer than otherwise.
+    """
+    steps = case.contenders[EAGER]
+    steps()
+    machine = current_machine()
+    machine.tracer = stopwatch = _Stopwatch()
+    spent = stopwatch.spent
+    try:
+        begin = time.perf_counter()
+        for _ in range(rounds):
+            steps()
+        spent["step"] = time.perf_counter() - begin
+    finally:
+        machine.tracer = None
+    ordered = sorted(spent.items(), key=lambda it: -it[1])
+    return {name: seconds * 1000 / rounds / case.repeat for name, seconds in ordered}
+
+
+def main() -> None:
+    """Print it."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.step_profile", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=15, help="times the steps are run")
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="how the names of the rows begin")
+    parser.add_argument("--quick", action="store_true", help="small networks and two rounds, to see that it works")
+    options = parser.parse_args()
+    restart_with_one_thread()
+    names = tuple(options.only or ("",))
+    for case in training(Company(numpy=False, quick=options.quick)):
+        if not case.name.startswith(names):
+            continue
+        times = profile(case, 2 if options.quick else options.rounds)
+        print(f"{case.name}: milliseconds per step")
+        for name, taken in times.items():
+            print(f"  {name:44}{taken:9.3f}")
+        print(f"  {'outside of kernels':44}{2 * times['step'] - sum(times.values()):9.3f}")
+
+
+if __name__ == "__main__":
+    main()
