@@ -86,11 +86,11 @@ def normalize_backward(
     work = np.empty_like(gradient[next(groups(matrix), slice(0))])
     for part in groups(matrix):
         outer, result, scale = gradient[part], out[part], scales[part]
-        room = work[: len(outer)]
+        scratch = work[: len(outer)]
         centred = np.subtract(matrix[part], means[part, None], result)
-        by_weight += np.dot(scale, np.multiply(outer, centred, room))
+        by_weight += np.dot(scale, np.multiply(outer, centred, scratch))
         by_bias += sums.of_columns(outer)
-        weighted = outer if weight is None else np.multiply(outer, weight, room)
+        weighted = outer if weight is None else np.multiply(outer, weight, scratch)
         # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
         slope = np.multiply(np.vecdot(weighted, centred), share)
         np.multiply(np.multiply(slope, scale, slope), scale, slope)
