@@ -193,7 +193,7 @@ class GraphRuntime:
         stream, cost = self._lone
         return (
             at_once.possible(self.machine, stream, cost)
-            and at_once.call_shielded(self.machine, self.act_alone, (launch,)) is not at_once.NOT_NOW
+            and at_once.call_shielded(self.machine, self.act_alone, [launch]) is not at_once.NOT_NOW
         )
 
     def launch(self, launch: Launch) -> None:

@@ -16,7 +16,8 @@ from .size import Size as Size
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.dtypes import dtype as DType
-    from vmflow.streams import Allocation, Stream
+    from vmflow.streams import Allocation
+    from vmflow.streams.stream import Stream
 
     from .failure import Failure
     from .instruction import Instruction
@@ -155,6 +156,7 @@ class Storage:
         return False
 
 
+@mypyc_attr(free_list_len=1)
 class Blob:
     """An array seen in a storage.
 

@@ -16,9 +16,11 @@ from collections.abc import Iterable
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+from vmflow.native import mypyc_attr
+
 if TYPE_CHECKING:
     from vmflow.context import Mode
-    from vmflow.streams import Stream
+    from vmflow.streams.stream import Stream
 
     from .policy import InstructionPolicy
 
@@ -32,6 +34,7 @@ ERASED: Final = 5
 STATE_NAMES: Final = ("NEW", "WAITING", "READY", "LAUNCHED", "DONE", "ERASED")
 
 
+@mypyc_attr(free_list_len=1)
 class Dependence:
     """The live accesses to one storage (or one stream order, one generator, ...), as the engine sees them.
 

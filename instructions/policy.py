@@ -9,7 +9,7 @@ from vmflow.native import keep_fields, mypyc_attr
 from .failure import Failure
 
 if TYPE_CHECKING:
-    from vmflow.streams import Stream
+    from vmflow.streams.stream import Stream
 
     from .instruction import Instruction
 

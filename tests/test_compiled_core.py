@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import os
 import subprocess
@@ -52,6 +53,22 @@ def test_every_module_that_is_named_exists_once(build: Any) -> None:
     assert names == sorted(set(names))
     for name in names:
         assert (ROOT / f"{name.replace('.', '/')}.py").exists(), name
+
+
+def test_the_hot_modules_know_what_they_import(build: Any) -> None:
+    """What comes by way of a package's `__init__`, which is not compiled, is an object of which nothing is known."""
+    for name in build.modules():
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        package = name.rpartition(".")[0]
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if not isinstance(found, ast.ImportFrom):
+                continue
+            source = importlib.util.resolve_name("." * found.level + (found.module or ""), package)
+            compiled = [it for it in build.modules() if it.startswith(f"{source}.")]
+            for module in compiled:
+                defined = ast.parse((ROOT / f"{module.replace('.', '/')}.py").read_text(encoding="utf-8")).body
+                classes = {it.name for it in defined if isinstance(it, ast.ClassDef)}
+                assert not classes & {it.name for it in found.names}, f"{name} is to import it from {module}"
 
 
 def test_a_compiled_wheel_is_made_of_what_was_translated(

@@ -25,13 +25,14 @@ from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import OpCall
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
+from .tensor_fields import TensorFields
 from .vm import at_once
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
     from .multi_tensor import Update
     from .random import Generator
-    from .streams import Stream
+    from .streams.stream import Stream
     from .tensors import Tensor
 
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
@@ -88,7 +89,7 @@ class EagerLocalInterpreter:
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
         """The results, whose values are being computed."""
-        blobs = tuple([tensor._blob for tensor in inputs])
+        blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         stream = machine.stream(inferred.outputs[0].device)
@@ -106,7 +107,7 @@ class EagerLocalInterpreter:
         mode: Mode,
     ) -> None:
         """Write the result into `target`'s memory."""
-        blobs = tuple([tensor._blob for tensor in inputs])
+        blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
@@ -148,8 +149,9 @@ def dispatch(
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None:
         for tensor in inputs:
-            autograd = tensor._autograd
-            if autograd.requires_grad if autograd is not None else tensor._base is not None and _views.renewed(tensor):
+            fields: TensorFields = tensor
+            autograd = fields._autograd
+            if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
                 _node.record(op, inputs, attributes, scalars, (result,))
                 break
     return result
@@ -160,13 +162,13 @@ def _call_one(
 ) -> Tensor:
     """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
     try:
-        blobs = tuple([tensor._blob for tensor in inputs])
-    except AttributeError:
+        blobs = _blobs(inputs)
+    except (AttributeError, TypeError):
         raise _not_tensors(op, inputs) from None
     inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
-    stream = machine.stream(output.device)
+    stream = at_once.compute_stream(machine, output.device)
     if (
         not inferred.allocates
         and mode.scope is None
@@ -200,6 +202,14 @@ def _call_one(
     return new_tensor(blob, Lease(storage) if output.nbytes >= _LEASED_FROM else None)
 
 
+def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
+    found: list[Blob] = []
+    for tensor in tensors:
+        fields: TensorFields = tensor
+        found.append(fields._blob)
+    return tuple(found)
+
+
 def _compute_at_once(
     machine: VirtualMachine, stream: Stream, inferred: Inferred, blobs: tuple[Blob, ...], scalars: tuple[Any, ...]
 ) -> Storage | None:
@@ -207,7 +217,7 @@ def _compute_at_once(
 
     None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
-    arrays: list[Array] = []
+    arguments: list[Any] = []
     for blob in blobs:
         storage = blob.storage
         if (
@@ -217,14 +227,17 @@ def _compute_at_once(
             or storage.dependence.machine is not machine
         ):
             return None
-        arrays.append(storage.array)
+        arguments.append(storage.array)
+    if scalars:
+        arguments.extend(scalars)
+    arguments.append(None)
     try:
-        array = at_once.call(machine, inferred.kernel, (*arrays, *scalars, None))
+        array = at_once.call(machine, inferred.kernel, arguments)
     except Exception:
         return None
     if array is at_once.NOT_NOW:
         return None
-    if type(array) is not np.ndarray:
+    if type(array) is not _ndarray:
         array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
     return Storage(Dependence(machine), array, stream)
 
@@ -329,10 +342,11 @@ def _copy(array: Array, *more: Array | None) -> Array:
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
     tensor: Tensor = _new(_tensors.Tensor)
-    tensor._blob = blob
-    tensor._lease = lease
-    tensor._autograd = None
-    tensor._base = None
+    fields: TensorFields = tensor
+    fields._blob = blob
+    fields._lease = lease
+    fields._autograd = None
+    fields._base = None
     return tensor
 
 
@@ -353,7 +367,8 @@ def new_alias(tensor: Tensor) -> Tensor:
     return alias
 
 
-_new: Any = object.__new__
+_new: Final[Any] = TensorFields.__new__
+_ndarray: Final = np.ndarray
 
 
 def _leased(output: TensorMeta) -> bool:

@@ -21,7 +21,7 @@ from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
 from .instructions import origin
-from .instructions.blob import Array, Blob, Size, TensorMeta, meta
+from .instructions.blob import Array, Size, TensorMeta, meta
 from .ops import (
     arithmetic,
     comparison,
@@ -30,13 +30,13 @@ from .ops import (
 )
 from .ops import view as views
 from .ops.table import broadcast_shapes
+from .tensor_fields import TensorFields
 from .tensor_methods import TensorOps
 from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
 
 if TYPE_CHECKING:
     from .autograd.node import AutogradMeta, Hook, Node
-    from .instructions.release_tensor import Lease
 
 _handles = count()
 
@@ -46,7 +46,7 @@ _int = int
 _float = float
 
 
-class Tensor(TensorOps):
+class Tensor(TensorFields, TensorOps):
     """An n-dimensional array of one dtype on one device, perhaps still being computed.
 
     Every op returns at once.  ``await tensor`` suspends until the value is there and returns the tensor;
@@ -57,12 +57,9 @@ class Tensor(TensorOps):
     ``Tensor(2, 3)`` for uninitialised values of that shape, ``Tensor(data)`` for data, both of the default dtype.
     """
 
-    __slots__ = ("__weakref__", "_autograd", "_base", "_blob", "_lease")
+    __slots__ = ("__weakref__",)
 
-    _blob: Blob
-    _lease: Lease | None
-    _autograd: AutogradMeta | None
-    _base: Tensor | None  # what it is a view of, for autograd; see vmflow/autograd/views.py
+    _base: Tensor | None
 
     # numpy must leave ``array + tensor`` to Tensor.__radd__.
     __array_priority__ = 1000
@@ -719,7 +716,7 @@ class Tensor(TensorOps):
 
     def __copy__(self) -> Tensor:
         """A leaf that shares the memory, of the same class and with the same attributes; without gradient."""
-        made: Tensor = object.__new__(type(self))
+        made: Tensor = TensorFields.__new__(type(self))
         made._blob, made._lease, made._autograd, made._base = self._blob, self._lease, None, None
         if hasattr(self, "__dict__"):
             made.__dict__.update(self.__dict__)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import numpy as np
 import pytest
@@ -315,6 +316,24 @@ def test_a_saved_tensor_that_was_changed_is_noticed() -> None:
     y.add_(1)
     with pytest.raises(RuntimeError, match=r"changed in place after it was used .*\n?.*test_backward.py"):
         z.backward()
+
+
+@pytest.mark.parametrize("product", [flow.mul, flow.matmul])
+@pytest.mark.parametrize("wanted", [0, 1])
+def test_a_product_keeps_only_the_factor_that_the_wanted_gradient_needs(product: Any, wanted: int) -> None:
+    shape = (256, 256)
+    weight, data = flow.ones(shape, requires_grad=True), flow.full(shape, 5.0)
+    own = weight * 3
+    flow.synchronize()
+    before = flow.memory_allocated(own.device)
+    result = product(own, data) if wanted == 0 else product(data, own)
+    del own
+    flow.synchronize()
+    assert flow.memory_allocated(result.device) <= before  # the result is there, and the factor is not
+    result.sum().backward()
+    assert weight.grad is not None
+    expected = 15.0 if product is flow.mul else 256 * 15.0
+    np.testing.assert_array_equal(weight.grad.numpy(), np.full(shape, expected))
 
 
 def test_an_op_in_place_keeps_the_operand_its_gradient_needs() -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from vmflow.context import MODE
+from vmflow.errors import InternalError
 
 from .node import AutogradMeta, Edge, Node
 
@@ -114,7 +115,11 @@ class _Pass:
         if self.recorder is not None:
             self.recorder.node = node
         results = node.backward(arrived, self.create_graph)
-        for edge, result in zip(node.edges, results, strict=True):
+        edges = node.edges
+        if len(results) != len(edges):
+            raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
+        for number, result in enumerate(results):
+            edge = edges[number]
             if edge is not None and result is not None:
                 target, index = edge
                 if isinstance(target, Node):

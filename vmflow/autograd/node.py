@@ -6,16 +6,18 @@ leaf, the leaf's `AutogradMeta` itself, which is where gradients are accumulated
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
+from vmflow.errors import InternalError
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
 from vmflow.native import mypyc_attr
+from vmflow.tensor_fields import TensorFields
 
 from . import views
 
@@ -124,12 +126,14 @@ class SavedTensor:
     __slots__ = ("_autograd", "_blob", "_history", "_lease", "_version")
 
     def __init__(self, tensor: Tensor, with_history: bool, in_place: bool = False) -> None:
-        self._blob: Blob = tensor._blob
-        self._lease: Lease | None = tensor._lease
-        self._autograd: AutogradMeta | None = tensor._autograd if with_history else None
+        fields: TensorFields = tensor
+        self._blob: Blob = fields._blob
+        self._lease: Lease | None = fields._lease
+        self._autograd: AutogradMeta | None = fields._autograd if with_history else None
+        storage = self._blob.storage
         # The result of an in-place op is the version that is about to be.
-        self._version = tensor._blob.storage.version + in_place
-        self._history = tensor._blob.storage.history
+        self._version = storage.version + in_place
+        self._history = storage.history
 
     def unpack(self, owner: Node, output: int | None = None) -> Tensor:
         """The tensor.
@@ -177,9 +181,10 @@ class OpNode(Node):
         edges: list[Edge] = []
         metas: list[TensorMeta] = []
         for tensor in inputs:
-            autograd = tensor._autograd
+            fields: TensorFields = tensor
+            autograd = fields._autograd
             edges.append(None if autograd is None else autograd.edge())
-            metas.append(tensor._blob.meta)
+            metas.append(fields._blob.meta)
         self.title = op.name
         self.edges = tuple(edges)
         self.outputs_count = len(results)
@@ -189,15 +194,21 @@ class OpNode(Node):
         self.attributes = attributes
         self.scalars = scalars
         self.metas = tuple(metas)
-        self._inputs: list[SavedTensor] = []
-        for index in op.saves_inputs:
-            if index < len(inputs):
-                self._inputs.append(SavedTensor(inputs[index], True))
-        self._outputs: list[SavedTensor] = []
-        for index in op.saves_outputs:
-            self._outputs.append(SavedTensor(results[index], False, in_place))
+        self._inputs: tuple[SavedTensor | None, ...] = ()
+        if op.saves_inputs:
+            self._inputs = tuple([self._saved(inputs, it) for it in op.saves_inputs])
+        self._outputs: tuple[SavedTensor, ...] = ()
+        if op.saves_outputs:
+            self._outputs = tuple([SavedTensor(results[it], False, in_place) for it in op.saves_outputs])
         self.released = False
         self.code, self.last = origin.capture()
+
+    def _saved(self, inputs: tuple[Tensor, ...], index: int) -> SavedTensor | None:
+        """Input number `index`, saved; None if there is none, or nothing that is wanted looks at it."""
+        if index >= len(inputs):
+            return None
+        reader = self.op.readers.get(index)
+        return None if reader is not None and self.edges[reader] is None else SavedTensor(inputs[index], True)
 
     @property
     def needs(self) -> tuple[bool, ...]:
@@ -205,8 +216,15 @@ class OpNode(Node):
         return tuple([edge is not None for edge in self.edges])
 
     def input(self, index: int) -> Tensor:
-        """The saved input number `index`, with its history."""
-        return self._inputs[self.op.saves_inputs.index(index)].unpack(self)
+        """The saved input number `index`, with its history.
+
+        Raises:
+            InternalError: if nothing that is wanted was said to look at it, see `OpExpr.gradient`.
+        """
+        saved = self._inputs[self.op.saves_inputs.index(index)]
+        if saved is None:
+            raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
+        return saved.unpack(self)
 
     def output(self, index: int) -> Tensor:
         """The saved output number `index`, with its history."""
@@ -232,27 +250,32 @@ class OpNode(Node):
         except Exception as error:
             error.add_note(f"in the backward pass of {self.title}, run forward at {self.where()}")
             raise
+        if len(results) != len(self.edges):
+            raise InternalError(
+                f"the gradient rule of {self.title} gave {len(results)} gradients for {len(self.edges)} inputs"
+            )
         conforming: list[Tensor | None] = []
-        for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True):
-            if gradient is None or edge is None or gradient._blob.meta is meta:
+        for index, gradient in enumerate(results):
+            meta = self.metas[index]
+            if gradient is None or self.edges[index] is None or _blob_of(gradient).meta is meta:
                 conforming.append(gradient)
             else:
                 conforming.append(_conform(gradient, meta))
         return conforming
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
-        blob = gradient._blob
+        blob = _blob_of(gradient)
         if blob.strides is not None:
             return True
-        shared = [it._blob.storage for it in gradients if it is not None]
-        shared += [saved._blob.storage for saved in (*self._inputs, *self._outputs)]
+        shared = [_blob_of(it).storage for it in gradients if it is not None]
+        shared += [saved._blob.storage for saved in (*self._inputs, *self._outputs) if saved is not None]
         return blob.storage in shared
 
     def release(self) -> None:
         if self.op.saves_inputs or self.op.saves_outputs:
             self.released = True
-            self._inputs = []
-            self._outputs = []
+            self._inputs = ()
+            self._outputs = ()
 
     @staticmethod
     def check_target(op: OpExpr, target: Tensor) -> None:
@@ -274,13 +297,18 @@ class OpNode(Node):
             )
 
 
+def _blob_of(tensor: Tensor) -> Blob:
+    fields: TensorFields = tensor
+    return fields._blob
+
+
 def _conform(gradient: Tensor, meta: TensorMeta) -> Tensor:
     from vmflow.ops import copying  # which needs this module
 
     return copying.conform(gradient, meta)
 
 
-def check_history(name: str, operands: Iterable[Tensor]) -> None:
+def check_history(name: str, operands: tuple[Tensor, ...]) -> None:
     """Raise if autograd's idea of an operand is older than its memory.
 
     Raises:
@@ -288,10 +316,11 @@ def check_history(name: str, operands: Iterable[Tensor]) -> None:
             brought up to date: its gradient would miss that op.
     """
     for tensor in operands:
-        if tensor._base is not None:
+        fields: TensorFields = tensor
+        if fields._base is not None:
             views.renewed(tensor)
-        autograd = tensor._autograd
-        if autograd is None or autograd.node is None or autograd.history == tensor._blob.storage.history:
+        autograd = fields._autograd
+        if autograd is None or autograd.node is None or autograd.history == fields._blob.storage.history:
             continue
         raise RuntimeError(
             f"{name}: an operand shares its memory with a tensor that was changed in place since; its gradient would "
@@ -312,5 +341,6 @@ def record(
         check_history(op.name, inputs)
     node = OpNode(op, inputs, attributes, scalars, results, in_place)
     for index, result in enumerate(results):
-        if result._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients
-            result._autograd = AutogradMeta(True, node, index, result._blob.storage.history)
+        fields: TensorFields = result
+        if fields._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients
+            fields._autograd = AutogradMeta(True, node, index, fields._blob.storage.history)

@@ -327,7 +327,7 @@ def _sub_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-gradient if node.attributes == REVERSED else gradient,)
 
 
-@_MUL.tensors.gradient(inputs=(0, 1))
+@_MUL.tensors.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
 def _mul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.needs
     return (

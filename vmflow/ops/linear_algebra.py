@@ -77,7 +77,7 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 _MATMUL = OpExpr("matmul", _infer_matmul)
 
 
-@_MATMUL.gradient(inputs=(0, 1))
+@_MATMUL.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
 def _matmul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     needs_first, needs_second = node.needs
     first = second = None

@@ -71,10 +71,11 @@ class OpExpr:
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
         saves_inputs, saves_outputs: which of them the rule looks at.
+        readers: for some of those inputs, the only one whose gradient needs a look at it.
         known: the inferences made so far, by key.
     """
 
-    __slots__ = ("infer", "known", "name", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = ("infer", "known", "name", "readers", "rule", "saves_inputs", "saves_outputs")
 
     def __init__(self, name: str, infer: Infer) -> None:
         if name in OPS:
@@ -85,10 +86,11 @@ class OpExpr:
         self.rule: GradientRule | None = None
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()
+        self.readers: dict[int, int] = {}
         self.known: dict[Hashable, Inferred] = {}
 
     def gradient(
-        self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = ()
+        self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = (), readers: dict[int, int] | None = None
     ) -> Callable[[GradientRule], GradientRule]:
         """Declare the decorated function as the gradient rule.
 
@@ -97,12 +99,16 @@ class OpExpr:
         may use `node.input(i)` and `node.output(i)` for the indices declared here, and `node.meta(i)`,
         `node.attributes`, `node.scalars` and `node.needs` for any.  A gradient is summed over broadcast dimensions and
         cast to its input's dtype by the caller.
+
+        `readers` says of an input that only the gradient of one input looks at it: where that is not wanted, it is not
+        kept, and `node.input` of it is an error.
         """
 
         def declare(rule: GradientRule) -> GradientRule:
             self.rule = rule
             self.saves_inputs = inputs
             self.saves_outputs = outputs
+            self.readers = readers or {}
             return rule
 
         return declare

@@ -6,13 +6,15 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from vmflow.devices import device as Device
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.instruction import ERASED, Instruction
 from vmflow.instructions.policy import InstructionPolicy
-from vmflow.streams import Stream
+from vmflow.streams.stream import Stream
 
 from . import running
 from .failing import poison
+from .machine_fields import MachineFields
 from .wakers import running_loop
 
 if TYPE_CHECKING:
@@ -24,6 +26,16 @@ NOT_NOW: Final = object()
 _get_ident: Final = threading.get_ident
 
 
+def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
+    """`VirtualMachine.stream`, without a call for one that is there."""
+    fields: MachineFields = machine
+    found = fields._streams.get((device, "compute"))
+    if found is not None:
+        return found
+    opened: Stream = machine.stream(device)
+    return opened
+
+
 def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """Whether nothing is before what is issued now, and a turn would run it right here.
 
@@ -33,15 +45,16 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
         stream: where it is to run.
         cost: nanoseconds that it is expected to take.
     """
-    engine = machine.engine
+    fields: MachineFields = machine
+    engine = fields.engine
     return (
-        machine._hurries
+        fields._hurries
         and not engine.pending
         and not engine.lively
         and stream.posted == 0
-        and not machine._released
+        and not fields._released
         and not stream.policy.asynchronous
-        and (machine._inline_only or stream.policy.on_scheduler_thread(cost, bool(machine._loops)))
+        and (fields._inline_only or stream.policy.on_scheduler_thread(cost, bool(fields._loops)))
         and running_loop() is None
     )
 
@@ -53,10 +66,11 @@ def reconsider(machine: VirtualMachine) -> None:
     )
 
 
-def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
     """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
-    turn = machine._turn_lock
-    engine = machine.engine
+    fields: MachineFields = machine
+    turn = fields._turn_lock
+    engine = fields.engine
     me = _get_ident()
     # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
     if turn.owner is not None:
@@ -65,31 +79,39 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple
     if turn.owner != me:
         return NOT_NOW
     try:
-        if engine.pending or engine.lively or machine._refusing:
+        if engine.pending or engine.lively or fields._refusing:
             return NOT_NOW
-        machine._driver = me
-        return machine._context.run(function, *arguments)
+        fields._driver = me
+        # Unpacking takes as long as some kernels.
+        match len(arguments):
+            case 2:
+                return fields._context.run(function, arguments[0], arguments[1])
+            case 3:
+                return fields._context.run(function, arguments[0], arguments[1], arguments[2])
+            case _:
+                return fields._context.run(function, *arguments)
     finally:
-        machine._driver = None
+        fields._driver = None
         # No call before this, for the same reason.
         turn.owner = None
         turn.wake()
-        if machine._enlisted:
+        if fields._enlisted:
             machine._pass_on()
 
 
-def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
     """The same, for what must not be left half done: Ctrl-C waits for its end."""
-    return call(machine, _shielded, (machine, function, arguments))
+    return call(machine, _shielded, [machine, function, arguments])
 
 
-def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    shielded = machine._shield.raise_it()
+def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
+    fields: MachineFields = machine
+    shielded = fields._shield.raise_it()
     try:
         return function(*arguments)
     finally:
         if shielded:
-            machine._shield.lower()
+            fields._shield.lower()
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
@@ -101,16 +123,17 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     scoped = mode is not None and mode.scope is not None
     if written is not None and written.array is None and not policy.prepares and not scoped:
         # Ctrl-C may come out of this: nobody will ever see what it would have written.
-        done = call(machine, _compute, (machine, instruction, policy))
+        done = call(machine, _compute, [machine, instruction, policy])
     else:
-        done = call_shielded(machine, _run, (machine, instruction, policy))
+        done = call_shielded(machine, _run, [machine, instruction, policy])
     if done is NOT_NOW:
         return False
     instruction.state = ERASED
     instruction.policy = None
-    if machine.engine.pending:
+    fields: MachineFields = machine
+    if fields.engine.pending:
         machine._drive()  # what it has issued itself, or others meanwhile
-    escaping, machine._escaping = machine._escaping, None
+    escaping, fields._escaping = fields._escaping, None
     if escaping is not None:
         raise escaping
     return True

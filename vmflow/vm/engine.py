@@ -37,7 +37,7 @@ from vmflow.instructions.instruction import (
 )
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import priority_of
-from vmflow.streams import Stream
+from vmflow.streams.stream import Stream
 
 from .story import Fence, Story
 

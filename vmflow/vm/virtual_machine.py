@@ -37,6 +37,7 @@ from . import at_once, closing, failing, handover, loops, memory, releases, runn
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
+from .machine_fields import MachineFields
 from .outcome import Outcome
 from .race_watch import RaceWatch
 from .settings import GRACE_SECONDS
@@ -60,7 +61,7 @@ _handover_lock = threading.Lock()
 _machines: weakref.WeakSet[VirtualMachine] = weakref.WeakSet()
 
 
-class VirtualMachine:
+class VirtualMachine(MachineFields):
     """Orders and runs instructions.
 
     A script needs none: `default_machine` serves it.  A loop may have its own, with its own streams and workers:

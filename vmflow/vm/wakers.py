@@ -8,11 +8,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
+_modules: Final = sys.modules
 _get_running_loop: Callable[[], Any] | None = None
 
 
@@ -23,7 +24,11 @@ def running_loop() -> AbstractEventLoop | None:
     """
     global _get_running_loop
     if _get_running_loop is None:
-        _get_running_loop = getattr(sys.modules.get("asyncio.events"), "_get_running_loop", None)
+        events = _modules.get("asyncio.events")
+        if events is None:
+            return None
+        # While it is being imported, it may not have it yet.
+        _get_running_loop = getattr(events, "_get_running_loop", None)
         if _get_running_loop is None:
             return None
     loop: AbstractEventLoop | None = _get_running_loop()

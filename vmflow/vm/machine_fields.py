@@ -1,0 +1,86 @@
+"""`MachineFields`: those of a machine that every op looks at, apart from its class for compiled code to reach them."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextvars import Context
+from typing import TYPE_CHECKING, Any
+
+from vmflow.instructions.blob import Storage
+from vmflow.native import mypyc_attr
+from vmflow.streams.stream import Stream
+
+from .engine import VirtualMachineEngine
+from .turn_lock import TurnLock
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from vmflow.devices import device as Device
+
+    from .interrupts import Shield
+    from .race_watch import RaceWatch
+    from .tracing import Tracer
+
+
+@mypyc_attr(allow_interpreted_subclasses=True)
+class MachineFields:
+    """The base of `VirtualMachine`, which alone derives from it, sets them and says the rest.
+
+    Attributes:
+        engine: decides what may run next.
+        races: watches for accesses that nothing orders; None if nobody asked for that.
+        _context: what kernels run in.
+        _driver: the thread that drives, None while nobody does.
+        _enlisted: those who would drive if there were something to do.
+        _escaping: what is to be raised by whoever drives, once the turn has ended.
+        _gathers: whether what a script issues gathers.
+        _home: the loop of the `async with` block, None outside of one.
+        _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
+        _inline_only: whether nothing may be left to threads, as in a forked child.
+        _loops: that drive, or have driven, this machine.
+        _refusing: whether new work is turned away.
+        _released: storages whose last tensor is gone, to be released behind what still uses them.
+        _shield: holds back Ctrl-C.
+        _streams: by device and kind.
+        _tracer: is told of every step of every instruction; None while nobody listens.
+        _turn_lock: the right to drive.
+    """
+
+    __slots__ = (
+        "_context",
+        "_driver",
+        "_enlisted",
+        "_escaping",
+        "_gathers",
+        "_home",
+        "_hurries",
+        "_inline_only",
+        "_loops",
+        "_refusing",
+        "_released",
+        "_shield",
+        "_streams",
+        "_tracer",
+        "_turn_lock",
+        "engine",
+        "races",
+    )
+
+    engine: VirtualMachineEngine
+    races: RaceWatch | None
+    _context: Context
+    _driver: int | None
+    _enlisted: deque[Any]
+    _escaping: BaseException | None
+    _gathers: bool
+    _home: AbstractEventLoop | None
+    _hurries: bool
+    _inline_only: bool
+    _loops: dict[Any, Any]
+    _refusing: bool
+    _released: deque[Storage]
+    _shield: Shield
+    _streams: dict[tuple[Device | None, str], Stream]
+    _tracer: Tracer | None
+    _turn_lock: TurnLock
