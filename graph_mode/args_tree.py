@@ -110,7 +110,7 @@ def unflatten(tree: Tree, leaves: Sequence[Any], make: Callable[[Any, list[Any]]
         leaves: in order, as many as the tree has.
         make: called with a branch and its children, to make the container; by default it is of the kind it was.
     """
-    return _unflatten(tree, iter(leaves), make or plain)
+    return leaves[0] if type(tree) is Leaf else _unflatten(tree, iter(leaves), make or plain)
 
 
 def _unflatten(tree: Tree, leaves: Iterator[Any], make: Callable[[Any, list[Any]], Any]) -> Any:

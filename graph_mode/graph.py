@@ -236,6 +236,9 @@ class Graph:
         """What is to be run, on which tensors, at which learning rates: of which each call takes the next."""
         tree, given = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, given)
+        if not self._optimizers:
+            compiled.require_open()
+            return compiled, given, []
         with compiled.calling:
             compiled.require_open()
             rates = self.learning_rates()

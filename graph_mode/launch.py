@@ -11,7 +11,7 @@ import numpy as np
 from vmflow.instructions.blob import Array, Blob, Storage
 from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.failure import Failure
-from vmflow.streams import Stream
+from vmflow.streams.stream import Stream
 
 from .job import Drawn
 
