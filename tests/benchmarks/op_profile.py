@@ -1,0 +1,157 @@
+"""Where each microsecond of a tiny eager op goes: its parts, each by itself, for both ways that an op may take.
+
+``python -m tests.benchmarks.op_profile [--rounds 200]``
+
+What a script issues with nothing before it runs at once; else, as on an event loop, it becomes an instruction that has
+its turn.  A part is called here from outside, which costs it a call that it does without within an op: so what is left
+of the whole is a little more than "the rest" says.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import numpy as np
+
+import vmflow as flow
+from tests.benchmarks.contenders import restart_with_one_thread
+from vmflow import interpreter
+from vmflow.context import MODE
+from vmflow.info import compiled_modules
+from vmflow.instructions import Instruction, origin
+from vmflow.instructions.blob import Blob, Storage
+from vmflow.instructions.instruction import Dependence
+from vmflow.instructions.op_call import OpCall
+from vmflow.ops.table import OPS
+from vmflow.vm import at_once
+from vmflow.vm.virtual_machine import VirtualMachine, default_machine
+
+# Floats in an array, and calls that are timed together.
+TINY: Final = 10
+TOGETHER: Final = 500
+
+NUMPY: Final = "numpy's add"
+DRIVING: Final = "the right to drive, and a context where numpy is quiet"
+
+Parts = dict[str, Callable[[], object]]
+
+
+def parts_at_once() -> tuple[Callable[[], object], Parts]:
+    """An op that runs as it is issued, and what it consists of."""
+    tensor, machine, op = flow.ones(TINY), default_machine(), OPS["add"]
+    blobs = (tensor._blob, tensor._blob)
+    meta, array = tensor._blob.meta, np.ones(TINY, np.float32)
+    stream = machine.stream(meta.device)
+
+    def result() -> object:
+        return interpreter.new_tensor(Blob(Storage(Dependence(machine), array, stream), meta), None)
+
+    add = np.add
+    return lambda: tensor + tensor, {
+        NUMPY: lambda: add(array, array, None),
+        DRIVING: lambda: at_once.call(machine, add, [array, array, None]),
+        "the surroundings, and what is known of the op": lambda: interpreter.infer(op, blobs, (), (), MODE.get().dtype),
+        "whether it may run at once": lambda: at_once.possible(machine, stream, 5),
+        "the result: a storage, a blob and a tensor": result,
+    }
+
+
+def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]:
+    """An op that becomes an instruction, and what issuing it consists of; `machine` must not run it."""
+    tensor, op = flow.ones(TINY), OPS["add"]
+    blob = tensor._blob
+    stream = machine.stream(blob.meta.device)
+    read, kernel = blob.storage.dependence, interpreter.infer(op, (blob, blob), (), (), None).kernel
+
+    def instruction() -> object:
+        storage = Storage(written := Dependence(machine), None, stream)
+        call = OpCall("add", kernel, (blob, blob), (Blob(storage, blob.meta),))
+        return Instruction(stream, call, (read, read), (written,), 5)
+
+    return lambda: tensor + tensor, {"the instruction": instruction, "the user's line": origin.capture}
+
+
+def timed(work: Callable[[], object], rounds: int, after: Callable[[], object] | None = None) -> float:
+    """Microseconds of processor time per call, the median of the rounds, without what an empty function takes.
+
+    Args:
+        work: to be called.
+        rounds: how often to measure.
+        after: done after each round, untimed.
+    """
+
+    def once(function: Callable[[], object]) -> float:
+        taken = processor_time(lambda: _repeatedly(function))
+        if after is not None:
+            after()
+        return taken
+
+    return statistics.median([once(work) - once(_nothing) for _ in range(rounds)])
+
+
+def processor_time(work: Callable[[], object]) -> float:
+    """Microseconds of this thread for each of the calls that are timed together."""
+    begin = time.thread_time()
+    work()
+    return (time.thread_time() - begin) / TOGETHER * 1e6
+
+
+def _repeatedly(function: Callable[[], object]) -> None:
+    for _ in range(TOGETHER):
+        function()
+
+
+def _nothing() -> None:
+    pass
+
+
+@contextmanager
+def issuing_to(machine: VirtualMachine) -> Iterator[None]:
+    """What is issued here goes to this machine."""
+    before = MODE.get()
+    MODE.set(before.replace(machine=machine))
+    try:
+        yield
+    finally:
+        MODE.set(before)
+
+
+def show(title: str, whole: float, parts: dict[str, float]) -> None:
+    """Print the parts, and what is left of the whole."""
+    print(f"{title:60}{whole:8.2f} us")
+    for name, taken in parts.items():
+        print(f"  {name:58}{taken:8.2f}")
+    print(f"  {'the rest':58}{whole - sum(parts.values()):8.2f}")
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.op_profile", description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=200, help="how often to measure each")
+    rounds: int = parser.parse_args().rounds
+    restart_with_one_thread()
+    print(f"an add of {TINY} floats; core: {'compiled' if compiled_modules() else 'interpreted'}")
+    whole, parts = parts_at_once()
+    figures = {name: timed(work, rounds) for name, work in parts.items()}
+    figures[DRIVING] -= figures[NUMPY]
+    show("at once", timed(whole, rounds), figures)
+    patient = VirtualMachine("patient", gather=1 << 60)
+    with issuing_to(patient):
+        whole, parts = parts_by_turn(patient)
+        issued = timed(whole, rounds, patient.drain)
+        show("issuing an instruction", issued, {name: timed(work, rounds) for name, work in parts.items()})
+        turns = []
+        for _ in range(rounds):
+            _repeatedly(whole)
+            turns.append(processor_time(patient.drain))
+    print(f"{'its turn, numpy included':60}{statistics.median(turns):8.2f} us")
+    patient.close()
+
+
+if __name__ == "__main__":
+    main()
