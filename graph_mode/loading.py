@@ -259,6 +259,10 @@ class LoadedGraph:
         forms = "" if len(self._forms) == 1 else f" (as in none of the other {len(self._forms) - 1} forms)"
         raise ValueError(f"{self.name}: {problem}{forms}; save the graph after a call with such arguments")
 
+    def forms(self) -> tuple[CompiledGraph, ...]:
+        """What it was saved as: one for each kind of arguments."""
+        return tuple(self._forms)
+
     @property
     def job(self) -> Job:
         """What is run, as it was recorded; of the latest form."""

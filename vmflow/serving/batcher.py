@@ -1,0 +1,292 @@
+"""`Batcher`: from single requests to batches, and from a batch's results back to whoever waits for one of them.
+
+Whenever there is a place to compute, what waits is computed, as many at once as may be: under little load a request
+waits for nobody, and under much the batches become large by themselves.
+
+Whatever a request comes to, it comes to it once, in `_end`: done, failed, cancelled or expired.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+from .errors import Draining, Expired, NotReady
+from .requests import CANCELLED, DONE, EXPIRED, FAILED, QUEUED, RUNNING, Request, RequestQueue
+from .statistics import Statistics, Work
+
+_log: Final = logging.getLogger(__name__)
+
+# compute(requests, the scope-like thing to cancel it by) -> results in the same order
+Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]
+
+
+class Batch:
+    """Requests that are computed together.
+
+    Args:
+        requests: those.
+
+    Attributes:
+        wanted: how many of them somebody still waits for.
+        abandon: called when that has become none; set by who computes.
+    """
+
+    __slots__ = ("abandon", "requests", "wanted")
+
+    def __init__(self, requests: Sequence[Request]) -> None:
+        self.requests = requests
+        self.wanted = len(requests)
+        self.abandon: Callable[[], object] | None = None
+
+
+class Batcher:
+    """Admits requests, batches them and delivers what they come to.
+
+    Belongs to the loop that is running when it is made; all its methods are called there.
+
+    Args:
+        compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
+            computed fails alone and one batch that is too large for the memory becomes two.
+        statistics: where requests are counted, and `work`, where what is computed is.
+        most: requests in a batch.
+        places: batches that are computed at a time.
+        wait: seconds that a request may wait for others although there is a place to compute.
+        limit, limit_per_client: see `RequestQueue`.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        statistics: Statistics,
+        work: Work,
+        *,
+        most: int,
+        places: int,
+        wait: float,
+        limit: int,
+        limit_per_client: int,
+    ) -> None:
+        self._compute = compute
+        self._statistics = statistics
+        self._work = work
+        self._most = most
+        self._places = places
+        self._wait = wait
+        self._queue = RequestQueue(limit, limit_per_client)
+        self._loop = asyncio.get_running_loop()
+        # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
+        self._context = contextvars.copy_context()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._batches: dict[Request, Batch] = {}
+        self._alarm: asyncio.TimerHandle | None = None
+        self._held = False
+        self._refusing: type[Draining] | type[NotReady] | None = None
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    # Looking at it
+
+    def queued(self) -> int:
+        """How many requests wait."""
+        return len(self._queue)
+
+    def running(self) -> int:
+        """How many requests are being computed and still waited for."""
+        return sum([batch.wanted for batch in set(self._batches.values())])
+
+    def busy(self) -> int:
+        """How many batches are being computed."""
+        return len(self._tasks)
+
+    def expected_wait(self) -> float:
+        """Seconds until what waits now will have been computed, judging by what has been so far."""
+        batches = math.ceil((len(self._queue) + 1) / self._most) + len(self._tasks)
+        return batches * self._work.computing.mean() / self._places
+
+    # Requests
+
+    def submit(self, request: Request) -> None:
+        """Let a request wait for its turn.
+
+        Raises:
+            Overloaded: if there is no room for it.
+            Draining, NotReady: if nothing is taken any more.
+        """
+        if self._refusing is not None:
+            raise self._refusing("nothing new is taken: the session is ending")
+        self._queue.put(request, max(1.0, self.expected_wait()))
+        self._statistics.accepted += 1
+        self._idle.clear()
+        if request.deadline is not None:
+            if request.deadline <= self._loop.time():
+                self._expire(request)
+                return
+            request.timer = self._loop.call_at(request.deadline, self._expire, request)
+        self._pump()
+
+    def cancel(self, request: Request) -> None:
+        """Nobody waits for it any more; does nothing if it has ended."""
+        if not request.ended():
+            self._end(request, CANCELLED, None)
+
+    def _expire(self, request: Request) -> None:
+        if not request.ended():
+            after = self._loop.time() - request.arrived
+            doing = "waited" if request.state == QUEUED else "was being computed"
+            error = Expired(f"the deadline has passed while the request {doing}, after {after:.3f} s")
+            self._end(request, EXPIRED, error)
+
+    def _end(self, request: Request, state: str, outcome: Any) -> None:
+        """What a request has come to, and what its future gets: a result, an exception, or nothing if cancelled."""
+        statistics = self._statistics
+        statistics.ends[state] += 1
+        statistics.serving.add(self._loop.time() - request.arrived)
+        if request.timer is not None:
+            request.timer.cancel()
+        if request.state == QUEUED:
+            statistics.never_ran += 1
+            self._queue.discard(request, state)
+        else:
+            request.state = state
+            batch = self._batches.pop(request)
+            batch.wanted -= 1
+            if not batch.wanted and batch.abandon is not None and state != DONE:
+                batch.abandon()
+        future = request.future
+        if not future.done():
+            if state == DONE:
+                future.set_result(outcome)
+            elif outcome is None:
+                future.cancel()
+            else:
+                future.set_exception(outcome)
+                future.exception()  # whoever has gone is not told that nobody looked at it
+        self._look_whether_idle()
+
+    # Batches
+
+    def hold(self) -> None:
+        """Begin no batch until `go_on`."""
+        self._held = True
+
+    def go_on(self) -> None:
+        """Begin batches again."""
+        self._held = False
+        self._pump()
+
+    def _pump(self) -> None:
+        """Begin what can be begun."""
+        while not self._held and len(self._tasks) < self._places:
+            first = self._queue.peek()
+            if first is None:
+                return
+            request, together = first
+            release = "full" if together >= self._most else "free"
+            if release == "free" and self._wait > 0:
+                due = request.arrived + self._wait
+                if self._loop.time() < due:
+                    self._wake_at(due)
+                    return
+                release = "waited"
+            self._begin(self._queue.take(self._most), release)
+
+    def _wake_at(self, moment: float) -> None:
+        if self._alarm is not None:
+            if self._alarm.when() <= moment:
+                return
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(moment, self._alarmed)
+
+    def _alarmed(self) -> None:
+        self._alarm = None
+        self._pump()
+
+    def _begin(self, requests: list[Request], release: str) -> None:
+        now = self._loop.time()
+        for request in requests:
+            self._statistics.waiting.add(now - request.arrived)
+        self._work.begun[release] += 1
+        task = self._loop.create_task(self._run(requests), context=self._context)
+        batch = Batch(requests)
+        for request in requests:
+            self._batches[request] = batch
+        self._tasks.add(task)
+        task.add_done_callback(self._over)
+
+    def _over(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a batch has ended in a way that nobody expected", exc_info=task.exception())
+        self._pump()
+        self._look_whether_idle()
+
+    async def _run(self, requests: Sequence[Request]) -> None:
+        try:
+            await self._attempt(requests)
+        finally:
+            # By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting.
+            for request in requests:
+                if request.state == RUNNING:
+                    self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
+
+    async def _attempt(self, requests: Sequence[Request]) -> None:
+        """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's."""
+        wanted = [it for it in requests if it.state == RUNNING]
+        if not wanted:
+            return
+        batch = Batch(wanted)
+        for request in wanted:
+            self._batches[request] = batch
+        begin = self._loop.time()
+        try:
+            results = await self._compute(wanted, batch)
+        except Exception as error:
+            if len(wanted) == 1:
+                if wanted[0].state == RUNNING:
+                    self._end(wanted[0], FAILED, error)
+                return
+            for half in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
+                await self._attempt(half)
+            return
+        self._work.batches += 1
+        self._work.samples += len(wanted)
+        self._work.computing.add(self._loop.time() - begin)
+        for request, result in zip(wanted, results, strict=True):
+            if request.state == RUNNING:
+                self._end(request, DONE, result)
+
+    # The end
+
+    def refuse(self, why: type[Draining] | type[NotReady]) -> None:
+        """Take nothing new."""
+        self._refusing = why
+
+    async def until_nothing_runs(self) -> None:
+        """Return when nothing is computed: soon, if it has been told to `hold`."""
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))
+
+    async def until_idle(self) -> None:
+        """Return when nothing waits and nothing is computed."""
+        await self._idle.wait()
+
+    def _look_whether_idle(self) -> None:
+        if not self._tasks and not len(self._queue):
+            self._idle.set()
+
+    async def close(self) -> None:
+        """Take nothing new, fail what waits, and stop what is computed."""
+        self._refusing = NotReady
+        for request in self._queue.waiting():
+            self._end(request, FAILED, NotReady("the session was closed before the request had its turn"))
+        if self._alarm is not None:
+            self._alarm.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,190 @@
+"""`Request`, from its admission to its end, and `RequestQueue`, in which it waits for its turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Hashable
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any, Final
+
+from .errors import Overloaded
+
+# What a request may be.  Each of the last four is an end.
+QUEUED: Final = "queued"
+RUNNING: Final = "running"
+DONE: Final = "done"
+FAILED: Final = "failed"
+CANCELLED: Final = "cancelled"
+EXPIRED: Final = "expired"
+
+# How many requests of others overtake one, for each step that their priority is above its own.
+AGEING: Final = 16
+
+
+class Request:
+    """One sample on its way.
+
+    Args:
+        payload: what is to be computed on; the queue does not look inside.
+        key: only requests of equal keys go into one batch.
+        deadline: on the loop's clock; None for none.
+        priority: higher goes first.
+        client: who asks; None if nobody knows.
+
+    Attributes:
+        future: of the result.
+        state: one of the above.
+        arrived: on the loop's clock.
+        timer: that ends it at its deadline.
+        rank: the place in the queue; lower goes first.
+    """
+
+    __slots__ = ("arrived", "client", "deadline", "future", "key", "payload", "priority", "rank", "state", "timer")
+
+    def __init__(
+        self,
+        payload: Any,
+        key: Hashable = (),
+        deadline: float | None = None,
+        priority: int = 0,
+        client: Hashable = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.payload = payload
+        self.key = key
+        self.deadline = deadline
+        self.priority = priority
+        self.client = client
+        self.future: asyncio.Future[Any] = loop.create_future()
+        self.state = QUEUED
+        self.arrived = loop.time()
+        self.timer: asyncio.TimerHandle | None = None
+        self.rank = 0
+
+    def ended(self) -> bool:
+        """Whether nobody waits for it any more."""
+        return self.state not in (QUEUED, RUNNING)
+
+
+class RequestQueue:
+    """Requests that wait, bounded; by priority, and fair between clients.
+
+    Each request gets a rank when it arrives, and the lowest goes first.  The ranks of one client's requests follow each
+    other, while those of different clients lie side by side: start-time fair queueing (Goyal, Vin, Cheng 1996), every
+    request counting the same.  A step of priority takes `AGEING` from the rank, so that a lower priority is overtaken
+    that often and then has its turn.
+
+    Args:
+        limit: how many may wait.
+        limit_per_client: how many of these may be one known client's.
+    """
+
+    def __init__(self, limit: int, limit_per_client: int) -> None:
+        self.limit = limit
+        self.limit_per_client = limit_per_client
+        # By key, heaps of (rank, serial, request); what has ended meanwhile stays until it is met.
+        self._heaps: dict[Hashable, list[tuple[int, int, Request]]] = {}
+        self._serial = count()
+        # How many wait: by key, by client, and in all.
+        self._together: dict[Hashable, int] = {}
+        self._by_client: dict[Hashable, int] = {}
+        self._waiting = 0
+        # How many entries of the heaps do not.
+        self._stale = 0
+        # The rank that each client's last request had before priority; only of those above `_now`.
+        self._last: dict[Hashable, int] = {}
+        self._now = 0
+
+    def __len__(self) -> int:
+        return self._waiting
+
+    def put(self, request: Request, retry_after: float) -> None:
+        """Let it wait.
+
+        Args:
+            request: a new one.
+            retry_after: what to tell who is refused, in seconds.
+
+        Raises:
+            Overloaded: if there is no room for it.
+        """
+        client = request.client
+        if self._waiting >= self.limit:
+            raise Overloaded(f"{self._waiting} requests are waiting, which is all that may", retry_after)
+        if client is not None and self._by_client.get(client, 0) >= self.limit_per_client:
+            raise Overloaded(
+                f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after
+            )
+        if len(self._last) > 2 * self._waiting + 64:
+            self._last = {name: last for name, last in self._last.items() if last > self._now}
+        tag = max(self._now, self._last.get(client, 0)) + 1
+        self._last[client] = tag
+        request.rank = tag - AGEING * request.priority
+        heappush(self._heaps.setdefault(request.key, []), (request.rank, next(self._serial), request))
+        self._waiting += 1
+        self._together[request.key] = self._together.get(request.key, 0) + 1
+        self._by_client[client] = self._by_client.get(client, 0) + 1
+
+    def take(self, most: int) -> list[Request]:
+        """The request whose turn it is, and up to `most` in all that can go with it; in order."""
+        heap = self._first()
+        taken: list[Request] = []
+        while heap and len(taken) < most:
+            _, _, request = heappop(heap)
+            if request.state != QUEUED:
+                self._stale -= 1
+                continue
+            request.state = RUNNING
+            self._left(request)
+            self._now = max(self._now, request.rank + AGEING * request.priority)
+            taken.append(request)
+        if heap is not None and not heap and taken:
+            del self._heaps[taken[0].key]
+        if not self._waiting:
+            self._last.clear()  # nobody is behind anybody
+        return taken
+
+    def _first(self) -> list[tuple[int, int, Request]] | None:
+        """The heap that has the first request of all."""
+        best: list[tuple[int, int, Request]] | None = None
+        for key, heap in list(self._heaps.items()):
+            while heap and heap[0][2].state != QUEUED:
+                heappop(heap)
+                self._stale -= 1
+            if not heap:
+                del self._heaps[key]
+            elif best is None or heap[0][:2] < best[0][:2]:
+                best = heap
+        return best
+
+    def peek(self) -> tuple[Request, int] | None:
+        """The request whose turn it is, and how many wait that could go with it; None if there is none."""
+        heap = self._first()
+        return None if heap is None else (heap[0][2], self._together[heap[0][2].key])
+
+    def discard(self, request: Request, state: str) -> None:
+        """Take a request out that waits: it has come to this end."""
+        assert request.state == QUEUED
+        request.state = state
+        self._left(request)
+        self._stale += 1
+        # Those who leave must not fill the memory that waiting ones are kept out of.
+        if self._stale > self._waiting + 64:
+            for key, heap in list(self._heaps.items()):
+                heap[:] = [it for it in heap if it[2].state == QUEUED]
+                heapify(heap)
+                if not heap:
+                    del self._heaps[key]
+            self._stale = 0
+
+    def waiting(self) -> list[Request]:
+        """All of them, in no order."""
+        return [it[2] for heap in self._heaps.values() for it in heap if it[2].state == QUEUED]
+
+    def _left(self, request: Request) -> None:
+        self._waiting -= 1
+        for counts, of in ((self._together, request.key), (self._by_client, request.client)):
+            counts[of] -= 1
+            if not counts[of]:
+                del counts[of]

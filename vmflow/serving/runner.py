@@ -1,0 +1,293 @@
+"""`Runner`: from the arrays of several requests to one call of the model, and back to the results of each."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+import vmflow as flow
+from vmflow.graph_mode import args_tree
+from vmflow.graph_mode.args_tree import Branch, Leaf, Tree
+from vmflow.graph_mode.loading import LoadedGraph
+from vmflow.instructions.blob import Array
+from vmflow.nn import Graph, Module
+
+from .batcher import Batch
+from .specs import Dim, Signature, Specs, TensorSpec
+from .statistics import Statistics
+
+# Up to this many bytes a batch is put together right here: it takes less time than issuing an op that does.
+_JOINED_HERE: Final = 1 << 18
+
+# The arrays of a request, padded, and the sizes that its dimensions had before.
+Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
+# By output, what its dimensions are called, where they are to be cut back.
+Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
+
+
+class _Served(Graph):
+    """A graph that calls a model, or a function."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, *args: Any, **kwargs: Any) -> Any:
+        return self.model(*args, **kwargs)
+
+
+class Runner:
+    """A model, called with batches of a few sizes.
+
+    Args:
+        model: see `InferenceSession`, as for the next four.
+        inputs, outputs, graph, batch_sizes: there.
+        invariant: whether a sample's bits must not depend on what is in the batch beside it.
+        statistics: where compilations and places are counted.
+
+    Attributes:
+        model: the model; of a folder, the graph in it.
+        signature: its inputs.
+        batch_sizes: the sizes of batches, ascending.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        inputs: Specs | None,
+        outputs: Cuts | None,
+        *,
+        graph: bool,
+        batch_sizes: Sequence[int],
+        invariant: bool,
+        statistics: Statistics,
+    ) -> None:
+        sizes = tuple(batch_sizes)
+        if not sizes or list(sizes) != sorted(set(sizes)) or not all([type(it) is int and it > 0 for it in sizes]):
+            raise ValueError(f"batch_sizes must be different positive integers, ascending, not {sizes}")
+        if isinstance(model, (str, os.PathLike)):
+            model = flow.load_graph(model)
+        if isinstance(model, LoadedGraph):
+            told, sizes = _told(model)
+            inputs = inputs if inputs is not None else told
+        elif not callable(model):
+            raise TypeError(f"expected a module, a function, a graph or a folder, got {type(model).__name__}")
+        if inputs is None:
+            raise TypeError("inputs must be given: only a saved graph tells what it takes")
+        if isinstance(model, Module) and any([it.training for it in model.modules()]):
+            raise ValueError("the model is in training mode, in which layers such as dropout differ; call model.eval()")
+        self.model = model
+        self.signature = Signature(inputs)
+        self.batch_sizes = sizes
+        self._invariant = invariant
+        self._statistics = statistics
+        self._cuts = None if outputs is None else [tuple(it) for it in outputs]
+        self._called: Any = model
+        self._served: _Served | None = None
+        if graph and not isinstance(model, (LoadedGraph, Graph)):
+            forms = len(sizes) * len(list(self._paddings()))
+            self._served = self._called = _Served(model)
+            self._served.with_dynamic_input_shape(size=forms)
+
+    def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
+        """The arrays of one request padded, and what others must have in common with it to be in its batch."""
+        if not self.signature.dims:
+            return (arrays, sizes), ()
+        to = self.signature.padded_sizes(sizes)
+        padded = [spec.padded(array, to) for spec, array in zip(self.signature.specs, arrays, strict=True)]
+        return (tuple(padded), sizes), tuple(to.values())
+
+    async def compute(self, payloads: Sequence[Payload], priority: int, batch: Batch) -> list[Any]:
+        """The results of requests of one key, in order.
+
+        Args:
+            payloads: of `prepared`.
+            priority: of what is issued.
+            batch: told how to give it up.
+        """
+        size = self._size_of(len(payloads))
+        self._statistics.places += size
+        with flow.scope(priority=priority, name="batch") as scope:
+            batch.abandon = scope.cancel
+            outputs = self._call(self._joined([arrays for arrays, _ in payloads], size))
+            tree, leaves = args_tree.flatten(outputs)
+            for leaf in leaves:
+                await leaf
+        return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
+
+    def _size_of(self, count: int) -> int:
+        return self.batch_sizes[bisect_left(self.batch_sizes, count)]
+
+    def _joined(self, requests: Sequence[tuple[Array, ...]], size: int) -> list[flow.Tensor]:
+        """For each input, the batch; what there are too few of is filled up with zeros."""
+        return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
+
+    def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
+        first = arrays[0]
+        if size == 1:
+            return flow.from_numpy(first[np.newaxis])
+        if first.nbytes * size > _JOINED_HERE:
+            rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
+            return flow.stack([*[flow.from_numpy(it) for it in arrays], *rest])
+        made = np.empty((size, *first.shape), first.dtype)
+        for place, array in enumerate(arrays):
+            made[place] = array
+        made[len(arrays) :] = 0
+        return flow.from_numpy(made)
+
+    def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
+        with flow.no_grad():
+            if self.signature.named:
+                return self._called(**dict(zip(self.signature.names, inputs, strict=True)))
+            return self._called(*inputs)
+
+    def _parted(self, tree: Tree, leaves: Sequence[Array], sizes: Sequence[dict[str, int]]) -> list[Any]:
+        """For each request, its part of all results, in memory of its own."""
+        results = []
+        for place, own in enumerate(sizes):
+            parts = [self._cut(number, leaf[place], own) for number, leaf in enumerate(leaves)]
+            results.append(args_tree.unflatten(tree, parts))
+        return results
+
+    def _cut(self, number: int, array: Array, sizes: Mapping[str, int]) -> Array:
+        if self._cuts is not None:
+            array = array[tuple([slice(sizes[it.name] if isinstance(it, Dim) else it) for it in self._cuts[number]])]
+        return array.copy()
+
+    # Warming up
+
+    def warm_up(self) -> None:
+        """Call the model once with each size of batch and of dimensions; settle the sizes that are invariant.
+
+        Raises:
+            ValueError: if a result has not as many rows as the batch, or not the dimensions that it was said to have.
+            RuntimeError: if bits must not depend on neighbours, and do for every size.
+        """
+        if self._invariant:
+            self.batch_sizes = (self._invariant_size(),)
+        for sizes in self._paddings():
+            for size in self.batch_sizes:
+                inputs = [
+                    flow.zeros(size, *spec.padded_shape(sizes), dtype=spec.dtype) for spec in self.signature.specs
+                ]
+                self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
+        self._statistics.compiled["warming"] = self._forms()
+
+    def _paddings(self) -> Iterator[dict[str, int]]:
+        """All combinations of sizes to which the dimensions are padded."""
+        dims = self.signature.dims
+        for sizes in product(*[it.sizes for it in dims.values()]):
+            yield dict(zip(dims, sizes, strict=True))
+
+    def _check(self, leaves: Sequence[flow.Tensor], size: int, sizes: Mapping[str, int]) -> None:
+        if self._cuts is not None and len(self._cuts) != len(leaves):
+            raise ValueError(f"outputs has {len(self._cuts)} shapes, and the model returns {len(leaves)} tensors")
+        for number, leaf in enumerate(leaves):
+            shape = tuple(leaf.numpy().shape)  # which waits until it is there
+            if not shape or shape[0] != size:
+                raise ValueError(
+                    f"result {number} of a batch of {size} has shape {list(shape)}; its first dimension must be that"
+                )
+            if self._cuts is None:
+                continue
+            wanted = [sizes.get(it.name) if isinstance(it, Dim) else it for it in self._cuts[number]]
+            if list(shape[1:]) != wanted:
+                raise ValueError(f"result {number} has shape {list(shape)}; by outputs it is {[size, *wanted]}")
+
+    def _invariant_size(self) -> int:
+        for size in reversed(self.batch_sizes):
+            if all([self._is_invariant(size, it) for it in self._paddings()]):
+                return size
+        raise RuntimeError("batch_invariant: what a sample comes to depends on its neighbours for every size of batch")
+
+    def _is_invariant(self, size: int, sizes: Mapping[str, int]) -> bool:
+        """Whether a sample gets the same bits in each place, among neighbours drawn at random."""
+        random = np.random.default_rng(size)
+        shapes = [(spec.padded_shape(sizes), spec.dtype.numpy) for spec in self.signature.specs]
+        sample = [_drawn(random, shape, dtype) for shape, dtype in shapes]
+        known: list[bytes] | None = None
+        for place in range(size):
+            inputs = []
+            for (shape, dtype), own in zip(shapes, sample, strict=True):
+                batch = _drawn(random, (size, *shape), dtype)
+                batch[place] = own
+                inputs.append(flow.from_numpy(batch))
+            found = [leaf.numpy()[place].tobytes() for leaf in args_tree.flatten(self._call(inputs))[1]]
+            if known is None:
+                known = found
+            elif known != found:
+                return False
+        return True
+
+    def _forms(self) -> int:
+        return len(self._served._compiled) if self._served is not None else 0
+
+    def count_compilations(self) -> None:
+        """Note those that were made after warming up, of which there should be none."""
+        self._statistics.compiled["ready"] = self._forms() - self._statistics.compiled["warming"]
+
+    # Weights
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Issue the change to other weights, all or nothing; see `InferenceSession.swap`."""
+        owner = self.model
+        if not hasattr(owner, "load_state_dict"):
+            raise TypeError(f"swap: a {type(owner).__name__} has no weights that could be given to it by name")
+        with flow.no_grad():
+            owner.load_state_dict(_tensors(state))
+
+    def close(self) -> None:
+        """Give back the memory that runs of graphs need."""
+        if self._served is not None:
+            self._served.close()
+
+
+def _drawn(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    # Of integers, which may be places in a table, nobody knows how large they may be.
+    return random.standard_normal(shape).astype(dtype) if dtype.kind not in "iub" else np.zeros(shape, dtype)
+
+
+def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in state.items():
+        if isinstance(value, Mapping):
+            found[name] = _tensors(value)
+        else:
+            found[name] = flow.from_numpy(value) if isinstance(value, np.ndarray) else value
+    return found
+
+
+def _told(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
+    """What a saved graph takes, without the batch, and the sizes of batches that it was saved for.
+
+    Raises:
+        ValueError: if that is more than tensors, or they differ in more than the size of the batch.
+    """
+    found: set[tuple[tuple[tuple[int, ...], Any], ...]] = set()
+    sizes: set[int] = set()
+    tree: Tree | None = None
+    for form in graph.forms():
+        tree = form.tree
+        if not all([it.shape for it in form.metas]) or len({it.shape[0] for it in form.metas}) != 1:
+            raise ValueError(f"{graph.name}: its inputs have no batch as their first dimension, which a session needs")
+        found.add(tuple([(tuple(it.shape[1:]), it.dtype) for it in form.metas]))
+        sizes.add(form.metas[0].shape[0])
+    if len(found) != 1:
+        raise ValueError(f"{graph.name} was saved for inputs that differ in more than the batch; give inputs=")
+    specs = [TensorSpec(shape, dtype) for shape, dtype in found.pop()]
+    assert isinstance(tree, Branch)
+    args, kwargs = tree.children
+    assert isinstance(args, Branch)
+    assert isinstance(kwargs, Branch)
+    if not all([isinstance(it, Leaf) for it in (*args.children, *kwargs.children)]) or (args.keys and kwargs.keys):
+        raise ValueError(
+            f"{graph.name}: a session takes tensors by place or by name, and its inputs are nested or both"
+        )
+    if kwargs.keys:
+        return dict(zip(kwargs.keys, specs, strict=True)), tuple(sorted(sizes))
+    return specs[0] if len(specs) == 1 else specs, tuple(sorted(sizes))

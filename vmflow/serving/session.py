@@ -1,0 +1,452 @@
+"""`InferenceSession`: a model made ready to answer single requests, by many at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from vmflow.context import MODE
+from vmflow.graph_mode import args_tree
+from vmflow.vm.wakers import running_loop
+
+from .batcher import Batch, Batcher
+from .channel import Channel
+from .errors import Draining, InvalidInput, NotReady
+from .requests import RUNNING, Request
+from .runner import Runner
+from .specs import Dim, Signature, Specs
+from .statistics import Statistics
+from .threads import LoopThread, in_thread
+
+State: TypeAlias = Literal["new", "warming", "ready", "draining", "closed"]
+
+# A function of the model and of the inputs of one request that yields chunks.
+StreamFunction: TypeAlias = Callable[[Any, Any], AsyncIterator[Any]]
+
+
+class InferenceSession:
+    """A model that answers requests, each of one sample, from coroutines and from threads.
+
+        session = serving.InferenceSession(model, inputs=serving.TensorSpec((1, 8, 8)))
+        async with session:
+            scores = await session.run(image)
+
+    Samples that wait at the same time are computed as one batch, which is padded to the next of a few sizes: for each a
+    graph is compiled before the session is ready.  In plain code ``with`` does the same on a thread of its own, and
+    `run_sync` waits for the result.
+
+    Args:
+        model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
+            It is called with batches: every input and output has one more dimension in front.
+        inputs: a `TensorSpec`, or several in a sequence or by name, as the model takes them.  Only a folder tells them.
+        outputs: the shapes of the results, in the order in which `build` or `forward` nests them, without the dimension
+            of the batch and with a `Dim` where they are to be cut back to what the request had; by default nothing is.
+        graph: whether a module is compiled; if not, its ops are issued one by one.
+        max_batch: the most samples in a batch.
+        batch_sizes: to which batches are padded, ascending; by default the powers of two up to `max_batch`.
+        batch_invariant: give each sample the same bits whatever it is batched with.  What sizes this holds for is found
+            out while warming up, see `batch_sizes` afterwards; it may well be slower.
+        max_wait: seconds that a request may wait for others although nothing keeps it from being computed.
+        max_queue: how many requests may wait.
+        max_queue_per_client: how many of these may be one client's; by default half of them.
+        concurrency: batches that are computed at a time.
+        timeout: seconds in which a request must have its result, where it does not say so itself; None for no limit.
+        stream: a function of the model and the inputs, to the chunks of a stream.
+        max_streams: streams that run at a time; the others wait as requests do.
+        look_ahead: chunks that a stream computes before somebody asks for them.
+        name: for messages and metrics.
+
+    Attributes:
+        state: "new", "warming", "ready", "draining" or "closed".
+        statistics: see `Statistics`.
+        version: of the weights; goes up with each `swap`.
+
+    Raises:
+        TypeError, ValueError: for arguments that do not fit.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        inputs: Specs | None = None,
+        outputs: Sequence[Sequence[int | Dim]] | None = None,
+        graph: bool = True,
+        max_batch: int = 32,
+        batch_sizes: Sequence[int] | None = None,
+        batch_invariant: bool = False,
+        max_wait: float = 0.0,
+        max_queue: int = 256,
+        max_queue_per_client: int | None = None,
+        concurrency: int = 1,
+        timeout: float | None = None,
+        stream: StreamFunction | None = None,
+        max_streams: int = 8,
+        look_ahead: int = 1,
+        name: str = "session",
+    ) -> None:
+        counts = {
+            "max_batch": max_batch,
+            "max_queue": max_queue,
+            "concurrency": concurrency,
+            "max_streams": max_streams,
+            "look_ahead": look_ahead,
+        }
+        if max_queue_per_client is not None:
+            counts["max_queue_per_client"] = max_queue_per_client
+        for what, value in counts.items():
+            if type(value) is not int or value < 1:
+                raise ValueError(f"InferenceSession: {what} must be a positive integer, not {value!r}")
+        if not max_wait >= 0 or (timeout is not None and not timeout > 0):
+            raise ValueError(f"InferenceSession: expected seconds, got max_wait={max_wait!r} and timeout={timeout!r}")
+        self.name = name
+        self.state: State = "new"
+        self.statistics = Statistics()
+        self.version = 0
+        self.timeout = timeout
+        self._runner = Runner(
+            model,
+            inputs,
+            outputs,
+            graph=graph,
+            batch_sizes=batch_sizes if batch_sizes is not None else _powers_of_two(max_batch),
+            invariant=batch_invariant,
+            statistics=self.statistics,
+        )
+        self._stream_function = stream
+        self._settings = (max_wait, max_queue, max_queue_per_client or max(1, max_queue // 2), concurrency)
+        self._max_streams = max_streams
+        self._look_ahead = look_ahead
+        self._batches: Batcher | None = None
+        self._streams: Batcher | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._own_loop: LoopThread | None = None
+        self._swapping: asyncio.Lock | None = None
+
+    # What it is
+
+    @property
+    def signature(self) -> Signature:
+        """Its inputs."""
+        return self._runner.signature
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The sizes to which batches are padded."""
+        return self._runner.batch_sizes
+
+    @property
+    def streams(self) -> bool:
+        """Whether it can answer by streams."""
+        return self._stream_function is not None
+
+    def stats(self) -> dict[str, Any]:
+        """The counts of `Statistics`, and how many requests wait and are computed at this moment."""
+        batchers = [it for it in (self._batches, self._streams) if it is not None]
+        self._runner.count_compilations()
+        return {
+            "state": self.state,
+            "version": self.version,
+            **self.statistics.as_dict(),
+            "queued": sum([it.queued() for it in batchers]),
+            "running": sum([it.running() for it in batchers]),
+        }
+
+    # Life
+
+    async def start(self) -> None:
+        """Compile and run the model once for every size, on a thread; returns when the session is ready.
+
+        Raises:
+            RuntimeError: if it has been started before.
+            Exception: what the model raises for inputs of the declared shapes.
+        """
+        if self.state != "new":
+            raise RuntimeError(f"session {self.name!r} is {self.state}; make a new one")
+        self.state = "warming"
+        self._loop = asyncio.get_running_loop()
+        self._swapping = asyncio.Lock()
+        try:
+            await in_thread(self._runner.warm_up, f"{self.name}: warm-up")
+        except BaseException:
+            self.state = "closed"
+            raise
+        if self.state != "warming":
+            return  # closed meanwhile
+        wait, limit, per_client, places = self._settings
+        self._batches = Batcher(
+            self._compute,
+            self.statistics,
+            self.statistics.batches,
+            most=self._runner.batch_sizes[-1],
+            places=places,
+            wait=wait,
+            limit=limit,
+            limit_per_client=per_client,
+        )
+        self._streams = Batcher(
+            self._run_stream,
+            self.statistics,
+            self.statistics.streams,
+            most=1,
+            places=self._max_streams,
+            wait=0.0,
+            limit=limit,
+            limit_per_client=per_client,
+        )
+        self.state = "ready"
+
+    async def drain(self, delay: float = 0.0, timeout: float | None = None) -> bool:
+        """Say at once that it is not ready, and finish what there is; whether all of it was finished.
+
+        Args:
+            delay: seconds in which requests are still taken, for who sends them to hear that it is not ready.
+            timeout: seconds after that for what is under way; None for as long as it takes.
+        """
+        if self.state != "ready" and self.state != "draining":
+            return True
+        self.state = "draining"
+        await asyncio.sleep(delay)
+        batchers = self._batchers()
+        for it in batchers:
+            it.refuse(Draining)
+        try:
+            async with asyncio.timeout(timeout):
+                for it in batchers:
+                    await it.until_idle()
+        except TimeoutError:
+            return False
+        return True
+
+    async def close(self) -> None:
+        """End at once: what waits or is computed fails with `NotReady`."""
+        self.state = "closed"
+        for it in self._batchers():
+            await it.close()
+        self._runner.close()
+
+    async def __aenter__(self) -> InferenceSession:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        try:
+            if kind is None:
+                await self.drain()
+        finally:
+            await self.close()
+
+    def __enter__(self) -> InferenceSession:
+        if self.state != "new":
+            raise RuntimeError(f"session {self.name!r} is {self.state}; make a new one")
+        self._own_loop = LoopThread(self.name)
+        try:
+            self._own_loop.call(self.start)
+        except BaseException:
+            self._own_loop.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: object, trace: object) -> None:
+        own = self._own_loop
+        assert own is not None
+        try:
+            own.call(lambda: self.__aexit__(kind, error, trace))
+        finally:
+            own.stop()
+
+    def _batchers(self) -> list[Batcher]:
+        return [it for it in (self._batches, self._streams) if it is not None]
+
+    # Requests
+
+    async def run(
+        self, inputs: Any, *, timeout: float | None = None, priority: int = 0, client: Hashable = None
+    ) -> Any:
+        """The result for one sample: numpy arrays, nested as the model returns tensors.
+
+        Cancelling the coroutine takes the request out of the queue, or gives its result up.
+
+        Args:
+            inputs: an array, a tensor or nested lists for a session of one `TensorSpec`; else as many of these, in a
+                list or a dict.
+            timeout: seconds in which it must have its result; by default the session's.  The deadline of the scope
+                around holds as well.
+            priority: requests of a higher one go first; a lower one gets its turn, but later.
+            client: who asks; requests of different clients take turns.
+
+        Raises:
+            InvalidInput: if the inputs are not what the session takes.
+            Overloaded: if as many are waiting as may; says when to come again.
+            Draining, NotReady: if the session takes nothing.
+            Expired: if the deadline has passed; at that moment, whatever is being computed.
+            Exception: what the model raises for this sample.
+        """
+        batches = self._ready(self._batches)
+        arrays, sizes = await self._checked(inputs)
+        payload, key = self._runner.prepared(arrays, sizes)
+        request = Request(payload, key, self._deadline(timeout), priority, client)
+        self._submit(batches, request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            batches.cancel(request)
+            raise
+
+    def run_sync(self, inputs: Any, *, timeout: float | None = None, priority: int = 0, client: Hashable = None) -> Any:
+        """`run` for plain code, on any thread but that of the session's loop; see there.
+
+        Raises:
+            RuntimeError: on that thread, which would wait for itself.
+        """
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            raise NotReady(f"session {self.name!r} has not been started; use it in a `with` block")
+        if running_loop() is loop:
+            raise RuntimeError(f"run_sync would block the loop of session {self.name!r}; await run() there")
+        work = self.run(inputs, timeout=timeout, priority=priority, client=client)
+        future = asyncio.run_coroutine_threadsafe(work, loop)
+        try:
+            return future.result()
+        except KeyboardInterrupt:
+            future.cancel()
+            raise
+
+    async def stream(
+        self, inputs: Any, *, timeout: float | None = None, priority: int = 0, client: Hashable = None
+    ) -> AsyncIterator[Any]:
+        """The chunks that the session's stream function yields for one sample.
+
+        At most `look_ahead` of them are computed before they are asked for.  Who leaves before the end should close the
+        iterator (``async with contextlib.aclosing(session.stream(x)) as chunks``), which ends the function, too.
+
+        Args: as `run`; the timeout is for the whole stream.
+
+        Raises: as `run`; between two chunks, whatever the function raises.
+        """
+        if self._stream_function is None:
+            raise InvalidInput(f"session {self.name!r} has no stream; give it a function as stream=")
+        streams = self._ready(self._streams)
+        arrays, _ = await self._checked(inputs)
+        chunks = Channel(self._look_ahead)
+        request = Request((arrays, chunks), (), self._deadline(timeout), priority, client)
+        self._submit(streams, request)
+        request.future.add_done_callback(lambda _: chunks.end())
+        try:
+            while await chunks.wait():
+                yield chunks.get()
+            await request.future
+        finally:
+            streams.cancel(request)
+
+    def _ready(self, batcher: Batcher | None) -> Batcher:
+        if batcher is None or self.state == "closed":
+            self.statistics.rejected["not_ready"] += 1
+            raise NotReady(f"session {self.name!r} is {self.state}, not ready")
+        if asyncio.get_running_loop() is not self._loop:
+            raise RuntimeError(f"session {self.name!r} lives on another event loop; use run_sync from other threads")
+        return batcher
+
+    async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
+        for tensor in args_tree.flatten(inputs)[1]:
+            await tensor
+        try:
+            return self.signature.arrays(inputs)
+        except InvalidInput:
+            self.statistics.rejected["invalid"] += 1
+            raise
+
+    def _deadline(self, timeout: float | None) -> float | None:
+        if timeout is None:
+            timeout = self.timeout
+        elif not timeout > 0:
+            raise ValueError(f"timeout must be a positive number of seconds, not {timeout!r}")
+        scope = MODE.get().scope
+        around = scope.deadline if scope is not None else None
+        if timeout is None:
+            return around
+        own = asyncio.get_running_loop().time() + timeout
+        return own if around is None else min(own, around)
+
+    def _submit(self, batcher: Batcher, request: Request) -> None:
+        try:
+            batcher.submit(request)
+        except Draining:
+            self.statistics.rejected["draining"] += 1
+            raise
+        except NotReady:
+            self.statistics.rejected["not_ready"] += 1
+            raise
+        except Exception:
+            self.statistics.rejected["overloaded"] += 1
+            raise
+
+    # Computing
+
+    async def _compute(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
+        priority = max([it.priority for it in requests])
+        return await self._runner.compute([it.payload for it in requests], priority, batch)
+
+    async def _run_stream(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
+        (request,) = requests
+        arrays, chunks = request.payload
+        assert self._stream_function is not None
+        task = asyncio.current_task()
+        assert task is not None
+        batch.abandon = task.cancel
+        produced = self._stream_function(self._runner.model, self.signature.given(arrays))
+        try:
+            async for chunk in produced:
+                if request.state != RUNNING:
+                    break
+                await chunks.put(chunk)
+        finally:
+            close = getattr(produced, "aclose", None)
+            if close is not None:
+                await close()
+        return [None]
+
+    # Weights
+
+    async def swap(self, state: Mapping[str, Any]) -> int:
+        """Give the model other weights; every response is of one version, the old one or the new one.
+
+        What is being computed ends with the old weights, and so do the streams that are under way: new ones wait for
+        these, while single requests go on.
+
+        Args:
+            state: as `state_dict` of the model gives it; arrays or tensors.
+
+        Returns:
+            The new version.
+
+        Raises:
+            Exception: what the model's `load_state_dict` raises if names or shapes do not fit; nothing is changed.
+            TypeError: for a model that has none.
+        """
+        batches, streams = self._ready(self._batches), self._streams
+        assert streams is not None
+        assert self._swapping is not None
+        async with self._swapping:
+            streams.hold()
+            try:
+                await streams.until_nothing_runs()
+                batches.hold()
+                try:
+                    await batches.until_nothing_runs()
+                    self._runner.load(state)
+                    self.version += 1
+                finally:
+                    batches.go_on()
+            finally:
+                streams.go_on()
+        return self.version
+
+    def __repr__(self) -> str:
+        return f"<InferenceSession {self.name!r} {self.state}, version {self.version}>"
+
+
+def _powers_of_two(most: int) -> tuple[int, ...]:
+    sizes = [1 << place for place in range(most.bit_length()) if 1 << place < most]
+    return (*sizes, most)

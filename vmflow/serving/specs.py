@@ -1,0 +1,240 @@
+"""What a session takes: `TensorSpec`, and turning what a caller gives into arrays of just that kind.
+
+Everything is checked before memory is allocated for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array
+from vmflow.tensors import Tensor
+
+from .errors import InvalidInput
+
+
+def _sizes(value: Sequence[int]) -> tuple[int, ...]:
+    return tuple(value)
+
+
+@attrs.frozen
+class Dim:
+    """A dimension that differs from request to request, such as the length of a text.
+
+    A request is padded to the next of the sizes, and batched with others that were padded to the same.
+
+    Attributes:
+        name: by which the same dimension is known in several inputs and outputs.
+        sizes: to which it is padded, ascending; the last is the longest that is taken.
+    """
+
+    name: str
+    sizes: tuple[int, ...] = attrs.field(converter=_sizes)
+
+    @sizes.validator
+    def _check(self, attribute: object, sizes: tuple[int, ...]) -> None:
+        if not sizes or list(sizes) != sorted(set(sizes)) or not all([type(it) is int and it > 0 for it in sizes]):
+            raise ValueError(f"Dim {self.name!r}: sizes must be different positive integers, ascending, not {sizes}")
+
+    def padded(self, size: int) -> int | None:
+        """The next of the sizes; None if this is more than the largest."""
+        place = bisect_left(self.sizes, size)
+        return self.sizes[place] if place < len(self.sizes) else None
+
+
+def _shape(value: Sequence[int | Dim]) -> tuple[int | Dim, ...]:
+    return tuple(value)
+
+
+@attrs.frozen
+class TensorSpec:
+    """One input of one request, without the dimension of the batch.
+
+    Attributes:
+        shape: sizes, and `Dim` where they differ.
+        dtype: to which values are converted if that loses nothing in kind: integers become floats, not the reverse.
+        pad: what a `Dim` is filled up with.
+        finite: whether nan and inf are refused.
+    """
+
+    shape: tuple[int | Dim, ...] = attrs.field(converter=_shape)
+    dtype: DType = dtypes.float32
+    pad: float = 0
+    finite: bool = True
+
+    @shape.validator
+    def _check(self, attribute: object, shape: tuple[int | Dim, ...]) -> None:
+        for it in shape:
+            if not isinstance(it, Dim) and (type(it) is not int or it < 0):
+                raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {it!r}")
+
+    def array(self, name: str, value: Any, sizes: dict[str, int]) -> Array:
+        """What was given, checked and as an array of its own; not yet padded.
+
+        Args:
+            name: of the input, for messages.
+            value: a numpy array, a tensor, a number, or nested lists of numbers.
+            sizes: of the dimensions known so far, by name; what this one tells is added.
+
+        Raises:
+            InvalidInput: if it is something else, of another shape or kind, or not finite.
+        """
+        if isinstance(value, Tensor):
+            value = value.detach().numpy()
+        found = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
+        if found.dtype.kind not in "biuf" and found.dtype != self.dtype.numpy:
+            raise InvalidInput(f"{name}: expected numbers, got an array of {found.dtype}")
+        self._check_shape(name, found.shape, sizes)
+        if dtypes.from_numpy(found.dtype).category > self.dtype.category:
+            raise InvalidInput(f"{name}: {found.dtype} values do not fit into {self.dtype.name}")
+        made = self._converted(name, found)
+        if self.finite and self.dtype.category >= FLOATING and not np.isfinite(made).all():
+            raise InvalidInput(f"{name}: has values that are nan or infinite")
+        return made
+
+    def _converted(self, name: str, found: Array) -> Array:
+        to = self.dtype.numpy
+        if to.kind in "iu" and found.dtype.kind in "iu" and found.size:
+            limits = np.iinfo(to)
+            if found.min() < limits.min or found.max() > limits.max:
+                raise InvalidInput(f"{name}: has values that do not fit into {self.dtype.name}")
+        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is seen then
+            return found.astype(to, order="C", copy=True)
+
+    def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
+        if len(shape) != len(self.shape):
+            raise InvalidInput(f"{name}: expected shape {self.shown()}, got {list(shape)}")
+        for have, want in zip(shape, self.shape, strict=True):
+            if not isinstance(want, Dim):
+                if have != want:
+                    raise InvalidInput(f"{name}: expected shape {self.shown()}, got {list(shape)}")
+                continue
+            if not 0 < have <= want.sizes[-1]:
+                raise InvalidInput(f"{name}: {want.name} is {have}, and must be from 1 to {want.sizes[-1]}")
+            if sizes.setdefault(want.name, have) != have:
+                raise InvalidInput(f"{name}: {want.name} is {have} here, and {sizes[want.name]} in another input")
+
+    def padded(self, array: Array, sizes: Mapping[str, int]) -> Array:
+        """Filled up to these sizes of the named dimensions."""
+        shape = self.padded_shape(sizes)
+        if array.shape == shape:
+            return array
+        made = np.full(shape, self.pad, self.dtype.numpy)
+        made[tuple([slice(it) for it in array.shape])] = array
+        return made
+
+    def padded_shape(self, sizes: Mapping[str, int]) -> tuple[int, ...]:
+        """The shape with these sizes of the named dimensions."""
+        return tuple([sizes[it.name] if isinstance(it, Dim) else it for it in self.shape])
+
+    def nbytes(self) -> int:
+        """Of the largest that is taken."""
+        count = 1
+        for it in self.shape:
+            count *= it.sizes[-1] if isinstance(it, Dim) else it
+        return int(count * self.dtype.itemsize)
+
+    def shown(self) -> str:
+        """The shape, for people."""
+        return "[" + ", ".join([it.name if isinstance(it, Dim) else str(it) for it in self.shape]) + "]"
+
+
+def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
+    if isinstance(value, (str, bytes)) or value is None:
+        raise InvalidInput(f"{name}: expected numbers, got {type(value).__name__}")
+    try:
+        return np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidInput(f"{name}: expected numbers of shape {spec.shown()}: {error}") from None
+
+
+# One, several in order, or several by name: as the model is called with them.
+Specs: TypeAlias = TensorSpec | Sequence[TensorSpec] | Mapping[str, TensorSpec]
+
+
+class Signature:
+    """The inputs of a session, and how it is called with them.
+
+    Args:
+        inputs: see `Specs`.
+
+    Attributes:
+        specs: in order.
+        names: of them; "x", or numbers, where they have none.
+        dims: by name.
+        named: whether the model takes them by name.
+        single: whether it takes one, which callers give without a container.
+    """
+
+    def __init__(self, inputs: Specs) -> None:
+        self.named = isinstance(inputs, Mapping)
+        self.single = isinstance(inputs, TensorSpec)
+        if isinstance(inputs, Mapping):
+            self.names, self.specs = tuple(inputs), tuple(inputs.values())
+        elif isinstance(inputs, TensorSpec):
+            self.names, self.specs = ("x",), (inputs,)
+        else:
+            self.specs = tuple(inputs)
+            self.names = tuple([f"inputs[{place}]" for place in range(len(self.specs))])
+        if not self.specs or not all([isinstance(it, TensorSpec) for it in self.specs]):
+            raise TypeError("inputs must be a TensorSpec, or several in a sequence or by name")
+        self.dims: dict[str, Dim] = {}
+        for spec in self.specs:
+            for dim in spec.shape:
+                if isinstance(dim, Dim) and self.dims.setdefault(dim.name, dim) != dim:
+                    raise ValueError(f"the dimension {dim.name!r} is declared in two ways")
+
+    def arrays(self, inputs: Any) -> tuple[tuple[Array, ...], dict[str, int]]:
+        """The arrays of one request, in order, and the sizes of its dimensions.
+
+        Raises:
+            InvalidInput: if the inputs do not fit.
+        """
+        sizes: dict[str, int] = {}
+        values = self._values(inputs)
+        return tuple(
+            [spec.array(name, it, sizes) for name, spec, it in zip(self.names, self.specs, values, strict=True)]
+        ), sizes
+
+    def _values(self, inputs: Any) -> Sequence[Any]:
+        if self.single:
+            return [inputs]
+        if self.named:
+            if not isinstance(inputs, Mapping):
+                raise InvalidInput(f"expected inputs by name ({', '.join(self.names)}), got {type(inputs).__name__}")
+            wrong = sorted([str(it) for it in inputs.keys() ^ set(self.names)])
+            if wrong:
+                raise InvalidInput(
+                    f"expected the inputs {', '.join(self.names)}; missing or unknown: {', '.join(wrong)}"
+                )
+            return [inputs[name] for name in self.names]
+        if not isinstance(inputs, (tuple, list)) or len(inputs) != len(self.specs):
+            raise InvalidInput(f"expected {len(self.specs)} inputs in a list")
+        return inputs
+
+    def padded_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """What the dimensions are padded to."""
+        found = {}
+        for name, dim in self.dims.items():
+            to = dim.padded(sizes[name])
+            assert to is not None  # checked with the shape
+            found[name] = to
+        return found
+
+    def given(self, arrays: Sequence[Array]) -> Any:
+        """The arrays as callers give them."""
+        if self.single:
+            return arrays[0]
+        return dict(zip(self.names, arrays, strict=True)) if self.named else tuple(arrays)
+
+    def nbytes(self) -> int:
+        """Of the largest request."""
+        return sum([spec.nbytes() for spec in self.specs])

@@ -1,0 +1,111 @@
+"""`Statistics`: what has become of the requests of a session, counted so that the figures add up."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import Any, Final
+
+from .requests import CANCELLED, DONE, EXPIRED, FAILED
+
+# Upper bounds in seconds.
+BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# Why a request was turned away.
+REASONS: Final = ("invalid", "overloaded", "draining", "not_ready")
+
+# Why a batch was begun: it was as large as may be; there was a free place to compute; it had waited long enough.
+RELEASES: Final = ("full", "free", "waited")
+
+
+class Histogram:
+    """How often something took how long.
+
+    Attributes:
+        counts: for each of `BOUNDS`, how many took that long at most and longer than the one before; then the rest.
+        total: seconds, of all.
+    """
+
+    __slots__ = ("counts", "total")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS) + 1)
+        self.total = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    def count(self) -> int:
+        """How many there were."""
+        return sum(self.counts)
+
+    def mean(self) -> float:
+        """Seconds; 0 if there were none."""
+        count = self.count()
+        return self.total / count if count else 0.0
+
+
+class Work:
+    """What was computed of one kind.
+
+    Attributes:
+        begun: by the reason, how often something was begun.
+        batches: how many were computed to their end, and `samples` in them.
+        computing: how long they took.
+    """
+
+    __slots__ = ("batches", "begun", "computing", "samples")
+
+    def __init__(self) -> None:
+        self.begun = dict.fromkeys(RELEASES, 0)
+        self.batches = 0
+        self.samples = 0
+        self.computing = Histogram()
+
+
+class Statistics:
+    """Counts since the session was made.
+
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.
+
+    Attributes:
+        accepted: requests that were let in.
+        ends: of these, how many came to which end: done, failed, cancelled, expired.
+        rejected: requests that were not let in, by the reason.
+        never_ran: those of them that nothing was computed for.
+        batches, streams: what was computed.
+        places: in batches, with those that were only padding.
+        compiled: graphs made while warming up, and since the session is ready.
+        waiting, serving: how long requests waited, and took in all.
+    """
+
+    def __init__(self) -> None:
+        self.accepted = 0
+        self.ends = dict.fromkeys((DONE, FAILED, CANCELLED, EXPIRED), 0)
+        self.rejected = dict.fromkeys(REASONS, 0)
+        self.never_ran = 0
+        self.batches = Work()
+        self.streams = Work()
+        self.places = 0
+        self.compiled = {"warming": 0, "ready": 0}
+        self.waiting = Histogram()
+        self.serving = Histogram()
+
+    def as_dict(self) -> dict[str, Any]:
+        """All counts; times as their means in seconds."""
+        return {
+            "accepted": self.accepted,
+            **self.ends,
+            "rejected": dict(self.rejected),
+            "never_ran": self.never_ran,
+            "batches": self.batches.batches,
+            "samples": self.batches.samples,
+            "places": self.places,
+            "begun": dict(self.batches.begun),
+            "streams": self.streams.batches,
+            "compiled": dict(self.compiled),
+            "mean_waiting": self.waiting.mean(),
+            "mean_computing": self.batches.computing.mean(),
+            "mean_serving": self.serving.mean(),
+        }

@@ -1,0 +1,68 @@
+"""Threads of the sessions' own: the executor that everybody shares may be full of others' work."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+async def in_thread(function: Callable[[], Result], name: str) -> Result:
+    """What a function returns that is called on a thread of this name, in a copy of this context.
+
+    Cancelling does not stop the function; what it returns is dropped.
+    """
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[Result] = loop.create_future()
+
+    def deliver(result: Any, error: BaseException | None) -> None:
+        if future.done():
+            return
+        if error is None:
+            future.set_result(result)
+        else:
+            future.set_exception(error)
+
+    def work() -> None:
+        result, error = None, None
+        try:
+            result = function()
+        except BaseException as raised:
+            error = raised
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(deliver, result, error)
+
+    threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True).start()
+    return await future
+
+
+class LoopThread:
+    """An event loop on a thread, for programs that have none.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name=f"{name}: loop", daemon=True)
+        self._thread.start()
+
+    def call(self, function: Callable[[], Awaitable[Result]]) -> Result:
+        """What a coroutine function returns, run there; blocks until it has."""
+
+        async def called() -> Result:
+            return await function()
+
+        return asyncio.run_coroutine_threadsafe(called(), self._loop).result()
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        self._loop.close()
