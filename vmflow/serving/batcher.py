@@ -82,6 +82,7 @@ class Batcher:
         # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Of each request that is being computed and waited for, what it is in now.
         self._batches: dict[Request, Batch] = {}
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
@@ -97,7 +98,7 @@ class Batcher:
 
     def running(self) -> int:
         """How many requests are being computed and still waited for."""
-        return sum([batch.wanted for batch in set(self._batches.values())])
+        return len(self._batches)
 
     def busy(self) -> int:
         """How many batches are being computed."""

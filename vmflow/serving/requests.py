@@ -92,7 +92,7 @@ class RequestQueue:
         self._waiting = 0
         # How many entries of the heaps do not.
         self._stale = 0
-        # The rank that each client's last request had before priority; only of those above `_now`.
+        # The rank, before priority, of the last request of each client that waits, and of the last one taken.
         self._last: dict[Hashable, int] = {}
         self._now = 0
 
@@ -116,8 +116,6 @@ class RequestQueue:
             raise Overloaded(
                 f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after
             )
-        if len(self._last) > 2 * self._waiting + 64:
-            self._last = {name: last for name, last in self._last.items() if last > self._now}
         tag = max(self._now, self._last.get(client, 0)) + 1
         self._last[client] = tag
         request.rank = tag - AGEING * request.priority
@@ -141,8 +139,6 @@ class RequestQueue:
             taken.append(request)
         if heap is not None and not heap and taken:
             del self._heaps[taken[0].key]
-        if not self._waiting:
-            self._last.clear()  # nobody is behind anybody
         return taken
 
     def _first(self) -> list[tuple[int, int, Request]] | None:
@@ -188,3 +184,5 @@ class RequestQueue:
             counts[of] -= 1
             if not counts[of]:
                 del counts[of]
+        if request.client not in self._by_client:
+            del self._last[request.client]  # what it was given has been passed, the rest it has given up

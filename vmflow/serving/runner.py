@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 import vmflow as flow
+from vmflow.context import MODE
 from vmflow.graph_mode import args_tree
 from vmflow.graph_mode.args_tree import Branch, Leaf, Tree
 from vmflow.graph_mode.loading import LoadedGraph
@@ -23,6 +24,8 @@ from .statistics import Statistics
 
 # Up to this many bytes a batch is put together right here: it takes less time than issuing an op that does.
 _JOINED_HERE: Final = 1 << 18
+
+_HOST: Final = flow.device("cpu")
 
 # The arrays of a request, padded, and the sizes that its dimensions had before.
 Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
@@ -87,6 +90,7 @@ class Runner:
         self._invariant = invariant
         self._statistics = statistics
         self._cuts = None if outputs is None else [tuple(it) for it in outputs]
+        self._device = _device_of(model)
         self._called: Any = model
         self._served: _Served | None = None
         if graph and not isinstance(model, (LoadedGraph, Graph)):
@@ -116,6 +120,7 @@ class Runner:
             batch.abandon = scope.cancel
             outputs = self._call(self._joined([arrays for arrays, _ in payloads], size))
             tree, leaves = args_tree.flatten(outputs)
+            leaves = [leaf.to(_HOST) for leaf in leaves]
             for leaf in leaves:
                 await leaf
         return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
@@ -128,6 +133,9 @@ class Runner:
         return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
+        return self._stacked(arrays, size).to(self._device)
+
+    def _stacked(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
         if size == 1:
             return flow.from_numpy(first[np.newaxis])
@@ -173,7 +181,8 @@ class Runner:
         for sizes in self._paddings():
             for size in self.batch_sizes:
                 inputs = [
-                    flow.zeros(size, *spec.padded_shape(sizes), dtype=spec.dtype) for spec in self.signature.specs
+                    flow.zeros(size, *spec.padded_shape(sizes), dtype=spec.dtype, device=self._device)
+                    for spec in self.signature.specs
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
         self._statistics.compiled["warming"] = self._forms()
@@ -216,7 +225,7 @@ class Runner:
             for (shape, dtype), own in zip(shapes, sample, strict=True):
                 batch = _drawn(random, (size, *shape), dtype)
                 batch[place] = own
-                inputs.append(flow.from_numpy(batch))
+                inputs.append(flow.from_numpy(batch).to(self._device))
             found = [leaf.numpy()[place].tobytes() for leaf in args_tree.flatten(self._call(inputs))[1]]
             if known is None:
                 known = found
@@ -245,6 +254,14 @@ class Runner:
         """Give back the memory that runs of graphs need."""
         if self._served is not None:
             self._served.close()
+
+
+def _device_of(model: Any) -> flow.device:
+    """Where a model takes its inputs."""
+    if isinstance(model, LoadedGraph):
+        return model.forms()[0].metas[0].device
+    tensors = args_tree.flatten(model.state_dict())[1] if isinstance(model, (Module, Graph)) else []
+    return tensors[0].device if tensors else MODE.get().device or _HOST
 
 
 def _drawn(random: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

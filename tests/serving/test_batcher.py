@@ -1,0 +1,358 @@
+"""Batches: when they begin, what each request comes to, and that nobody is left waiting.  In virtual time."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from contextvars import ContextVar
+from typing import Any
+
+import pytest
+
+from tests.serving.virtual_time import run
+from vmflow import OutOfMemory
+from vmflow.serving import Draining, Expired, NotReady, Overloaded, Statistics
+from vmflow.serving.batcher import Batch, Batcher
+from vmflow.serving.requests import Request
+
+
+class Device:
+    """Computes ten times each number, a batch in 1 s; keeps account of the batches.
+
+    Args:
+        poison: of these it cannot.
+        room: how many fit into its memory.
+    """
+
+    def __init__(self, poison: Sequence[int] = (), room: int = 1000) -> None:
+        self.poison = set(poison)
+        self.room = room
+        self.batches: list[tuple[float, list[int]]] = []
+        self.abandoned = 0
+
+    async def compute(self, requests: Sequence[Request], batch: Batch) -> list[int]:
+        numbers = [it.payload for it in requests]
+        self.batches.append((asyncio.get_running_loop().time(), numbers))
+        given_up = asyncio.Event()
+        batch.abandon = given_up.set
+        try:
+            async with asyncio.timeout(1.0):
+                await given_up.wait()
+            self.abandoned += 1
+            raise RuntimeError("given up")
+        except TimeoutError:
+            pass
+        if len(numbers) > self.room:
+            raise OutOfMemory("too many", requested=len(numbers), limit=self.room, used=0)
+        for number in numbers:
+            if number in self.poison:
+                raise ValueError(f"cannot compute {number}")
+        return [10 * number for number in numbers]
+
+
+def batcher_of(compute: Any, statistics: Statistics | None = None, **about: Any) -> Batcher:
+    settings: dict[str, Any] = {"most": 4, "places": 1, "wait": 0.0, "limit": 8, "limit_per_client": 8}
+    statistics = statistics or Statistics()
+    return Batcher(compute, statistics, statistics.batches, **(settings | about))
+
+
+async def ask(batcher: Batcher, number: int, seconds: float | None = None, **about: Any) -> int:
+    loop = asyncio.get_running_loop()
+    request = Request(number, deadline=None if seconds is None else loop.time() + seconds, **about)
+    batcher.submit(request)
+    try:
+        result: int = await request.future
+    except asyncio.CancelledError:
+        batcher.cancel(request)
+        raise
+    return result
+
+
+def timed(main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """A test in virtual time, after which nothing is left."""
+
+    async def whole() -> None:
+        await main()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    def test() -> None:
+        run(whole())
+
+    test.__name__ = main.__name__
+    test.__doc__ = main.__doc__
+    return test
+
+
+def reconciles(statistics: Statistics, batcher: Batcher) -> bool:
+    return statistics.accepted == sum(statistics.ends.values()) + batcher.queued() + batcher.running()
+
+
+@timed
+async def test_one_request_waits_for_nobody() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    assert await ask(batcher, 1) == 10
+    assert device.batches == [(0.0, [1])]
+    assert asyncio.get_running_loop().time() == 1.0
+
+
+@timed
+async def test_what_comes_meanwhile_becomes_one_batch() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    assert await asyncio.gather(*[ask(batcher, it) for it in range(6)]) == [0, 10, 20, 30, 40, 50]
+    assert device.batches == [(0.0, [0]), (1.0, [1, 2, 3, 4]), (2.0, [5])]
+
+
+@timed
+async def test_several_places() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute, places=2)
+    await asyncio.gather(*[ask(batcher, it) for it in range(5)])
+    assert device.batches == [(0.0, [0]), (0.0, [1]), (1.0, [2, 3, 4])]
+
+
+@timed
+async def test_waiting_for_company() -> None:
+    device = Device()
+    statistics = Statistics()
+    batcher = batcher_of(device.compute, statistics, wait=0.5)
+
+    async def later(seconds: float, number: int) -> int:
+        await asyncio.sleep(seconds)
+        return await ask(batcher, number)
+
+    assert list(await asyncio.gather(later(0, 1), later(0.2, 2), later(0.7, 3))) == [10, 20, 30]
+    assert device.batches == [(0.5, [1, 2]), (1.5, [3])]
+    await asyncio.gather(*[ask(batcher, it) for it in range(4)])
+    assert device.batches[-1] == (2.5, [0, 1, 2, 3])  # enough for a whole one
+    assert statistics.batches.begun == {"full": 1, "free": 0, "waited": 2}
+
+
+@timed
+async def test_a_deadline_in_the_queue_holds_while_the_device_is_busy() -> None:
+    device = Device()
+    statistics = Statistics()
+    batcher = batcher_of(device.compute, statistics)
+    busy = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0)
+    begin = asyncio.get_running_loop().time()
+    results = await asyncio.gather(*[ask(batcher, it, seconds=0.01) for it in range(1, 6)], return_exceptions=True)
+    assert asyncio.get_running_loop().time() == begin + 0.01
+    assert [type(it) for it in results] == [Expired] * 5
+    assert "while the request waited" in str(results[0])
+    assert await busy == 0
+    assert device.batches == [(0.0, [0])]  # what has expired is never computed
+    assert statistics.ends == {"done": 1, "failed": 0, "cancelled": 0, "expired": 5}
+    assert statistics.never_ran == 5
+
+
+@timed
+async def test_a_deadline_holds_while_the_request_is_computed() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    first, second = asyncio.create_task(ask(batcher, 1, seconds=0.3)), asyncio.create_task(ask(batcher, 2))
+    with pytest.raises(Expired, match="was being computed"):
+        await first
+    assert asyncio.get_running_loop().time() == 0.3
+    assert await second == 20
+    assert device.abandoned == 1  # nobody else was in that batch
+    assert [when for when, _ in device.batches] == [0.0, 0.3]
+
+
+@timed
+async def test_a_deadline_that_has_passed() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    with pytest.raises(Expired):
+        await ask(batcher, 1, seconds=0.0)
+    assert device.batches == []
+
+
+@timed
+async def test_who_leaves_the_queue_frees_the_place_at_once() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute, limit=1)
+    busy = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0)
+    waits = asyncio.create_task(ask(batcher, 1))
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded):
+        await ask(batcher, 2)
+    waits.cancel()
+    await asyncio.sleep(0)
+    assert batcher.queued() == 0
+    assert await ask(batcher, 3) == 30
+    assert await busy == 0
+    assert [numbers for _, numbers in device.batches] == [[0], [3]]
+
+
+@timed
+async def test_one_of_a_batch_may_leave_and_the_others_stay() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    busy = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0)
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in (1, 2)]
+    await busy
+    await asyncio.sleep(0.5)
+    tasks[0].cancel()
+    assert await tasks[1] == 20
+    assert device.abandoned == 0
+    assert asyncio.get_running_loop().time() == 2.0
+
+
+@timed
+async def test_one_that_cannot_be_computed_fails_alone() -> None:
+    device = Device(poison=[3])
+    statistics = Statistics()
+    batcher = batcher_of(device.compute, statistics, most=8)
+    busy = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0)
+    results = await asyncio.gather(*[ask(batcher, it) for it in range(1, 7)], return_exceptions=True)
+    assert [it if isinstance(it, int) else str(it) for it in results] == [10, 20, "cannot compute 3", 40, 50, 60]
+    assert await busy == 0
+    assert statistics.ends == {"done": 6, "failed": 1, "cancelled": 0, "expired": 0}
+    assert await ask(batcher, 7) == 70
+
+
+@timed
+async def test_a_batch_that_does_not_fit_becomes_two() -> None:
+    device = Device(room=2)
+    batcher = batcher_of(device.compute)
+    busy = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0)
+    assert await asyncio.gather(*[ask(batcher, it) for it in range(1, 5)]) == [10, 20, 30, 40]
+    await busy
+    assert [numbers for _, numbers in device.batches] == [[0], [1, 2, 3, 4], [1, 2], [3, 4]]
+
+
+@timed
+async def test_who_is_refused_hears_when_to_come_again() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute, most=1, limit=5)
+    assert await ask(batcher, 0) == 0  # so that a second per batch is known
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(6)]
+    await asyncio.sleep(0)
+    with pytest.raises(Overloaded) as caught:
+        await ask(batcher, 9)
+    assert caught.value.retry_after == 7.0
+    await asyncio.gather(*tasks)
+
+
+@timed
+async def test_holding() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    running = asyncio.create_task(ask(batcher, 1))
+    await asyncio.sleep(0)
+    batcher.hold()
+    waiting = asyncio.create_task(ask(batcher, 2))
+    await batcher.until_nothing_runs()
+    assert running.done() or await running == 10
+    await asyncio.sleep(5)
+    assert not waiting.done()
+    batcher.go_on()
+    assert await waiting == 20
+
+
+@timed
+async def test_draining() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(3)]
+    await asyncio.sleep(0)
+    batcher.refuse(Draining)
+    with pytest.raises(Draining):
+        await ask(batcher, 9)
+    await batcher.until_idle()
+    assert await asyncio.gather(*tasks) == [0, 10, 20]
+
+
+@timed
+async def test_closing_leaves_nobody_waiting() -> None:
+    device = Device()
+    statistics = Statistics()
+    batcher = batcher_of(device.compute, statistics, wait=0.1)
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(8)]
+    await asyncio.sleep(0.2)
+    await batcher.close()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(it) for it in results] == [NotReady] * 8
+    assert "in the middle" in str(results[0])
+    assert "before the request had its turn" in str(results[-1])
+    assert reconciles(statistics, batcher)
+    with pytest.raises(NotReady):
+        await ask(batcher, 9)
+
+
+@timed
+async def test_what_computes_has_not_the_surroundings_of_who_asked_first() -> None:
+    variable: ContextVar[str] = ContextVar("variable", default="nobody's")
+    seen = []
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        seen.append(variable.get())
+        return [0] * len(requests)
+
+    batcher = batcher_of(compute)
+    variable.set("the caller's")
+    await ask(batcher, 1)
+    assert seen == ["nobody's"]
+
+
+def test_an_exit_fails_the_batch_and_goes_on_to_the_loop() -> None:
+    requests: list[Request] = []
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        raise SystemExit(3)
+
+    async def main() -> None:
+        batcher = batcher_of(compute)
+        requests.append(Request(1))
+        batcher.submit(requests[0])
+        await asyncio.sleep(1)
+
+    with pytest.raises(SystemExit):
+        run(main())
+    assert isinstance(requests[0].future.exception(), NotReady)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_everything_at_once(seed: int) -> None:
+    """Whatever happens, everybody hears, the counts add up at each moment, and in the end nothing is left."""
+    draw = random.Random(seed)
+
+    async def main() -> None:
+        device = Device(poison=[7, 77], room=3)
+        statistics = Statistics()
+        batcher = batcher_of(
+            device.compute, statistics, most=draw.choice([1, 4]), places=draw.choice([1, 3]), wait=draw.choice([0, 0.4])
+        )
+        tasks = []
+        for number in range(120):
+            seconds = draw.choice([None, 0.0, 0.5, 1.5, 4.0])
+            client, priority = draw.choice([None, "a", "b"]), draw.choice([0, 0, 1])
+            tasks.append(asyncio.create_task(ask(batcher, number, seconds, client=client, priority=priority)))
+            await asyncio.sleep(draw.choice([0.0, 0.0, 0.1, 1.0]))
+            if draw.random() < 0.2:
+                draw.choice(tasks).cancel()
+            assert reconciles(statistics, batcher)
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        for number, result in enumerate(results):
+            if isinstance(result, int):
+                assert result == 10 * number
+            elif isinstance(result, ValueError):
+                assert number in device.poison
+            else:
+                assert isinstance(result, (Expired, Overloaded, asyncio.CancelledError))
+        await batcher.until_idle()
+        # Who is cancelled in the very moment in which the result is there does not get to see it.
+        late = statistics.ends["done"] - sum([isinstance(it, int) for it in results])
+        assert 0 <= late <= sum([isinstance(it, asyncio.CancelledError) for it in results])
+        assert statistics.accepted == sum(statistics.ends.values())
+        assert not batcher._batches
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+    run(main())
