@@ -1,0 +1,445 @@
+"""Sessions: results, batches, shapes, weights, streams, threads, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec
+
+FIVE = TensorSpec((5,))
+
+
+def model(width: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, width)).eval()
+
+
+def samples(count: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).standard_normal((count, 5)).astype(np.float32)
+
+
+async def expected(of: nn.Module, rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the model says by itself."""
+    device = next(iter(of.parameters())).device
+    with flow.no_grad():
+        result: Any = (await of(flow.from_numpy(rows).to(device)).cpu()).numpy()
+    return np.asarray(result)
+
+
+@pytest.mark.parametrize("graph", [True, False])
+async def test_everybody_gets_the_result_of_their_own_sample(graph: bool) -> None:
+    net, rows = model(), samples(50)
+    async with InferenceSession(net, inputs=FIVE, graph=graph, max_batch=8) as session:
+        found = await asyncio.gather(*[session.run(row) for row in rows])
+        np.testing.assert_allclose(np.stack(found), await expected(net, rows), rtol=1e-5, atol=1e-6)
+        stats = session.stats()
+    assert stats["done"] == stats["samples"] == 50
+    assert stats["batches"] <= 9
+    assert stats["compiled"] == {"warming": 4 if graph else 0, "ready": 0}
+    assert session.state == "closed"
+
+
+async def test_results_are_nested_as_the_model_has_them_and_share_nothing() -> None:
+    def both(x: flow.Tensor, *, scale: flow.Tensor) -> dict[str, Any]:
+        return {"sum": (x * scale).sum(1), "parts": [x, scale]}
+
+    inputs = {"x": TensorSpec((2,)), "scale": TensorSpec((1,))}
+    session = InferenceSession(lambda x, scale: both(x, scale=scale), inputs=inputs)
+    async with session:
+        one, two = await asyncio.gather(
+            session.run({"x": [1, 2], "scale": [10]}), session.run({"scale": [2], "x": [3, 4]})
+        )
+    assert one["sum"] == 30
+    assert two["sum"] == 14
+    assert [it.tolist() for it in two["parts"]] == [[3, 4], [2]]
+    one["parts"][0][...] = 0
+    assert two["parts"][0].base is None
+
+
+async def test_dimensions_that_differ_are_padded_and_cut_back() -> None:
+    length = Dim("length", (2, 4, 8))
+
+    def running_sums(x: flow.Tensor) -> tuple[flow.Tensor, flow.Tensor]:
+        return x.cumsum(1), x.sum(1)
+
+    inputs = TensorSpec((length,), flow.int64)
+    async with InferenceSession(running_sums, inputs=inputs, outputs=[(length,), ()], max_batch=4) as session:
+        found = await asyncio.gather(*[session.run(list(range(1, count + 1))) for count in (1, 2, 3, 5, 8, 3)])
+        assert [it[0].tolist() for it in found[:3]] == [[1], [1, 3], [1, 3, 6]]
+        assert [int(it[1]) for it in found] == [1, 3, 6, 15, 36, 6]
+        with pytest.raises(InvalidInput, match="length is 9"):
+            await session.run([1] * 9)
+        stats = session.stats()
+        assert stats["compiled"] == {"warming": 9, "ready": 0}
+        assert stats["rejected"]["invalid"] == 1
+        assert stats["accepted"] == 6
+
+
+@pytest.mark.host
+async def test_a_saved_graph_tells_what_it_takes(tmp_path: Path) -> None:
+    class Predict(nn.Graph):
+        def __init__(self, net: nn.Module) -> None:
+            super().__init__()
+            self.net = net
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.net(x)
+
+    pytest.importorskip("safetensors")
+    net, rows = model(), samples(7)
+    graph = Predict(net)
+    graph.with_dynamic_input_shape()
+    for size in (4, 1):
+        await graph(flow.zeros(size, 5))
+    flow.save(graph, tmp_path / "saved")
+    async with InferenceSession(tmp_path / "saved") as session:
+        assert session.batch_sizes == (1, 4)
+        assert session.signature.specs == (FIVE,)
+        found = await asyncio.gather(*[session.run(row) for row in rows])
+        np.testing.assert_allclose(np.stack(found), await expected(net, rows), rtol=1e-5, atol=1e-6)
+        other = model()
+        await session.swap({f"net.{name}": value for name, value in other.state_dict().items()})
+        np.testing.assert_allclose(await session.run(rows[0]), (await expected(other, rows))[0], rtol=1e-5, atol=1e-6)
+
+
+async def test_a_tensor_that_is_being_computed_may_be_given() -> None:
+    async with InferenceSession(model(), inputs=FIVE) as session:
+        row = samples(1)[0]
+        assert (await session.run(flow.tensor(row) * 2)).tolist() == (await session.run(row * 2)).tolist()
+
+
+# Weights
+
+
+def constant(value: float) -> dict[str, flow.Tensor]:
+    """Weights with which `Linear(5, 3)` says this, of every sample of ones."""
+    return {"weight": flow.full((3, 5), value / 5), "bias": flow.zeros(3)}
+
+
+async def test_every_response_is_of_one_version() -> None:
+    net = nn.Linear(5, 3).eval()
+    net.load_state_dict(constant(0))
+    ones = np.ones(5, np.float32)
+    async with InferenceSession(net, inputs=FIVE, max_batch=4) as session:
+        seen: set[float] = set()
+        swapped = asyncio.Event()
+
+        async def client() -> None:
+            while not swapped.is_set():
+                result = await session.run(ones)
+                assert len(set(result.tolist())) == 1
+                seen.add(round(float(result[0]), 3))
+
+        clients = [asyncio.create_task(client()) for _ in range(6)]
+        for version in range(1, 11):
+            assert await session.swap(constant(version)) == version
+            # What is asked for from now on is of the new version.
+            assert round(float((await session.run(ones))[0]), 3) == version
+        swapped.set()
+        await asyncio.gather(*clients)
+        assert seen <= {float(it) for it in range(11)}
+        assert session.stats()["failed"] == 0
+        assert session.stats()["compiled"]["ready"] == 0
+
+
+@pytest.mark.parametrize("bad", [{}, {"weight": flow.zeros(3, 5)}, {"weight": flow.zeros(2, 5), "bias": flow.zeros(3)}])
+async def test_weights_that_do_not_fit_change_nothing(bad: dict[str, flow.Tensor]) -> None:
+    net = nn.Linear(5, 3).eval()
+    net.load_state_dict(constant(7))
+    async with InferenceSession(net, inputs=FIVE) as session:
+        with pytest.raises(RuntimeError, match=r"weight|bias"):
+            await session.swap(bad)
+        assert session.version == 0
+        np.testing.assert_allclose(await session.run(np.ones(5)), [7, 7, 7], rtol=1e-6)
+
+
+async def test_a_function_has_no_weights() -> None:
+    async with InferenceSession(lambda x: x, inputs=FIVE) as session:
+        with pytest.raises(TypeError, match="no weights"):
+            await session.swap({})
+
+
+# Streams
+
+
+async def counting(net: Any, given: np.ndarray[Any, Any]) -> AsyncIterator[int]:
+    """As many numbers as the first of the sample says; what it has come to is noted."""
+    try:
+        for number in range(int(given[0])):
+            net.computed.append(number)
+            yield number
+    finally:
+        net.closed.append(len(net.computed))
+
+
+class Counter:
+    """A model that only streams."""
+
+    def __init__(self) -> None:
+        self.computed: list[int] = []
+        self.closed: list[int] = []
+
+    def __call__(self, x: flow.Tensor) -> flow.Tensor:
+        return x
+
+
+async def test_a_stream() -> None:
+    net = Counter()
+    async with InferenceSession(net, inputs=TensorSpec((1,)), stream=counting) as session:
+        assert [it async for it in session.stream([4])] == [0, 1, 2, 3]
+        assert net.closed == [4]
+        assert session.stats()["done"] == 1
+        assert session.stats()["streams"] == 1
+
+
+async def settle() -> None:
+    """Let everybody go on for as long as they can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def test_a_stream_is_not_computed_far_ahead_of_who_reads_it() -> None:
+    net = Counter()
+    async with InferenceSession(net, inputs=TensorSpec((1,)), stream=counting, look_ahead=2) as session:
+        async with contextlib.aclosing(session.stream([100])) as chunks:  # type: ignore[type-var]
+            assert await anext(chunks) == 0
+            await settle()
+            assert net.computed == [0, 1, 2, 3]  # one was read, two wait, one is being put
+            assert await anext(chunks) == 1
+            await settle()
+            assert len(net.computed) == 5
+        await settle()
+        assert net.closed == [5]
+        assert session.stats()["cancelled"] == 1
+        assert session.stats()["running"] == 0
+
+
+async def test_a_stream_that_fails_says_so_after_what_it_had() -> None:
+    async def failing(net: Any, given: Any) -> AsyncIterator[int]:
+        yield 1
+        raise ValueError("no second chunk")
+
+    async with InferenceSession(Counter(), inputs=TensorSpec((1,)), stream=failing) as session:
+        chunks = session.stream([1])
+        assert await anext(chunks) == 1
+        with pytest.raises(ValueError, match="no second chunk"):
+            await anext(chunks)
+        assert session.stats()["failed"] == 1
+
+
+async def test_a_stream_ends_at_its_deadline_and_lets_the_next_one_begin() -> None:
+    closed = []
+
+    async def endless(net: Any, given: Any) -> AsyncIterator[int]:
+        try:
+            yield 1
+            await asyncio.Event().wait()
+        finally:
+            closed.append(True)
+
+    session = InferenceSession(Counter(), inputs=TensorSpec((1,)), stream=endless, max_streams=1)
+    async with session:
+        for _ in range(2):
+            chunks = session.stream([1], timeout=0.05)
+            assert await anext(chunks) == 1
+            with pytest.raises(Expired):
+                await anext(chunks)
+        await settle()
+        assert closed == [True, True]
+
+
+async def test_new_weights_wait_for_streams_and_single_requests_do_not() -> None:
+    net = nn.Linear(5, 3).eval()
+    net.load_state_dict(constant(1))
+    ones = np.ones(5, np.float32)
+
+    async def twice(net: Any, given: Any) -> AsyncIterator[float]:
+        for _ in range(3):
+            yield round(float((await net(flow.ones(1, 5)))[0, 0].item()), 3)
+
+    async with InferenceSession(net, inputs=FIVE, stream=twice) as session:
+        with flow.no_grad():
+            first = session.stream(ones)
+            assert await anext(first) == 1
+            swapping = asyncio.create_task(session.swap(constant(2)))
+            await settle()
+            second = session.stream(ones)
+            waits = asyncio.ensure_future(anext(second))
+            assert (await session.run(ones))[0] == pytest.approx(1)
+            assert not swapping.done()
+            assert [it async for it in first] == [1, 1]
+            assert await swapping == 1
+            assert await waits == 2
+            assert [it async for it in second] == [2, 2]
+
+
+async def test_a_session_without_streams_says_so() -> None:
+    async with InferenceSession(model(), inputs=FIVE) as session:
+        assert not session.streams
+        with pytest.raises(InvalidInput, match="stream="):
+            await anext(session.stream(samples(1)[0]))
+
+
+# Deadlines and leaving
+
+
+async def test_a_scope_s_deadline_is_the_request_s() -> None:
+    async with InferenceSession(model(), inputs=FIVE) as session:
+        with flow.scope(timeout=-1.0), pytest.raises(Expired):
+            await session.run(samples(1)[0])
+        with pytest.raises(Expired):
+            await session.run(samples(1)[0], timeout=1e-9)
+        with pytest.raises(ValueError, match="positive number of seconds"):
+            await session.run(samples(1)[0], timeout=0)
+        assert session.stats()["expired"] == 2
+        assert session.stats()["never_ran"] == 2
+
+
+async def test_a_caller_that_is_cancelled_leaves_nothing() -> None:
+    async with InferenceSession(model(), inputs=FIVE, max_batch=2) as session:
+        tasks = [asyncio.create_task(session.run(row)) for row in samples(20)]
+        await asyncio.sleep(0)
+        for task in tasks[::2]:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        stats = session.stats()
+        assert stats["accepted"] == stats["done"] + stats["cancelled"]
+        assert stats["queued"] == stats["running"] == 0
+        assert sum([isinstance(it, np.ndarray) for it in results]) >= 10
+
+
+# Life
+
+
+async def test_before_and_after() -> None:
+    session = InferenceSession(model(), inputs=FIVE)
+    assert session.state == "new"
+    with pytest.raises(NotReady, match="is new, not ready"):
+        await session.run(samples(1)[0])
+    with pytest.raises(NotReady, match="has not been started"):
+        session.run_sync(samples(1)[0])
+    async with session:
+        with pytest.raises(RuntimeError, match="is ready; make a new one"):
+            await session.start()
+        with pytest.raises(RuntimeError, match="would block the loop"):
+            session.run_sync(samples(1)[0])
+    with pytest.raises(NotReady, match="is closed"):
+        await session.run(samples(1)[0])
+    assert session.stats()["rejected"]["not_ready"] == 2
+
+
+async def test_draining_finishes_and_takes_nothing_new() -> None:
+    async with InferenceSession(Counter(), inputs=TensorSpec((1,)), stream=counting) as session:
+        chunks = session.stream([3])
+        assert await anext(chunks) == 0
+        draining = asyncio.create_task(session.drain())
+        await settle()
+        assert session.state == "draining"
+        with pytest.raises(Draining):
+            await session.run([1])
+        assert not draining.done()
+        assert [it async for it in chunks] == [1, 2]
+        assert await draining
+        assert session.stats()["rejected"]["draining"] == 1
+
+
+async def test_draining_has_an_end() -> None:
+    async with InferenceSession(Counter(), inputs=TensorSpec((1,)), stream=counting) as session:
+        chunks = session.stream([3])
+        assert await anext(chunks) == 0
+        assert not await session.drain(timeout=0.01)
+        await session.close()
+        assert await anext(chunks) == 1  # which was there
+        with pytest.raises(NotReady):
+            await anext(chunks)
+
+
+async def test_a_model_that_does_not_work_is_known_before_it_is_ready() -> None:
+    session = InferenceSession(model(), inputs=TensorSpec((6,)))
+    with pytest.raises(ValueError, match="6"):
+        await session.start()
+    assert session.state == "closed"
+    for wrong, message in (
+        (lambda x: x.sum(), "its first dimension must be that"),
+        (lambda x: x.mT, "its first dimension must be that"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            await InferenceSession(wrong, inputs=FIVE, max_batch=2).start()
+    with pytest.raises(ValueError, match=r"result 0 has shape \[1, 5\]; by outputs it is \[1, 4\]"):
+        await InferenceSession(lambda x: x, inputs=FIVE, outputs=[(4,)]).start()
+    with pytest.raises(ValueError, match="outputs has 2 shapes"):
+        await InferenceSession(lambda x: x, inputs=FIVE, outputs=[(5,), ()]).start()
+
+
+def test_what_cannot_be_made() -> None:
+    with pytest.raises(ValueError, match=r"training mode.*call model.eval\(\)"):
+        InferenceSession(model().train(), inputs=FIVE)
+    with pytest.raises(TypeError, match="inputs must be given"):
+        InferenceSession(model())
+    with pytest.raises(TypeError, match="expected a module, a function, a graph or a folder, got int"):
+        InferenceSession(3, inputs=FIVE)
+    for about in ("max_batch", "max_queue", "max_queue_per_client", "concurrency", "max_streams", "look_ahead"):
+        for value in (0, -1, 1.5, True):
+            with pytest.raises(ValueError, match=about):
+                InferenceSession(model(), inputs=FIVE, **{about: value})  # type: ignore[arg-type]
+    for about in ("max_wait", "timeout"):
+        with pytest.raises(ValueError, match="expected seconds"):
+            InferenceSession(model(), inputs=FIVE, **{about: float("nan")})  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="batch_sizes must be"):
+        InferenceSession(model(), inputs=FIVE, batch_sizes=[4, 2])
+
+
+def test_plain_code_and_its_threads() -> None:
+    net, rows = model(), samples(40)
+    with InferenceSession(net, inputs=FIVE) as session:
+        found: dict[int, Any] = {}
+
+        def ask(number: int) -> None:
+            found[number] = session.run_sync(rows[number])
+
+        threads = [threading.Thread(target=ask, args=(number,)) for number in range(40)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        with pytest.raises(InvalidInput):
+            session.run_sync([1, 2])
+    assert len(found) == 40
+    with flow.no_grad():
+        device = next(iter(net.parameters())).device
+        wanted = net(flow.from_numpy(rows).to(device)).cpu().numpy()
+    np.testing.assert_allclose(np.stack([found[it] for it in range(40)]), wanted, rtol=1e-5, atol=1e-6)
+    assert not [it for it in threading.enumerate() if it.name.startswith("session")]
+    with pytest.raises(NotReady):
+        session.run_sync(rows[0])
+
+
+def test_a_session_that_cannot_start_leaves_no_thread() -> None:
+    with pytest.raises(ValueError, match="6"), InferenceSession(model(), inputs=TensorSpec((6,))):
+        pass
+    assert not [it for it in threading.enumerate() if it.name.startswith("session")]
+
+
+async def test_the_same_bits_among_any_neighbours() -> None:
+    net, rows = model(), samples(40)
+    async with InferenceSession(net, inputs=FIVE, max_batch=8, batch_invariant=True) as session:
+        assert len(session.batch_sizes) == 1
+        alone = [(await session.run(row)).tobytes() for row in rows]
+        together = await asyncio.gather(*[session.run(row) for row in rows])
+        assert [it.tobytes() for it in together] == alone
+
+
+async def test_sums_over_the_batch_are_never_invariant_but_alone() -> None:
+    async with InferenceSession(
+        lambda x: x + x.sum(0, keepdim=True), inputs=FIVE, max_batch=4, batch_invariant=True
+    ) as session:
+        assert session.batch_sizes == (1,)
