@@ -30,7 +30,7 @@ def inside_a_loop(function: Callable[[], None]) -> Callable[[], None]:
 
 def put(queue: RequestQueue, name: str, **about: Any) -> Request:
     request = Request(name, **about)
-    queue.put(request, 1.0)
+    queue.put(request, lambda: 1.0)
     return request
 
 
@@ -99,7 +99,7 @@ def test_who_finds_no_room_is_told_when_to_come_again() -> None:
     put(queue, "a")
     put(queue, "b")
     with pytest.raises(Overloaded, match="2 requests are waiting") as caught:
-        queue.put(Request("c"), 7.5)
+        queue.put(Request("c"), lambda: 7.5)
     assert caught.value.retry_after == 7.5
     assert caught.value.status == 503
     queue.take(1)
@@ -113,7 +113,7 @@ def test_one_client_cannot_have_all_the_room() -> None:
     for number in range(3):
         put(queue, f"greedy {number}", client="greedy")
     with pytest.raises(Overloaded, match="of this client"):
-        queue.put(Request("greedy 3", client="greedy"), 1.0)
+        queue.put(Request("greedy 3", client="greedy"), lambda: 1.0)
     put(queue, "modest", client="modest")
     for number in range(5):
         put(queue, f"unknown {number}")  # of whom nobody knows whether they are one
@@ -158,7 +158,7 @@ def test_everybody_comes_out_once_unless_they_leave(actions: list[tuple[Any, ...
                 full = len(inside) >= 12
                 crowded = client is not None and sum([it.client == client for it in inside]) >= 8
                 try:
-                    queue.put(request, 1.0)
+                    queue.put(request, lambda: 1.0)
                 except Overloaded:
                     assert full or crowded
                 else:

@@ -43,6 +43,9 @@ def test_arrays_tensors_lists_and_numbers() -> None:
         (TensorSpec((1,)), [float("nan")], "nan or infinite"),
         (TensorSpec((1,)), [-float("inf")], "nan or infinite"),
         (TensorSpec((1,)), [1e300], "nan or infinite"),
+        (TensorSpec((2,)), np.array([np.inf, -np.inf], np.float32), "nan or infinite"),
+        (TensorSpec((2,)), np.array([0, np.nan], np.float32), "nan or infinite"),
+        (TensorSpec((2,)), np.zeros(3, np.float32), r"expected shape \[2\], got \[3\]"),
         (TensorSpec((1,), flow.int64), [1.5], "float64 values do not fit into int64"),
         (TensorSpec((1,), flow.uint8), [300], "do not fit into uint8"),
         (TensorSpec((1,), flow.uint8), [-1], "do not fit into uint8"),
@@ -55,6 +58,12 @@ def test_arrays_tensors_lists_and_numbers() -> None:
 def test_what_is_refused(spec: TensorSpec, value: Any, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         spec.array("x", value, {})
+
+
+def test_large_values_are_finite_though_their_sum_is_not() -> None:
+    large = np.full(2, np.finfo(np.float32).max)
+    assert TensorSpec((2,)).array("x", large, {}).tolist() == large.tolist()
+    assert TensorSpec((2,), flow.float16).array("x", np.full(2, 60000, np.float16), {}).tolist() == [60000, 60000]
 
 
 def test_what_is_not_finite_may_be_taken() -> None:

@@ -105,9 +105,9 @@ class Batcher:
         return len(self._tasks)
 
     def expected_wait(self) -> float:
-        """Seconds until what waits now will have been computed, judging by what has been so far."""
+        """Seconds until what waits now will have been computed, judging by what has been so far; one at least."""
         batches = math.ceil((len(self._queue) + 1) / self._most) + len(self._tasks)
-        return batches * self._work.computing.mean() / self._places
+        return max(1.0, batches * self._work.computing.mean() / self._places)
 
     # Requests
 
@@ -120,7 +120,7 @@ class Batcher:
         """
         if self._refusing is not None:
             raise self._refusing("nothing new is taken: the session is ending")
-        self._queue.put(request, max(1.0, self.expected_wait()))
+        self._queue.put(request, self.expected_wait)
         self._statistics.accepted += 1
         self._idle.clear()
         if request.deadline is not None:

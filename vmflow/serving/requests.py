@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Final
@@ -99,22 +99,22 @@ class RequestQueue:
     def __len__(self) -> int:
         return self._waiting
 
-    def put(self, request: Request, retry_after: float) -> None:
+    def put(self, request: Request, retry_after: Callable[[], float]) -> None:
         """Let it wait.
 
         Args:
             request: a new one.
-            retry_after: what to tell who is refused, in seconds.
+            retry_after: the seconds to tell who is refused.
 
         Raises:
             Overloaded: if there is no room for it.
         """
         client = request.client
         if self._waiting >= self.limit:
-            raise Overloaded(f"{self._waiting} requests are waiting, which is all that may", retry_after)
+            raise Overloaded(f"{self._waiting} requests are waiting, which is all that may", retry_after())
         if client is not None and self._by_client.get(client, 0) >= self.limit_per_client:
             raise Overloaded(
-                f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after
+                f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after()
             )
         tag = max(self._now, self._last.get(client, 0)) + 1
         self._last[client] = tag

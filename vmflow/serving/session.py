@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from vmflow.context import MODE
 from vmflow.graph_mode import args_tree
 from vmflow.vm.wakers import running_loop
@@ -349,8 +351,9 @@ class InferenceSession:
         return batcher
 
     async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
-        for tensor in args_tree.flatten(inputs)[1]:
-            await tensor
+        if type(inputs) is not np.ndarray:
+            for tensor in args_tree.flatten(inputs)[1]:
+                await tensor
         try:
             return self.signature.arrays(inputs)
         except InvalidInput:
