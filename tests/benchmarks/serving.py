@@ -1,0 +1,296 @@
+"""A multilayer perceptron behind HTTP, by vmflow and by torch in the ways it is usually done.
+
+``python -m tests.benchmarks.serving [--only NAME...] [--seconds 5] [--clients 32]``
+
+Each way is a server process of its own (uvicorn, one plain ASGI function, the same for all but for how a request is
+computed), and the clients are another process.  For each: requests a second by 32 clients at a time, the latency of one
+alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import math
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+
+from tests.benchmarks.contenders import restart_with_one_thread
+
+SIZES: Final = (784, 512, 512, 10)
+MOST: Final = 32
+
+# inputs of one request -> scores
+Predict = Callable[[np.ndarray[Any, Any]], Awaitable[np.ndarray[Any, Any]]]
+
+
+# The servers
+
+
+def weights() -> list[np.ndarray[Any, Any]]:
+    """Of the layers, the same in every process."""
+    random = np.random.default_rng(0)
+    return [
+        (random.standard_normal((rows, columns)) / math.sqrt(columns)).astype(np.float32)
+        for columns, rows in pairwise(SIZES)
+    ]
+
+
+async def by_session() -> Predict:
+    """vmflow: a session."""
+    from vmflow import nn, serving
+
+    session = serving.InferenceSession(_mlp(nn), inputs=serving.TensorSpec((SIZES[0],)), max_batch=MOST)
+    await session.start()
+    return session.run
+
+
+async def by_graph() -> Predict:
+    """vmflow: a graph for each request, and no batches."""
+    import vmflow as flow
+    from vmflow import nn
+
+    model = _mlp(nn)
+
+    class Predicting(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: flow.Tensor) -> Any:
+            with flow.no_grad():
+                return self.model(x)
+
+    graph = Predicting()
+
+    async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        scores = await graph(flow.from_numpy(inputs[np.newaxis]))
+        found: np.ndarray[Any, Any] = scores.numpy()[0]
+        return found
+
+    await predict(np.zeros(SIZES[0], np.float32))
+    return predict
+
+
+async def torch_in_the_handler() -> Predict:
+    """torch, called where the request is handled."""
+    forward = _torch_forward()
+
+    async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        scores: np.ndarray[Any, Any] = forward(inputs[np.newaxis])[0]
+        return scores
+
+    return predict
+
+
+async def torch_in_threads() -> Predict:
+    """torch, by `asyncio.to_thread`."""
+    forward = _torch_forward()
+
+    async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        scores: np.ndarray[Any, Any] = (await asyncio.to_thread(forward, inputs[np.newaxis]))[0]
+        return scores
+
+    return predict
+
+
+async def torch_with_batches() -> Predict:
+    """torch, by a batcher as one writes it by hand: a queue, and a task that takes all there is to a thread."""
+    forward = _torch_forward()
+    queue: asyncio.Queue[tuple[np.ndarray[Any, Any], asyncio.Future[Any]]] = asyncio.Queue()
+
+    async def compute() -> None:
+        while True:
+            waiting = [await queue.get()]
+            while len(waiting) < MOST and not queue.empty():
+                waiting.append(queue.get_nowait())
+            results = await asyncio.to_thread(forward, np.stack([inputs for inputs, _ in waiting]))
+            for (_, future), result in zip(waiting, results, strict=True):
+                if not future.done():
+                    future.set_result(result)
+
+    task = asyncio.create_task(compute())
+
+    async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        assert not task.done()
+        future: asyncio.Future[np.ndarray[Any, Any]] = asyncio.get_running_loop().create_future()
+        queue.put_nowait((inputs, future))
+        return await future
+
+    return predict
+
+
+def _mlp(nn: Any) -> Any:
+    """The model of this library's, vmflow's or torch's `nn`."""
+    layers: list[Any] = []
+    for columns, rows in pairwise(SIZES):
+        layers += [nn.Linear(columns, rows), nn.ReLU()]
+    return nn.Sequential(*layers[:-1]).eval()
+
+
+def _torch_forward() -> Callable[[np.ndarray[Any, Any]], np.ndarray[Any, Any]]:
+    import torch
+
+    torch.set_num_threads(1)
+    model = _mlp(torch.nn)
+
+    def forward(batch: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        with torch.inference_mode():
+            found: np.ndarray[Any, Any] = model(torch.from_numpy(batch)).numpy()
+        return found
+
+    return forward
+
+
+WAYS: Final[dict[str, Callable[[], Awaitable[Predict]]]] = {
+    "vmflow session": by_session,
+    "vmflow graph": by_graph,
+    "torch in the handler": torch_in_the_handler,
+    "torch to_thread": torch_in_threads,
+    "torch, batcher by hand": torch_with_batches,
+}
+
+
+async def serve(way: str, listening: socket.socket) -> None:
+    """Answer POST /predict (float32 bytes, to JSON) and GET /health on a socket that listens."""
+    import uvicorn
+
+    predict = await WAYS[way]()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        if scope["path"] == "/health":
+            body = b"ok"
+        else:
+            parts, more = [], True
+            while more:
+                message = await receive()
+                parts.append(message.get("body", b""))
+                more = message.get("more_body", False)
+            body = json.dumps((await predict(np.frombuffer(bytearray(b"".join(parts)), np.float32))).tolist()).encode()
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"%d" % len(body))]})
+        await send({"type": "http.response.body", "body": body})
+
+    config = uvicorn.Config(app, log_level="warning", access_log=False, lifespan="off")
+    await uvicorn.Server(config).serve(sockets=[listening])
+
+
+# The clients
+
+
+class Client:
+    """One connection that is kept, and one request at a time on it."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    async def __aenter__(self) -> Client:
+        self.reader, self.writer = await asyncio.open_connection("127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self.writer.close()
+        await self.writer.wait_closed()
+
+    async def ask(self, method: str, path: str, body: bytes = b"") -> bytes:
+        """The body of the answer."""
+        head = f"{method} {path} HTTP/1.1\r\nhost: here\r\ncontent-length: {len(body)}\r\n\r\n"
+        self.writer.write(head.encode() + body)
+        answer = await self.reader.readuntil(b"\r\n\r\n")
+        if not answer.startswith(b"HTTP/1.1 200"):
+            raise RuntimeError(f"{path}: {answer[:80]!r}")
+        length = int(answer.lower().partition(b"content-length:")[2].split(b"\r\n", 1)[0])
+        return await self.reader.readexactly(length)
+
+
+async def latencies(port: int, method: str, path: str, body: bytes, seconds: float, pause: float = 0.0) -> list[float]:
+    """Of requests one after the other, in seconds."""
+    found = []
+    end = time.perf_counter() + seconds
+    async with Client(port) as client:
+        while (begin := time.perf_counter()) < end:
+            await client.ask(method, path, body)
+            found.append(time.perf_counter() - begin)
+            if pause:
+                await asyncio.sleep(pause)
+    return found
+
+
+async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
+    """What a server does: requests a second, and milliseconds."""
+    body = np.random.default_rng(1).standard_normal(SIZES[0]).astype(np.float32).tobytes()
+    await latencies(port, "POST", "/predict", body, seconds / 10)
+    one = await latencies(port, "POST", "/predict", body, seconds)
+    idle = await latencies(port, "GET", "/health", b"", seconds, 0.002)
+    health = asyncio.create_task(latencies(port, "GET", "/health", b"", seconds, 0.002))
+    many = await asyncio.gather(*[latencies(port, "POST", "/predict", body, seconds) for _ in range(clients)])
+    busy = await health
+    return {
+        "requests": sum(map(len, many)) / seconds,
+        "one": statistics.median(one) * 1e3,
+        "idle": _percentile(idle, 99) * 1e3,
+        "busy p50": statistics.median(busy) * 1e3,
+        "busy": _percentile(busy, 99) * 1e3,
+    }
+
+
+def _percentile(values: list[float], percent: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
+
+
+def measured(way: str, seconds: float, clients: int) -> dict[str, float]:
+    """Start a server, have clients in another process, and stop it."""
+    with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
+        port, handed = listening.getsockname()[1], listening.fileno()
+        command = [sys.executable, "-m", "tests.benchmarks.serving"]
+        server = subprocess.Popen([*command, "--serve", way, str(handed)], pass_fds=[handed])
+        try:
+            arguments = ["--load", str(port), "--seconds", str(seconds), "--clients", str(clients)]
+            output = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
+        finally:
+            server.terminate()
+            server.wait()
+    found: dict[str, float] = json.loads(output)
+    return found
+
+
+def main() -> None:
+    """Measure all ways, and print a row for each."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.serving", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=list(WAYS), help="these ways")
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
+    parser.add_argument("--clients", type=int, default=32, help="that ask at the same time")
+    parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
+    parser.add_argument("--load", type=int, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.serve:
+        asyncio.run(serve(given.serve[0], socket.socket(fileno=int(given.serve[1]))))
+        return
+    if given.load:
+        print(json.dumps(asyncio.run(load(given.load, given.seconds, given.clients))))
+        return
+    restart_with_one_thread()
+    print(f"{'x'.join(map(str, SIZES))}, {given.clients} clients, {os.cpu_count()} cores, one thread for BLAS")
+    print(f"{'':24}{'requests/s':>12}{'one, ms':>10}{'health p99 idle':>17}{'busy p50':>10}{'busy p99, ms':>14}")
+    for way in given.only or WAYS:
+        found = measured(way, given.seconds, given.clients)
+        print(
+            f"{way:24}{found['requests']:12.0f}{found['one']:10.2f}{found['idle']:17.2f}"
+            f"{found['busy p50']:10.2f}{found['busy']:14.2f}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
