@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.vm.gates import HEAVY, Gate, call
 from vmflow import nn
 from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec
 
@@ -443,3 +445,116 @@ async def test_sums_over_the_batch_are_never_invariant_but_alone() -> None:
         lambda x: x + x.sum(0, keepdim=True), inputs=FIVE, max_batch=4, batch_invariant=True
     ) as session:
         assert session.batch_sizes == (1,)
+
+
+# In the middle of a model
+
+
+class Slow:
+    """A model of many ops, of which the first waits at a gate; without a graph, each can be dropped.
+
+    Attributes:
+        ready: whether the session has warmed up.
+        ran: the ops behind the gate that ran.
+        gates: one for each call.
+    """
+
+    def __init__(self) -> None:
+        self.ready = False
+        self.ran: list[int] = []
+        self.gates: list[Gate] = []
+        self.called = asyncio.Semaphore(0)
+
+    def __call__(self, x: flow.Tensor) -> flow.Tensor:
+        if not self.ready:
+            return x
+        self.gates.append(Gate())
+        self.called.release()
+        result = x + self.gates[-1].tensor
+        for number in range(10):
+            result = call(partial(self._step, number), result, shape=tuple(result.shape), cost=HEAVY)
+        return result
+
+    def _step(self, number: int, array: Any) -> Any:
+        self.ran.append(number)
+        return array
+
+    async def reached(self) -> Gate:
+        """The gate at which the next call stands, once it does."""
+        await self.called.acquire()
+        await self.gates[-1].reached()
+        return self.gates[-1]
+
+
+@contextlib.asynccontextmanager
+async def slow_session() -> AsyncIterator[tuple[InferenceSession, Slow]]:
+    net = Slow()
+    async with InferenceSession(net, inputs=TensorSpec((1,)), graph=False) as session:
+        net.ready = True
+        try:
+            yield session, net
+        finally:
+            for gate in net.gates:
+                gate.open()
+
+
+@pytest.mark.host
+async def test_what_nobody_waits_for_any_more_stops_after_the_op_that_runs() -> None:
+    async with slow_session() as (session, net):
+        task = asyncio.create_task(session.run([1]))
+        gate = await net.reached()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert session.stats()["running"] == 0  # at once, although the op has not ended
+        gate.open()
+        await session.drain()
+        assert net.ran == []
+        assert session.stats()["cancelled"] == 1
+
+
+@pytest.mark.host
+async def test_a_deadline_in_the_middle_of_a_model_is_kept() -> None:
+    async with slow_session() as (session, net):
+        with pytest.raises(Expired, match="was being computed"):
+            await session.run([1], timeout=0.02)
+        (await net.reached()).open()
+        await session.drain()
+        assert net.ran == []
+        assert session.stats()["expired"] == 1
+        assert session.stats()["never_ran"] == 0
+
+
+@pytest.mark.host
+async def test_the_result_is_given_up_and_not_the_batch() -> None:
+    async with slow_session() as (session, net):
+        first = asyncio.create_task(session.run([1]))
+        gate = await net.reached()
+        both = [asyncio.create_task(session.run([number])) for number in (2, 3)]
+        await settle()
+        both[0].cancel()
+        gate.open()
+        assert await first == 2
+        (await net.reached()).open()
+        assert await both[1] == 4
+        assert len(net.ran) == 20
+
+
+@pytest.mark.host
+async def test_a_sample_that_the_model_cannot_take_fails_alone_with_its_own_error() -> None:
+    def rooted(x: flow.Tensor) -> flow.Tensor:
+        return call(root, x, shape=tuple(x.shape), cost=HEAVY)
+
+    def root(array: Any) -> Any:
+        if (array < 0).any():
+            raise ArithmeticError("no root")
+        return np.sqrt(array)
+
+    async with InferenceSession(rooted, inputs=TensorSpec((1,)), graph=False, max_batch=8) as session:
+        numbers = [4, 9, -1, 16, 25, 36]
+        found = await asyncio.gather(*[session.run([it]) for it in numbers], return_exceptions=True)
+        failed = found.pop(2)
+        assert [np.asarray(it).tolist() for it in found] == [[2], [3], [4], [5], [6]]
+        assert isinstance(failed, ArithmeticError)
+        assert "gates.py" in "".join(failed.__notes__)  # where the op was issued
+        assert session.stats()["failed"] == 1
