@@ -15,6 +15,7 @@ import numpy as np
 import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow import interpreter
+from vmflow.codegen.loading import LOADER
 from vmflow.ops.class_loss import nll_loss
 from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
 from vmflow.ops.table import OPS
@@ -170,7 +171,12 @@ def _convolutions(rank: int, function: Callable[..., flow.Tensor], label: str = 
         return function(x, weight, **options)
 
     def recorded(x: flow.Tensor, weight: flow.Tensor) -> flow.Tensor:
-        return call(x, weight.clone().requires_grad_())
+        # Kernels in C keep no columns.
+        before, LOADER.mode = LOADER.mode, "off"
+        try:
+            return call(x, weight.clone().requires_grad_())
+        finally:
+            LOADER.mode = before
 
     return [
         _row(name, call, REAL, order=2, graded=CONVOLVED_SMALL[rank], **given),

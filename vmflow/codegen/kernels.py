@@ -130,6 +130,20 @@ SINGLE: Final = {
 }
 
 
+# Those of images, which are a library of their own: whoever has no images need not wait for it.
+_OF_IMAGES: Final[dict[str, tuple[_Exactness, tuple[Any, ...]]]] = {
+    "convolution": ("never", (_POINTER,) * 6),
+    "convolution_input_gradient": ("never", (_POINTER,) * 5),
+    "convolution_weight_gradient": ("never", (_POINTER,) * 6),
+    "convolution_room": ("never", (_POINTER,)),
+    "max_pool": ("always", (_POINTER,) * 5),
+    "plane_scatter": ("always", (_POINTER,) * 3 + (_COUNT,) * 3),
+}
+
+# Those that return a number.
+_COUNTING: Final = ("cross_entropy", "convolution_room", "plane_scatter")
+
+
 def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
     """The arguments of all functions, and how exact they are."""
     found: dict[str, tuple[_Exactness, tuple[Any, ...]]] = {
@@ -152,7 +166,7 @@ def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
         rule = RULES[name]
         exactness: _Exactness = "never" if not rule.exact else "vector" if rule.vector else "always"
         found[f"single_{name}"] = (exactness, (_POINTER,) * (operands + 1) + (_COUNT,))
-    return found
+    return found | _OF_IMAGES
 
 
 _DECLARED: Final = _declared()
@@ -163,7 +177,7 @@ _WORTHWHILE: Final = 1 << 12
 
 @cache
 def handwritten_source() -> str:
-    """The source of everything that is known beforehand."""
+    """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
     singles = []
     for name, operands in SINGLE.items():
@@ -177,12 +191,19 @@ def handwritten_source() -> str:
     return "\n".join(
         [
             common_source(),
+            text_of("vectors.h"),
             text_of("rows.c"),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
             *singles,
         ]
     )
+
+
+@cache
+def image_source() -> str:
+    """The source of what is known beforehand of images."""
+    return "\n".join([common_source(), text_of("vectors.h"), text_of("convolution.c"), text_of("pooling.c")])
 
 
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
@@ -208,7 +229,7 @@ def function(name: str, elements: int) -> Callable[..., Any] | None:
 
 def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     exactness, arguments = _DECLARED[name]
-    library = LOADER.request(handwritten_source(), looked[1])
+    library = LOADER.request(image_source() if name in _OF_IMAGES else handwritten_source(), looked[1])
     exact = exactness == "always" or (exactness == "vector" and vector_code_agrees(looked[1]))
     if library is None or not library.usable(exact):
         _missing[name] = looked
@@ -216,7 +237,7 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     found = library.function(name)
     function: Any = found
     function.argtypes = arguments
-    if name == "cross_entropy":
+    if name in _COUNTING:
         function.restype = _COUNT
     _functions[name] = found
     return found

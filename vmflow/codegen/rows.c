@@ -3,18 +3,6 @@
  * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
  */
 
-typedef float eight __attribute__((vector_size(32)));
-
-static inline eight load(const float *from) {
-    eight values;
-    memcpy(&values, from, sizeof values);
-    return values;
-}
-
-static inline float across(eight r) {
-    return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
-}
-
 static float pairwise_sum(const float *values, int64_t n) {
     if (n < 8) {
         float sum = 0;

@@ -8,9 +8,11 @@ number of spatial dimensions and declared for one, two and three.
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -348,20 +350,23 @@ def _convolve_batch(batch: Tensor, parameters: tuple[Tensor, ...], window: _Wind
     operands = (batch, *parameters)
     family = FAMILIES[len(window.stride)]
     recorded = parameters[0].requires_grad and is_grad_enabled()
-    if recorded and _keeps_columns(window, tuple([it._blob.meta for it in operands])):
+    if recorded and _keeps_columns(window, tuple([it._blob.meta for it in operands]))():
         return _interpreter.dispatch_several(family.with_columns, operands, window)[0]
     return _interpreter.dispatch(family.convolution, operands, window)
 
 
 @functools.lru_cache(1024)
-def _keeps_columns(window: _Window, metas: Metas) -> bool:
-    """Whether the columns are kept for the gradient by the weight, which would have to make them again.
+def _keeps_columns(window: _Window, metas: Metas) -> Callable[[], bool]:
+    """Tells whether columns are kept for the gradient by the weight, which would have to make them again.
 
-    For a large batch, making them again is cheaper than their memory.
+    For a large batch, making them again is cheaper than their memory; and in C there are none.
     """
     it = _checked_geometry(window, metas)
     size = prod(it.columns_shape()) * metas[0].dtype.itemsize
-    return 0 < size <= kernels.COLUMN_BYTES and not it.pointwise() and not is_half(metas[0])
+    if not 0 < size <= kernels.COLUMN_BYTES or it.pointwise() or is_half(metas[0]):
+        return lambda: False
+    native = kernels.in_c(it) if metas[0].dtype is dtypes.float32 else None
+    return lambda: native is None or not native.ready()
 
 
 def conv1d(

@@ -3,16 +3,19 @@
 A kernel copies the windows of the input into a matrix of columns, one row per tap and channel, and multiplies once
 ("im2col", K. Chellapilla et al., High Performance Convolutional Neural Networks for Document Processing, 2006).  The
 copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many samples
-are copied with the batch innermost, large images with their rows innermost.
+are copied with the batch innermost, large images with their rows innermost.  Where there is a C compiler, float32 goes
+another way, without columns, see `vmflow/codegen/convolution.c`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from vmflow.codegen.images import Convolution
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
@@ -76,6 +79,18 @@ class Geometry(NamedTuple):
         taps = self.channels // max(self.groups, 1) * prod(self.kernel)
         pixels = self.samples * prod(self.output)
         return pixels * taps * (self.filters * _PER_PRODUCT + self.groups * _PER_COPY) + 5000
+
+
+@lru_cache(1024)
+def in_c(it: Geometry) -> Convolution | None:
+    """The convolution in C; None if it is not written there, or a product does it as well."""
+    if it.rank > 2 or it.pointwise() or not it.samples or not it.filters or not all(it.columns_shape()):
+        return None
+    # A line is an image of one row.
+    ones = (it.size, it.kernel, it.output, it.stride, it.dilation)
+    counts = (it.samples, it.groups, it.channels // it.groups, it.filters // it.groups)
+    pairs = [(1, *pair)[-2:] for pair in ones] + [(0, *pair)[-2:] for pair in (it.before, it.behind)]
+    return Convolution((*counts, *[size for pair in pairs for size in pair]), it.rank)
 
 
 # Columns and back
@@ -207,12 +222,16 @@ def _matrices(weight: Array, it: Geometry) -> Array:
 
 
 def forward_kernel(xp: Any, it: Geometry) -> Kernel:
+    native = in_c(it)
+
     def forward(array: Array, weight: Array, *rest: Any) -> Array:
         out = rest[-1]
+        bias = rest[0] if len(rest) > 1 else None
+        if native is not None and native.ready() and array.dtype == "float32":
+            return native.forward(array, weight, bias, out)
         if out is None:
             out = xp.empty((it.samples, it.filters, *it.output), array.dtype)
         matrix = _matrices(weight, it)
-        bias = rest[0] if len(rest) > 1 else None
         if it.pointwise():
             return _forward_pointwise(array, matrix, bias, out)
         columns = pixels = None
@@ -297,8 +316,34 @@ def _turned_weight(weight: Array, it: Geometry) -> Array:
 def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
     """From (gradient, input or None, columns or None, weight or None, out) to the gradients wanted.
 
-    They are computed together because each begins by turning the same array inside out.  That by the input goes into
-    `out`, an array or None, if it fits.
+    That by the input goes into `out`, an array or None, if it fits.
+    """
+    by_columns, native = _gradients_by_columns(xp, it, wanted), in_c(it)
+    if native is None or wanted[1:] == (False, True):
+        return by_columns
+
+    def gradients(
+        gradient: Array, array: Any, columns: Any, weight: Any, out: Array | None = None
+    ) -> tuple[Array, ...]:
+        # Where columns were kept there were no kernels in C when the convolution was recorded.
+        if columns is None and native.ready() and gradient.dtype == "float32":
+            return _gradients_in_c(native, wanted, gradient, array, weight, out)
+        return by_columns(gradient, array, columns, weight, out)
+
+    return gradients
+
+
+def _gradients_in_c(
+    native: Convolution, wanted: Wanted, gradient: Array, array: Any, weight: Any, out: Array | None
+) -> tuple[Array, ...]:
+    by_input = (native.input_gradient(gradient, weight, out),) if wanted[0] else ()
+    return (*by_input, *native.weight_gradient(array, gradient, wanted[2])) if wanted[1] else by_input
+
+
+def _gradients_by_columns(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
+    """The same by numpy.
+
+    They are computed together because each begins by turning the same array inside out.
     """
     turned = _turned(it) if wanted[0] and not it.pointwise() else None
     convolve = None if turned is None else forward_kernel(xp, turned)

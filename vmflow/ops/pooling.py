@@ -13,6 +13,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.codegen.images import plane_scatter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
@@ -140,6 +141,9 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     wide = dtypes.float32.numpy if is_half(values) else values.dtype.numpy
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        found = plane_scatter(array, places, out, tuple(output.shape))
+        if found is not None:
+            return found
         whole = xp.zeros(output.numel, wide)
         if output.numel:
             # Windows may overlap and share their largest element: each gradient counts.

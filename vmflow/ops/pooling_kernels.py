@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from vmflow.codegen.images import MaxPool
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
@@ -80,6 +81,10 @@ class Planes:
         self.windows = tuple(windows)
         self.last = self.count >= 64 and prod([it.size for it in windows]) <= 128
         self.first = 0 if self.last else 1
+
+    def output(self) -> tuple[int, ...]:
+        """The shape of a value for each window."""
+        return self.samples, self.channels, *[it.output for it in self.windows]
 
     def along(self) -> list[tuple[int, Window]]:
         """The dimensions of planes in arrays inside, and the windows there, the last dimension first."""
@@ -159,8 +164,26 @@ def _largest_and_where(
     return best, chosen, brought
 
 
+def _in_c(planes: Planes) -> MaxPool | None:
+    """The windows in C; None if they are not written there."""
+    windows = planes.windows
+    if len(windows) > 2:
+        return None
+    # A line is an image of one row.
+    down, across = windows if len(windows) == 2 else (Window(1, 1, 1, 1, 0, 1), *windows)
+    sizes = [
+        (getattr(down, it), getattr(across, it)) for it in ("size", "output", "kernel", "stride", "padding", "dilation")
+    ]
+    return MaxPool((planes.count, *[it for pair in sizes for it in pair]), planes.output())
+
+
 def max_values_kernel(xp: Any, planes: Planes) -> Kernel:
+    native = _in_c(planes)
+
     def values(array: Array, out: Array | None) -> Array:
+        found = None if native is None else native.largest(array, out)
+        if found is not None:
+            return found[0]
         source = planes.inside(array)
         for axis, window in planes.along():
             source = _largest(xp, source, window, axis)
@@ -177,7 +200,13 @@ def max_indices_kernel(xp: Any, planes: Planes) -> Kernel:
         starts = (np.arange(window.output) * window.stride - window.padding) * step
         corners = corners + planes.broadcast(xp.asarray(starts), axis)
 
-    def with_indices(array: Array, out: Any) -> tuple[Array, Array]:
+    native = _in_c(planes)
+
+    def with_indices(array: Array, out: Any) -> tuple[Array, ...]:
+        to, to_indices = (None, None) if out is None else out
+        found = None if native is None else native.largest(array, to, to_indices, True)
+        if found is not None:
+            return found
         nan = array.dtype.kind not in "iu" and bool(xp.isnan(array).any())
         best = planes.inside(array)
         taps: list[Array] = []  # of the dimensions reduced so far, the first of them first

@@ -1,0 +1,567 @@
+/* Convolutions of images of float32, and their gradients, without columns in memory.
+ *
+ * Images are copied to where they are padded; there the windows of neighbouring pixels begin side by side, as long as a
+ * line of the image goes on and the stride is 1.  So a vector of a matrix of columns is a vector of the image, and what
+ * is computed beyond the end of a line, where there is no pixel, is left out when results are stored.  Where lines are
+ * too short for that, or the stride is not 1, what a few pixels see is gathered into a panel, one row for each tap of the
+ * kernel, which stays in the cache until all filters have used it.
+ *
+ * How products are cut so that registers and cache hold what is needed next is told by K. Goto and R. van de Geijn,
+ * Anatomy of High-Performance Matrix Multiplication, 2008.
+ */
+
+/* What is convolved; channels and filters are those of a group. */
+struct convolution {
+    int64_t samples, groups, channels, filters, height, width, kernel_rows, kernel_columns, rows, columns;
+    int64_t row_stride, column_stride, row_dilation, column_dilation, above, left, below, right;
+};
+
+/* How many filters, or taps, are computed at once, by how many pixels: as many as the registers hold. */
+enum { TOGETHER = 6, PIXELS = 16, MOST_PIXELS = 32 };
+
+/* Pixels whose products are added up in registers before they go to the others of their filter and tap: fewer would take
+ * longer, more would lose digits. */
+enum { STRETCH = 256, LONG_STRETCH = 1024 };
+
+/* Pixels that are computed of all filters before they are put where they belong. */
+enum { BLOCK = 256 };
+
+/* What may be read and written behind the end of an array, in elements. */
+enum { SLACK = 32 };
+
+/* How many elements of padded images are made at once, if one alone does not have more. */
+enum { IMAGES = 1 << 14 };
+
+/* As many products take as long as it takes to gather a row of a panel. */
+enum { GATHERING = 10, SPREADING = 20 };
+
+/* For so many filters, vectors are better made of pixels than of filters. */
+enum { FEW = 8 };
+
+/* Pixels whose windows begin side by side. */
+struct run {
+    int64_t from, at, count;
+};
+
+/* What follows from a convolution: of a padded image, and of a line of it; how many pixels there are, also those beyond
+ * the ends of lines; how many images there are at once, and whether pixels are taken in their lines. */
+struct sizes {
+    int64_t line, plane, image, taps, pixels, span, images, wide, straight;
+};
+
+static int64_t fewer(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t whole(int64_t count, int64_t of) {
+    return (count + of - 1) / of * of;
+}
+
+static struct sizes sizes_of(const struct convolution *it) {
+    struct sizes s;
+    s.line = it->left + it->width + it->right;
+    s.plane = (it->above + it->height + it->below) * s.line;
+    s.image = it->channels * s.plane;
+    s.taps = it->channels * it->kernel_rows * it->kernel_columns;
+    s.pixels = it->rows * it->columns;
+    s.span = (it->rows - 1) * s.line + it->columns;
+    s.images = s.image < IMAGES ? fewer(IMAGES / s.image, it->samples) : 1;
+    /* Few filters leave registers for more pixels. */
+    s.wide = it->filters <= 3 ? MOST_PIXELS : PIXELS;
+    s.straight = it->row_stride == 1 && it->column_stride == 1;
+    return s;
+}
+
+/* Whether what is computed in vain, beyond the ends of lines, takes less time than to gather pixels. */
+static int in_lines(const struct convolution *it, const struct sizes *s) {
+    return s->straight && it->filters * (whole(s->span, s->wide) - s->pixels) <= GATHERING * s->pixels;
+}
+
+/* Room is taken piece by piece, each at the beginning of a line of the cache. */
+static int64_t piece(int64_t elements) {
+    return whole(elements + SLACK, 16);
+}
+
+static float *take(float **room, int64_t elements) {
+    float *found = *room;
+    *room += piece(elements);
+    return found;
+}
+
+static float *zeros(float **room, int64_t elements) {
+    return memset(take(room, elements), 0, (size_t)piece(elements) * sizeof(float));
+}
+
+static float *aligned(float *room) {
+    return (float *)(((uintptr_t)room + 63) / 64 * 64);
+}
+
+/* How many elements of room the functions below need. */
+int64_t convolution_room(const struct convolution *it) {
+    struct sizes s = sizes_of(it);
+    int64_t filters = whole(it->filters, 16), pixels = s.span > STRETCH ? s.span : STRETCH;
+    /* Of two words each, and hardly all of them at once. */
+    int64_t places = 2 * (s.images * s.pixels + 2 * s.taps + 2 * it->filters + TOGETHER);
+    return piece(s.images * s.image) + piece(s.taps * MOST_PIXELS) + piece(whole(pixels, MOST_PIXELS) * filters) +
+           piece(s.taps * filters) + piece(places) + 8 * piece(0) + 16;
+}
+
+/* Images, and what is seen of them */
+
+/* Where a tap is, from where its window begins. */
+static int64_t offset_of(const struct convolution *it, const struct sizes *s, int64_t tap) {
+    int64_t window = it->kernel_rows * it->kernel_columns, channel = tap / window, place = tap % window;
+    int64_t row = place / it->kernel_columns, column = place % it->kernel_columns;
+    return channel * s->plane + row * it->row_dilation * s->line + column * it->column_dilation;
+}
+
+static int64_t *steps(int64_t count, int64_t step, float **room) {
+    int64_t *found = (int64_t *)take(room, 2 * count);
+    for (int64_t i = 0; i < count; i++) found[i] = i * step;
+    return found;
+}
+
+static int64_t *tap_offsets(const struct convolution *it, const struct sizes *s, float **room) {
+    int64_t *found = (int64_t *)take(room, 2 * s->taps);
+    for (int64_t tap = 0; tap < s->taps; tap++) found[tap] = offset_of(it, s, tap);
+    return found;
+}
+
+/* Without a call, which would take longer than most of these copies. */
+static inline void copy_few(float *to, const float *from, int64_t count) {
+    for (; count >= 8; count -= 8, to += 8, from += 8) store(to, load(from));
+    if (count & 4) memcpy(to, from, 16), to += 4, from += 4;
+    if (count & 2) memcpy(to, from, 8), to += 2, from += 2;
+    if (count & 1) *to = *from;
+}
+
+/* Copy a group's channels of some samples into padded images, whose padding stays as it is, or back. */
+static void copy_images(const struct convolution *it, const struct sizes *s, float *outside, float *padded,
+                        int64_t count, int inwards) {
+    for (int64_t sample = 0; sample < count; sample++, outside += it->groups * it->channels * it->height * it->width) {
+        float *line = outside;
+        for (int64_t channel = 0; channel < it->channels; channel++) {
+            float *place = padded + sample * s->image + channel * s->plane + it->above * s->line + it->left;
+            for (int64_t row = 0; row < it->height; row++, line += it->width, place += s->line)
+                copy_few(inwards ? place : line, inwards ? line : place, it->width);
+        }
+    }
+}
+
+static int64_t find_runs(const struct convolution *it, const struct sizes *s, int64_t first, int64_t count,
+                         struct run *runs) {
+    int64_t found = 0, sample = first / s->pixels, row = first % s->pixels / it->columns, column = first % it->columns;
+    for (int64_t at = 0; at < count; found++) {
+        int64_t length = it->column_stride == 1 ? fewer(it->columns - column, count - at) : 1;
+        int64_t from = row * it->row_stride * s->line + column * it->column_stride;
+        runs[found] = (struct run){sample * s->image + from, at, length};
+        at += length;
+        column += length;
+        if (column == it->columns) column = 0, row++;
+        if (row == it->rows) row = 0, sample++;
+    }
+    return found;
+}
+
+/* What `count` pixels see: one row of `width` for each tap.  Behind the end of a run there is written what the next one,
+ * or the next row, writes over. */
+static void fill(const float *images, const struct run *runs, int64_t number, int64_t count, const int64_t *offsets,
+                 int64_t taps, int64_t width, float *panel) {
+    for (int64_t tap = 0; tap < taps; tap++, panel += width) {
+        const float *from = images + offsets[tap];
+        if (number == count)
+            for (int64_t i = 0; i < number; i++) panel[i] = from[runs[i].from];
+        else
+            for (int64_t i = 0; i < number; i++)
+                for (int64_t at = 0; at < runs[i].count; at += 8)
+                    store(panel + runs[i].at + at, load(from + runs[i].from + at));
+    }
+}
+
+static void add_few(float *to, const float *from, int64_t count) {
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) store(to + i, load(to + i) + load(from + i));
+    for (; i < count; i++) to[i] += from[i];
+}
+
+/* The pixels of one sample, each filter's in its lines. */
+static void copy_into_lines(const struct convolution *it, const struct sizes *s, const float *pixels, int64_t apart,
+                            float *lines) {
+    for (int64_t filter = 0; filter < it->filters; filter++)
+        for (int64_t row = 0; row < it->rows; row++)
+            copy_few(lines + filter * apart + row * s->line, pixels + filter * s->pixels + row * it->columns,
+                     it->columns);
+}
+
+/* Pixels of all filters of a group, from where they are in lines, rows of `BLOCK`, to where they belong. */
+static void store_of_lines(const struct convolution *it, const struct sizes *s, float *to, int64_t first, int64_t count,
+                           const float *values) {
+    int64_t end = first + count;
+    for (int64_t row = first / s->line; row * s->line < end; row++) {
+        int64_t begin = row * s->line > first ? row * s->line : first;
+        int64_t length = fewer(row * s->line + it->columns, end) - begin;
+        float *place = to + row * it->columns + begin - row * s->line;
+        for (int64_t filter = 0; filter < it->filters; filter++)
+            copy_few(place + filter * s->pixels, values + filter * BLOCK + begin - first, length);
+    }
+}
+
+/* The same from where they follow each other, also from one sample to the next; or the other way. */
+static void copy_pixels(const struct convolution *it, const struct sizes *s, float *outside, int64_t first,
+                        int64_t count, int64_t width, float *rows, int inwards) {
+    int64_t sample = first / s->pixels, pixel = first % s->pixels;
+    for (int64_t at = 0; at < count; sample++, pixel = 0) {
+        int64_t length = fewer(s->pixels - pixel, count - at);
+        float *place = outside + sample * it->groups * it->filters * s->pixels + pixel, *row = rows + at;
+        for (int64_t filter = 0; filter < it->filters; filter++, place += s->pixels, row += width)
+            copy_few(inwards ? row : place, inwards ? place : row, length);
+        at += length;
+    }
+}
+
+/* Products */
+
+/* `count` things are cut into parts of at most `most`, as equal as can be, of which part number `part` begins where
+ * `begin` says. */
+static int64_t parts(int64_t count, int64_t most) {
+    return (count + most - 1) / most;
+}
+
+static int64_t begin(int64_t count, int64_t number, int64_t part) {
+    return count * part / number;
+}
+
+/* Rows of a matrix, in parts of a few, within which columns come first. */
+static float *packed(const float *matrix, int64_t rows, int64_t columns, const int64_t *row_places,
+                     int64_t column_step, float *to) {
+    float *next = to;
+    int64_t number = parts(rows, TOGETHER);
+    for (int64_t part = 0; part < number; part++)
+        for (int64_t column = 0; column < columns; column++)
+            for (int64_t row = begin(rows, number, part); row < begin(rows, number, part + 1); row++)
+                *next++ = matrix[row_places[row] + column * column_step];
+    return to;
+}
+
+#define ALWAYS static inline __attribute__((always_inline)) void
+
+/* m rows of a packed matrix by v vectors of each of the rows that begin at `places`, into rows that begin at `targets`;
+ * added to what is there, or to numbers unless they are null. */
+ALWAYS product(const int m, const int v, const int adding, const float *matrix, const float *from,
+               const int64_t *places, int64_t length, const float *start, float *to, const int64_t *targets) {
+    eight sums[TOGETHER][4];
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < v; j++) sums[i][j] = all(!adding && start ? start[i] : 0);
+    for (int64_t at = 0; at < length; at++, matrix += m) {
+        eight values[4];
+        for (int j = 0; j < v; j++) values[j] = load(from + places[at] + 8 * j);
+        for (int i = 0; i < m; i++) {
+            eight factor = all(matrix[i]);
+            for (int j = 0; j < v; j++) sums[i][j] = FMA8(factor, values[j], sums[i][j]);
+        }
+    }
+    for (int i = 0; i < m; i++)
+        for (int j = 0; j < v; j++) {
+            float *place = to + targets[i] + 8 * j;
+            store(place, adding ? load(place) + sums[i][j] : sums[i][j]);
+        }
+}
+
+static void multiply(int64_t m, int64_t width, const float *matrix, const float *from, const int64_t *places,
+                     int64_t length, const float *start, float *to, const int64_t *targets) {
+#define CASE(m, v) \
+    case m * 8 + v: product(m, v, 0, matrix, from, places, length, start, to, targets); break;
+    switch (m * 8 + width / 8) {
+        CASE(1, 4) CASE(2, 4) CASE(3, 4) CASE(1, 2) CASE(2, 2) CASE(3, 2) CASE(4, 2) CASE(5, 2) CASE(6, 2)
+    }
+#undef CASE
+}
+
+static void multiply_and_add(int64_t m, const float *matrix, const float *from, const int64_t *places, int64_t length,
+                             float *to, const int64_t *targets) {
+#define CASE(m) \
+    case m: product(m, 2, 1, matrix, from, places, length, 0, to, targets); break;
+    switch (m) {
+        CASE(1) CASE(2) CASE(3) CASE(4) CASE(5) CASE(6)
+    }
+#undef CASE
+}
+
+/* The sums of products of f rows and t others, added to a matrix whose rows are `step` apart. */
+ALWAYS row_products(const int f, const int t, const float *one, int64_t apart, const float *other,
+                    const int64_t *places, int64_t count, float *to, int64_t step) {
+    eight sums[3][4];
+    for (int i = 0; i < f; i++)
+        for (int j = 0; j < t; j++) sums[i][j] = all(0);
+    for (int64_t at = 0; at < count; at += 8) {
+        eight values[4];
+        for (int j = 0; j < t; j++) values[j] = load(other + places[j] + at);
+        for (int i = 0; i < f; i++) {
+            eight factor = load(one + i * apart + at);
+            for (int j = 0; j < t; j++) sums[i][j] = FMA8(factor, values[j], sums[i][j]);
+        }
+    }
+    for (int i = 0; i < f; i++)
+        add_across(to + i * step, t, sums[i]);
+}
+
+static void multiply_rows(int64_t f, int64_t t, const float *one, int64_t apart, const float *other,
+                          const int64_t *places, int64_t count, float *to, int64_t step) {
+#define CASE(f, t) \
+    case f * 8 + t: row_products(f, t, one, apart, other, places, count, to, step); break;
+#define CASES(f) CASE(f, 1) CASE(f, 2) CASE(f, 3) CASE(f, 4)
+    switch (f * 8 + t) {
+        CASES(1) CASES(2) CASES(3)
+    }
+#undef CASES
+#undef CASE
+}
+
+/* What t taps of the windows at `positions` see, times v vectors of filters, added up over pixels and to `to`, whose rows
+ * are `step` apart. */
+ALWAYS outer_products(const int t, const int v, const float *images, const int64_t *places, const int64_t *positions,
+                      int64_t count, const float *filters, float *to, int64_t step) {
+    eight sums[TOGETHER][2];
+    for (int i = 0; i < t; i++)
+        for (int j = 0; j < v; j++) sums[i][j] = all(0);
+    for (int64_t at = 0; at < count; at++, filters += 8 * v) {
+        const float *seen = images + positions[at];
+        eight values[2];
+        for (int j = 0; j < v; j++) values[j] = load(filters + 8 * j);
+        for (int i = 0; i < t; i++) {
+            eight factor = all(seen[places[i]]);
+            for (int j = 0; j < v; j++) sums[i][j] = FMA8(factor, values[j], sums[i][j]);
+        }
+    }
+    for (int i = 0; i < t; i++)
+        for (int j = 0; j < v; j++) {
+            float *place = to + i * step + 8 * j;
+            store(place, load(place) + sums[i][j]);
+        }
+}
+
+static void multiply_outer(int64_t t, int64_t v, const float *images, const int64_t *places, const int64_t *positions,
+                           int64_t count, const float *filters, float *to, int64_t step) {
+#define CASE(t, v) \
+    case t * 8 + v: outer_products(t, v, images, places, positions, count, filters, to, step); break;
+#define CASES(v) CASE(1, v) CASE(2, v) CASE(3, v) CASE(4, v) CASE(5, v) CASE(6, v)
+    switch (t * 8 + v) {
+        CASES(1) CASES(2)
+    }
+#undef CASES
+#undef CASE
+}
+
+/* The three products of a convolution.  Arrays are (samples, groups, channels, height, width), (groups, filters, taps)
+ * and (samples, groups, filters, rows, columns). */
+
+/* Some pixels of all filters of a group; `bias` may be null. */
+static void pixels_of_filters(const struct convolution *it, const struct sizes *s, const float *matrix,
+                              const float *from, const int64_t *places, const float *bias, float *to,
+                              const int64_t *targets) {
+    const int64_t number = parts(it->filters, TOGETHER);
+    for (int64_t part = 0; part < number; part++) {
+        int64_t first = begin(it->filters, number, part), next = begin(it->filters, number, part + 1);
+        multiply(next - first, s->wide, matrix + first * s->taps, from, places, s->taps, bias ? bias + first : 0, to,
+                 targets + first);
+    }
+}
+
+/* `bias` may be null. */
+void convolution(const struct convolution *it, const float *from, const float *weight, const float *bias, float *to,
+                 float *room) {
+    struct sizes s = sizes_of(it);
+    struct run runs[MOST_PIXELS];
+    room = aligned(room);
+    float *images = zeros(&room, s.images * s.image), *panel = take(&room, s.taps * s.wide);
+    float *values = take(&room, it->filters * BLOCK);
+    const int64_t *offsets = tap_offsets(it, &s, &room), *rows = steps(it->filters, s.taps, &room);
+    const int64_t *panel_rows = steps(s.taps, s.wide, &room), *targets = steps(it->filters, BLOCK, &room);
+    const int lined = in_lines(it, &s);
+    for (int64_t group = 0; group < it->groups; group++) {
+        const float *matrix = packed(weight + group * it->filters * s.taps, it->filters, s.taps, rows, 1, room);
+        const float *start = bias ? bias + group * it->filters : 0;
+        for (int64_t sample = 0, count; sample < it->samples; sample += count) {
+            count = fewer(s.images, it->samples - sample);
+            const float *source = from + (sample * it->groups + group) * it->channels * it->height * it->width;
+            float *target = to + (sample * it->groups + group) * it->filters * s.pixels;
+            copy_images(it, &s, (float *)source, images, count, 1);
+            for (int64_t image = 0; image < (lined ? count : 1); image++) {
+                const int64_t pixels = lined ? s.span : count * s.pixels;
+                float *place = target + image * it->groups * it->filters * s.pixels;
+                for (int64_t block = 0, some; block < pixels; block += some) {
+                    some = fewer(BLOCK, pixels - block);
+                    for (int64_t pixel = block; pixel < block + some; pixel += s.wide) {
+                        const float *seen = lined ? images + image * s.image + pixel : panel;
+                        int64_t few = fewer(s.wide, pixels - pixel);
+                        if (!lined)
+                            fill(images, runs, find_runs(it, &s, pixel, few, runs), few, offsets, s.taps, s.wide, panel);
+                        pixels_of_filters(it, &s, matrix, seen, lined ? offsets : panel_rows, start,
+                                          values + pixel - block, targets);
+                    }
+                    if (lined)
+                        store_of_lines(it, &s, place, block, some, values);
+                    else
+                        copy_pixels(it, &s, place, block, some, BLOCK, values, 0);
+                }
+            }
+        }
+    }
+}
+
+/* Taps from channel to channel, so that what was just written is not needed at once. */
+static int64_t *taps_by_place(const struct convolution *it, const struct sizes *s, float **room) {
+    int64_t window = it->kernel_rows * it->kernel_columns, *found = (int64_t *)take(room, 2 * s->taps), *next = found;
+    for (int64_t place = 0; place < window; place++)
+        for (int64_t tap = place; tap < s->taps; tap += window) *next++ = tap;
+    return found;
+}
+
+/* The gradient by the input. */
+void convolution_input_gradient(const struct convolution *it, const float *gradient, const float *weight, float *to,
+                                float *room) {
+    struct sizes s = sizes_of(it);
+    struct run runs[PIXELS];
+    room = aligned(room);
+    const int lined = s.straight && it->filters * (whole(s.span, PIXELS) - s.pixels) <= SPREADING * s.pixels;
+    const int64_t apart = lined ? whole(s.span, PIXELS) : PIXELS, number = parts(s.taps, TOGETHER);
+    float *images = take(&room, s.images * s.image), *rows = zeros(&room, it->filters * apart);
+    float sums[TOGETHER * PIXELS];
+    const int64_t *order = taps_by_place(it, &s, &room), *places = steps(it->filters, apart, &room);
+    const int64_t *sum_rows = steps(TOGETHER, PIXELS, &room);
+    int64_t *offsets = (int64_t *)take(&room, 2 * s.taps);
+    for (int64_t tap = 0; tap < s.taps; tap++) offsets[tap] = offset_of(it, &s, order[tap]);
+    for (int64_t group = 0; group < it->groups; group++) {
+        const float *matrix = packed(weight + group * it->filters * s.taps, s.taps, it->filters, order, s.taps, room);
+        for (int64_t sample = 0, count; sample < it->samples; sample += count) {
+            count = fewer(s.images, it->samples - sample);
+            float *source = (float *)gradient + (sample * it->groups + group) * it->filters * s.pixels;
+            memset(images, 0, (size_t)piece(s.images * s.image) * sizeof(float));
+            for (int64_t image = 0; image < (lined ? count : 1); image++) {
+                const int64_t pixels = lined ? s.span : count * s.pixels;
+                if (lined)
+                    copy_into_lines(it, &s, source + image * it->groups * it->filters * s.pixels, apart, rows);
+                for (int64_t pixel = 0; pixel < pixels; pixel += PIXELS) {
+                    int64_t some = fewer(PIXELS, pixels - pixel), found = 0;
+                    if (!lined) {
+                        copy_pixels(it, &s, source, pixel, some, PIXELS, rows, 1);
+                        found = find_runs(it, &s, pixel, some, runs);
+                    }
+                    for (int64_t part = 0; part < number; part++) {
+                        int64_t first = begin(s.taps, number, part), next = begin(s.taps, number, part + 1);
+                        const float *packed_rows = matrix + first * it->filters;
+                        if (lined) {
+                            multiply_and_add(next - first, packed_rows, rows + pixel, places, it->filters,
+                                             images + image * s.image + pixel, offsets + first);
+                            continue;
+                        }
+                        multiply(next - first, PIXELS, packed_rows, rows, places, it->filters, 0, sums, sum_rows);
+                        for (int64_t tap = first; tap < next; tap++)
+                            for (int64_t i = 0; i < found; i++)
+                                add_few(images + offsets[tap] + runs[i].from,
+                                        sums + (tap - first) * PIXELS + runs[i].at, runs[i].count);
+                    }
+                }
+            }
+            float *target = to + (sample * it->groups + group) * it->channels * it->height * it->width;
+            copy_images(it, &s, target, images, count, 0);
+        }
+    }
+}
+
+/* Pixels as rows of filters, a part of `wide` filters after the other; of what is no filter 0. */
+static void turn_pixels(const struct convolution *it, const struct sizes *s, const float *from, int64_t first,
+                        int64_t count, int64_t filter, int64_t wide, float *to) {
+    int64_t sample = first / s->pixels, pixel = first % s->pixels, filters = fewer(wide, it->filters - filter);
+    for (int64_t at = 0; at < count; sample++, pixel = 0) {
+        int64_t length = fewer(s->pixels - pixel, count - at);
+        const float *place = from + (sample * it->groups * it->filters + filter) * s->pixels + pixel;
+        for (int64_t f = 0; f < wide; f++)
+            for (int64_t i = 0; i < length; i++)
+                to[(at + i) * wide + f] = f < filters ? place[f * s->pixels + i] : 0;
+        at += length;
+    }
+}
+
+static void weight_gradient_of_few(const struct convolution *it, const struct sizes *s, const float *images,
+                                   int64_t count, const float *gradient, float *rows, const int64_t *offsets,
+                                   float *weight, float *bias) {
+    const int64_t filters = parts(it->filters, 3), taps = parts(s->taps, 4), apart = whole(s->span, 8);
+    for (int64_t image = 0; image < count; image++, images += s->image) {
+        copy_into_lines(it, s, gradient + image * it->groups * it->filters * s->pixels, apart, rows);
+        for (int64_t pixel = 0; pixel < s->span; pixel += LONG_STRETCH) {
+            int64_t some = fewer(LONG_STRETCH, apart - pixel);
+            for (int64_t t = 0; t < taps; t++) {
+                int64_t tap = begin(s->taps, taps, t), wide = begin(s->taps, taps, t + 1) - tap;
+                for (int64_t f = 0; f < filters; f++) {
+                    int64_t filter = begin(it->filters, filters, f), high = begin(it->filters, filters, f + 1) - filter;
+                    multiply_rows(high, wide, rows + filter * apart + pixel, apart, images + pixel, offsets + tap, some,
+                                  weight + filter * s->taps + tap, s->taps);
+                }
+            }
+        }
+        for (int64_t filter = 0; bias && filter < it->filters; filter++) {
+            eight sum = all(0);
+            for (int64_t i = 0; i < apart; i += 8) sum += load(rows + filter * apart + i);
+            bias[filter] += across(sum);
+        }
+    }
+}
+
+static void weight_gradient_of_many(const struct convolution *it, const struct sizes *s, const float *images,
+                                    int64_t count, const float *gradient, float *rows, const int64_t *offsets,
+                                    const int64_t *positions, float *sums, float *bias) {
+    const int64_t filters = whole(it->filters, 8), taps = parts(s->taps, TOGETHER);
+    for (int64_t pixel = 0; pixel < count * s->pixels; pixel += STRETCH) {
+        int64_t some = fewer(STRETCH, count * s->pixels - pixel);
+        for (int64_t filter = 0, wide; filter < filters; filter += wide) {
+            wide = fewer(filters - filter, 16);
+            turn_pixels(it, s, gradient, pixel, some, filter, wide, rows);
+            for (int64_t t = 0; t < taps; t++) {
+                int64_t tap = begin(s->taps, taps, t), next = begin(s->taps, taps, t + 1);
+                multiply_outer(next - tap, wide / 8, images, offsets + tap, positions + pixel, some, rows,
+                               sums + tap * filters + filter, filters);
+            }
+            for (int64_t f = 0; bias && f < wide; f += 8) {
+                eight sum = all(0);
+                for (int64_t i = 0; i < some; i++) sum += load(rows + i * wide + f);
+                for (int64_t i = 0; i < fewer(8, it->filters - filter - f); i++) bias[filter + f + i] += sum[i];
+            }
+        }
+    }
+}
+
+/* The gradients by the weight and, unless it is null, by the bias. */
+void convolution_weight_gradient(const struct convolution *it, const float *from, const float *gradient, float *weight,
+                                 float *bias, float *room) {
+    struct sizes s = sizes_of(it);
+    room = aligned(room);
+    const int few = s.straight && it->filters <= FEW;
+    const int64_t filters = whole(it->filters, 8);
+    float *images = zeros(&room, s.images * s.image);
+    float *rows = zeros(&room, few ? it->filters * whole(s.span, 8) : STRETCH * 16), *sums = take(&room, s.taps * filters);
+    const int64_t *offsets = tap_offsets(it, &s, &room);
+    int64_t *positions = (int64_t *)take(&room, 2 * s.images * s.pixels);
+    for (int64_t image = 0, pixel = 0; image < s.images; image++)
+        for (int64_t row = 0; row < it->rows; row++)
+            for (int64_t column = 0; column < it->columns; column++)
+                positions[pixel++] = image * s.image + row * it->row_stride * s.line + column * it->column_stride;
+    if (few) memset(weight, 0, (size_t)(it->groups * it->filters * s.taps) * sizeof(float));
+    if (bias) memset(bias, 0, (size_t)(it->groups * it->filters) * sizeof(float));
+    for (int64_t group = 0; group < it->groups; group++) {
+        float *by_weight = weight + group * it->filters * s.taps, *by_bias = bias ? bias + group * it->filters : 0;
+        if (!few) memset(sums, 0, (size_t)(s.taps * filters) * sizeof(float));
+        for (int64_t sample = 0; sample < it->samples; sample += s.images) {
+            int64_t count = fewer(s.images, it->samples - sample);
+            const float *source = from + (sample * it->groups + group) * it->channels * it->height * it->width;
+            const float *right = gradient + (sample * it->groups + group) * it->filters * s.pixels;
+            copy_images(it, &s, (float *)source, images, count, 1);
+            if (few)
+                weight_gradient_of_few(it, &s, images, count, right, rows, offsets, by_weight, by_bias);
+            else
+                weight_gradient_of_many(it, &s, images, count, right, rows, offsets, positions, sums, by_bias);
+        }
+        for (int64_t filter = 0; !few && filter < it->filters; filter++)
+            for (int64_t tap = 0; tap < s.taps; tap++) by_weight[filter * s.taps + tap] = sums[tap * filters + filter];
+    }
+}
