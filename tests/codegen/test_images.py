@@ -216,3 +216,42 @@ def test_long_lines_are_pooled_in_pieces() -> None:
     source = flow.tensor(hard_numbers((2, 3, 6, 301)))
     for one, other in zip(*in_both_ways(lambda: functional.max_pool2d(source, 2, return_indices=True)), strict=True):
         assert same_bits(one.numpy(), other.numpy())
+
+
+# Batch norm
+
+
+@pytest.mark.parametrize(
+    "shape", [(2, 1), (37, 5), (300, 3, 1), (9, 6, 7), (64, 16, 8, 8), (3, 5, 61, 53), (1, 4, 2, 3)]
+)
+@pytest.mark.parametrize("parameters", ["both", "neither"])
+def test_batch_norm(shape: tuple[int, ...], parameters: str) -> None:
+    channels = shape[1]
+
+    def compute(dtype: str = "float32") -> list[Array]:
+        def numbers(shape: tuple[int, ...], seed: int) -> flow.Tensor:
+            values = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+            return flow.tensor((values + seed).astype(dtype)).requires_grad_()
+
+        leaves = [numbers(shape, 0), *([numbers((channels,), seed) for seed in (1, 2)] if parameters == "both" else [])]
+        weight, bias = leaves[1:] or (None, None)
+        result = functional.batch_norm(leaves[0], None, None, weight, bias, training=True, eps=1e-3)
+        result.backward(numbers(shape, 3).detach())
+        return [result.detach().numpy(), *[it.grad.numpy() for it in leaves if it.grad is not None]]
+
+    expected, found = in_both_ways(compute)
+    for exact, numpys, ours in zip(compute("float64"), expected, found, strict=True):
+        assert ours.dtype == np.float32
+        assert np.abs(ours - exact).max() <= 2 * np.abs(numpys - exact).max() + 2e-6 * max(1.0, np.abs(exact).max())
+
+
+def test_batch_norm_of_half_precision_and_of_many_samples() -> None:
+    """Sums of many numbers of one sign lose few digits."""
+    x = np.random.default_rng(0).random((40_000, 3)).astype(np.float32) + 10
+    _, found = in_both_ways(lambda: functional.batch_norm(flow.tensor(x), None, None, training=True).numpy())
+    exact = (x - x.mean(0, np.float64)) / np.sqrt(x.var(0, np.float64) + 1e-5)
+    np.testing.assert_allclose(found, exact, atol=2e-5)
+    half = flow.tensor(x[:500].astype(np.float16))
+    one, other = in_both_ways(lambda: functional.batch_norm(half, None, None, training=True).numpy())
+    assert other.dtype == np.float16
+    np.testing.assert_allclose(one.astype(np.float32), other.astype(np.float32), atol=4e-3)

@@ -134,3 +134,47 @@ def plane_scatter(values: Array, indices: Array, out: Array | None, shape: tuple
     result = _result(out, shape)
     places = [address(it) for it in (values, indices, result)]
     return None if kernel(*places, planes, values.size // planes, plane) else result
+
+
+# Batch norm, of (samples, channels, values)
+
+
+def _by_channels(name: str, array: Array, arrays: tuple[Array | None, ...], eps: float) -> bool:
+    """Call a kernel of batch norm, whose first array is `array`; whether that was possible."""
+    kernel, counting = function(name, array.size), function("batch_norm_room", array.size)
+    if kernel is None or counting is None or not array.size:
+        return False
+    if not all([it is None or _fits(it) for it in arrays]):
+        return False
+    block = (ctypes.c_int64 * 3)(*array.shape)
+    room = np.empty(counting(ctypes.addressof(block)), _SINGLE)
+    places = [None if it is None else address(it) for it in (*arrays, room)]
+    kernel(ctypes.addressof(block), *places, eps)
+    return True
+
+
+def batch_norm(
+    array: Array, weight: Array | None, bias: Array | None, out: Array | None, eps: float
+) -> tuple[Array, Array, Array] | None:
+    """Each channel normalised, and the means and variances; None if that is not possible.
+
+    Args:
+        array: (samples, channels, values).
+        weight, bias: (channels,), or None.
+        out: memory for the result, or None.
+        eps: added to the variance.
+    """
+    result = _result(out, array.shape)
+    means, variances = (np.empty(array.shape[1], _SINGLE) for _ in range(2))
+    done = _by_channels("batch_norm", array, (array, weight, bias, result, means, variances), eps)
+    return (result, means, variances) if done else None
+
+
+def batch_norm_gradient(
+    gradient: Array, array: Array, mean: Array, variance: Array, weight: Array | None, out: Array | None, eps: float
+) -> tuple[Array, Array, Array] | None:
+    """The gradients of `batch_norm` by the array, the weight and the bias; None if that is not possible."""
+    result = _result(out, array.shape)
+    by_weight, by_bias = (np.empty(array.shape[1], _SINGLE) for _ in range(2))
+    given = (gradient, array, mean, variance, weight, result, by_weight, by_bias)
+    return (result, by_weight, by_bias) if _by_channels("batch_norm_gradient", array, given, eps) else None

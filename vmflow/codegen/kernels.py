@@ -136,12 +136,15 @@ _OF_IMAGES: Final[dict[str, tuple[_Exactness, tuple[Any, ...]]]] = {
     "convolution_input_gradient": ("never", (_POINTER,) * 5),
     "convolution_weight_gradient": ("never", (_POINTER,) * 6),
     "convolution_room": ("never", (_POINTER,)),
+    "batch_norm": ("never", (_POINTER,) * 8 + (ctypes.c_float,)),
+    "batch_norm_gradient": ("never", (_POINTER,) * 10 + (ctypes.c_float,)),
+    "batch_norm_room": ("never", (_POINTER,)),
     "max_pool": ("always", (_POINTER,) * 5),
     "plane_scatter": ("always", (_POINTER,) * 3 + (_COUNT,) * 3),
 }
 
 # Those that return a number.
-_COUNTING: Final = ("cross_entropy", "convolution_room", "plane_scatter")
+_COUNTING: Final = ("cross_entropy", "convolution_room", "batch_norm_room", "plane_scatter")
 
 
 def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
@@ -203,7 +206,8 @@ def handwritten_source() -> str:
 @cache
 def image_source() -> str:
     """The source of what is known beforehand of images."""
-    return "\n".join([common_source(), text_of("vectors.h"), text_of("convolution.c"), text_of("pooling.c")])
+    files = ("vectors.h", "convolution.c", "pooling.c", "channels.c")
+    return "\n".join([common_source(), *[text_of(it) for it in files]])
 
 
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.

@@ -3,25 +3,6 @@
  * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
  */
 
-static float pairwise_sum(const float *values, int64_t n) {
-    if (n < 8) {
-        float sum = 0;
-        for (int64_t i = 0; i < n; i++) sum += values[i];
-        return sum;
-    }
-    if (n <= 128) {
-        eight lanes = load(values);
-        int64_t i = 8;
-        for (; i + 8 <= n; i += 8) lanes += load(values + i);
-        float sum = across(lanes);
-        for (; i < n; i++) sum += values[i];
-        return sum;
-    }
-    int64_t half = n / 2;
-    half -= half % 8;
-    return pairwise_sum(values, half) + pairwise_sum(values + half, n - half);
-}
-
 /* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
 static float largest(const float *row, int64_t n) {
     float found = row[0];

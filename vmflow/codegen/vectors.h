@@ -44,3 +44,22 @@ static inline __attribute__((always_inline)) void add_across(float *to, const in
     for (int i = 0; i < count; i++) to[i] += across(vectors[i]);
 #endif
 }
+
+static float pairwise_sum(const float *values, int64_t n) {
+    if (n < 8) {
+        float sum = 0;
+        for (int64_t i = 0; i < n; i++) sum += values[i];
+        return sum;
+    }
+    if (n <= 128) {
+        eight lanes = load(values);
+        int64_t i = 8;
+        for (; i + 8 <= n; i += 8) lanes += load(values + i);
+        float sum = across(lanes);
+        for (; i < n; i++) sum += values[i];
+        return sum;
+    }
+    int64_t half = n / 2;
+    half -= half % 8;
+    return pairwise_sum(values, half) + pairwise_sum(values + half, n - half);
+}

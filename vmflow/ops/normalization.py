@@ -16,13 +16,15 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.codegen.arrays import layer_norm_gradient_of_rows, layer_norm_of_rows
+from vmflow.codegen.images import batch_norm as batch_norm_in_c
+from vmflow.codegen.images import batch_norm_gradient as batch_norm_gradient_in_c
 from vmflow.instructions.blob import Array, meta
 from vmflow.multi_tensor import Update, issue_update
 
 from . import sums
 from .elementwise import CHEAP
 from .layer_operands import check_floating, computes_in
-from .rows import normalize, normalize_backward, room
+from .rows import handed, normalize, normalize_backward, room
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 from .transcendental import rsqrt
 
@@ -120,16 +122,22 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
         weight, bias = _split(options, parameters)
+        to = None if out is None else out[0]
         array = xp.ascontiguousarray(array, compute).reshape(over.view)
+        if compute == "float32":
+            factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
+            found = batch_norm_in_c(array.reshape(over.split), factor, more, to, options[0])
+            if found is not None:
+                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean = over.sum(array) / compute.type(over.count)
-        target = None if out is None or out[0].dtype != compute else out[0].reshape(over.view)
+        target = None if to is None or to.dtype != compute else to.reshape(over.view)
         result = xp.subtract(array, over.wide(mean), target)
         variance = over.sum_of_products(result, result) / compute.type(over.count)
         scale = 1 / xp.sqrt(variance + eps)
         xp.multiply(result, over.wide(scale if weight is None else scale * weight.astype(compute, copy=False)), result)
         if bias is not None:
             xp.add(result, over.wide(bias.astype(compute, copy=False)), result)
-        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, variance
+        return handed(result, to, source.shape, source.dtype.numpy), mean, variance
 
     statistics = meta(channels, computes_in(source), device)
     return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
@@ -146,9 +154,16 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
+        to = None if out is None else out[0]
         gradient = xp.ascontiguousarray(gradient, compute).reshape(over.view)
         array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        target = None if out is None or out[0].dtype != compute else out[0].reshape(over.view)
+        if compute == "float32":
+            weight = parameters[0].astype(compute, copy=False) if parameters else None
+            pair = gradient.reshape(over.split), array.reshape(over.split)
+            found = batch_norm_gradient_in_c(*pair, mean, variance, weight, to, options[0])
+            if found is not None:
+                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
+        target = None if to is None or to.dtype != compute else to.reshape(over.view)
         result = xp.subtract(array, over.wide(mean), target)
         scale = 1 / xp.sqrt(variance + eps)
         by_bias = over.sum(gradient)
@@ -158,7 +173,7 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         xp.multiply(result, over.wide(-factor * scale * by_weight / count), result)
         xp.add(result, gradient * over.wide(factor), result)
         xp.subtract(result, over.wide(factor * by_bias / count), result)
-        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), by_weight, by_bias
+        return handed(result, to, source.shape, source.dtype.numpy), by_weight, by_bias
 
     return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 12 + 10000)
 
@@ -384,12 +399,13 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
         *parameters, out = rest
         weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        result = room(None if out is None else out[0], array)
+        to = None if out is None else out[0]
+        result = room(to, array)
         found = layer_norm_of_rows(array, weight, bias, result, options[0])
         if found is not None:
-            return found[0].reshape(source.shape).astype(source.dtype.numpy, copy=False), *found[1:]
+            return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean, scale = normalize(array, weight, bias, eps, result)
-        return result.reshape(source.shape).astype(source.dtype.numpy, copy=False), mean, scale
+        return handed(result, to, source.shape, source.dtype.numpy), mean, scale
 
     statistics = meta((rows,), computes_in(source), device)
     return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
@@ -408,12 +424,13 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         gradient = xp.ascontiguousarray(gradient, compute).reshape(rows, features)
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
         weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
-        result = room(None if out is None else out[0], array)
+        to = None if out is None else out[0]
+        result = room(to, array)
         found = layer_norm_gradient_of_rows(gradient, array, mean, scale, weight, result)
         if found is None:
             found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
         result, by_weight, by_bias = found
-        result = result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
+        result = handed(result, to, source.shape, source.dtype.numpy)
         return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
 
     parameter = meta(normalized, statistics.dtype, device)

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vmflow.codegen.elementwise import address
 from vmflow.instructions.blob import Array
 
 from . import sums
@@ -31,6 +32,13 @@ def room(out: Array | None, matrix: Array) -> Array:
     if out is None or out.dtype != matrix.dtype or not out.flags.c_contiguous:
         return np.empty_like(matrix)
     return out.reshape(matrix.shape)
+
+
+def handed(result: Array, out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """A contiguous result in its shape and dtype; the very `out` if it lies there, which need not be copied."""
+    if out is not None and out.dtype == result.dtype and address(out) == address(result):
+        return out
+    return result.reshape(shape).astype(dtype, copy=False)
 
 
 def softmax(matrix: Array, out: Array, logarithm: bool) -> None:
