@@ -20,6 +20,7 @@ from .identities import drop_identities
 from .order import reorder
 from .recompute import recompute
 from .recompute_cheap import recompute_cheap
+from .split_biases import split_biases
 
 
 @attrs.frozen
@@ -79,6 +80,11 @@ PASSES: Final[tuple[Pass, ...]] = (
         drop_dead_ops,
     ),
     Pass("recompute", "what checkpointed blocks make need not be kept; behind what looks for equal ops", recompute),
+    Pass(
+        "split_biases",
+        "a bias and the activation behind it are added in one walk; before the next, which makes one op of them",
+        _if_fusing(split_biases),
+    ),
     Pass(
         "fuse_elementwise",
         "memory is walked through once for many elementwise ops, in tiles that stay in the cache",

@@ -78,7 +78,7 @@ class _Grouping:
         return [group for group in (*self.closed, *self.open) if len(group.members) > 1]
 
     def _meet(self, position: int, op: JobOp) -> None:
-        fits = _fits(op)
+        fits = is_elementwise(op)
         joined: list[_Group] = []
         for group in list(self.open):
             if fits and self._may_join(group, joined, position, op):
@@ -133,7 +133,7 @@ class _Grouping:
         return _Group([*members, position], makes, {it: None for it in reads if it not in makes})
 
 
-def _fits(op: JobOp) -> bool:
+def is_elementwise(op: JobOp) -> bool:
     """Whether an op may be fused with others."""
     if op.kind != "call" or len(op.outputs) != 1 or not op.outputs[0].meta.numel:
         return False

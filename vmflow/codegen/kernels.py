@@ -123,6 +123,7 @@ SINGLE: Final = {
     "gelu": 1,
     "gelu_gradient": 2,
     "log1p": 1,
+    "relu": 1,
     "relu_gradient": 2,
     "sigmoid": 1,
     "silu": 1,
