@@ -286,7 +286,17 @@ class Program:
 
     def _steps_of(self, place: int) -> list[Step]:
         op = self._ops[place]
-        return self._fused(self.chain.ops[place], op) if op.op == "fused" else [self._step(op)]
+        if op.op == "fused":
+            return self._fused(self.chain.ops[place], op)
+        return self._placed(op) or [self._step(op)]
+
+    def _placed(self, op: JobOp) -> list[Step] | None:
+        """The steps of an op whose kernel is known to come to such over arrays that stay where they are."""
+        placed = op.infer().placed if op.kind in ("call", "into") and not op.scalars else None
+        if placed is None:
+            return None
+        inputs, outputs = [[self.environment.array(it) for it in those] for those in (op.inputs, op.outputs)]
+        return placed(inputs, outputs)
 
     def _fused(self, position: int, op: JobOp) -> list[Step]:
         """The steps of an op that consists of others; one if there would be very many."""

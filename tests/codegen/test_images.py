@@ -172,6 +172,16 @@ def test_a_graph_of_a_process_without_c_runs_on_in_one_with_it() -> None:
     assert same_bits(*[it.numpy() for it in gradients if it is not None])
 
 
+@pytest.mark.parametrize("mode", ["off", "wait"])
+def test_columns_of_the_shape_of_the_input(mode: str) -> None:
+    LOADER.mode = mode
+    weight = flow.ones(2, 1, 2, requires_grad=True)
+    x = flow.tensor([[[1.0, 2.0], [3.0, 4.0]], [[5.0, 6.0], [7.0, 8.0]]])
+    functional.conv1d(x, weight, groups=2).sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[[6.0, 8.0]], [[10.0, 12.0]]]
+
+
 # Pooling
 
 

@@ -5,6 +5,7 @@ They can where the arrays are contiguous, of the dtypes that the kernels are wri
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -13,6 +14,9 @@ from .elementwise import address
 from .kernels import function
 
 Array: TypeAlias = Any
+
+# A function, its arguments, and the array that it returns, or None.
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
 
 _SINGLE: Final = np.dtype(np.float32)
 _INDEX: Final = np.dtype(np.int64)
@@ -52,6 +56,17 @@ def single(name: str, *arguments: Any) -> Array | None:
         return None
     kernel(*[address(it) for it in arrays], address(out), first.size)
     return out
+
+
+def single_calls(name: str, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+    """What `single` does as one call, for arrays that stay where they are; None if it cannot be had."""
+    together = [*arrays, *outs]
+    kernel = function(f"single_{name}", outs[0].size)
+    if kernel is None or not all([_fits(it) and it.shape == outs[0].shape for it in together]):
+        return None
+    if not all([_clear_of(outs[0], it) for it in arrays]):
+        return None
+    return [(kernel, (*[address(it) for it in together], outs[0].size), None)]
 
 
 def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from .arrays import Call
 from .elementwise import address
 from .kernels import function
 
@@ -69,16 +71,31 @@ class Convolution:
         return (by_weight,) if by_bias is None else (by_weight, by_bias)
 
     def _call(self, name: str, given: tuple[Array | None, ...], *results: Array | None) -> Array:
-        kernel, counting = function(name, self._products), function("convolution_room", self._products)
-        # See `ready`.
-        assert kernel is not None
-        assert counting is not None
-        block = ctypes.addressof(self._sizes)
-        self._room = self._room or counting(block)
-        room = np.empty(self._room, _SINGLE)
         whole = [it if it is None or _fits(it) else np.ascontiguousarray(it, _SINGLE) for it in (*given, *results)]
-        kernel(block, *[None if it is None else address(it) for it in whole], address(room))
+        self._compute(self._function(name), [None if it is None else address(it) for it in whole])
         return results[0]
+
+    def calls(self, *wanted: tuple[str, tuple[Array | None, ...]]) -> list[Call] | None:
+        """Calls of kernels by name over arrays that stay where they are; None if they cannot be had."""
+        arrays = [it for _, those in wanted for it in those if it is not None]
+        if not self.ready() or not all([_fits(it) for it in arrays]):
+            return None
+        return [
+            (self._compute, (self._function(name), [None if it is None else address(it) for it in those]), None)
+            for name, those in wanted
+        ]
+
+    def _function(self, name: str) -> Callable[..., Any]:
+        kernel = function(name, self._products)
+        assert kernel is not None  # see `ready`
+        return kernel
+
+    def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
+        block = ctypes.addressof(self._sizes)
+        self._room = self._room or self._function("convolution_room")(block)
+        # Not kept: most of the time it would lie there unused.
+        room = np.empty(self._room, _SINGLE)
+        kernel(block, *places, address(room))
 
 
 class MaxPool:
@@ -108,15 +125,28 @@ class MaxPool:
             out, indices: memory for both, or None.
             wanted: whether indices are.
         """
-        kernel = function("max_pool", self._elements)
-        if kernel is None or not self._fits or not _fits(array):
-            return None
         result = _result(out, self._made)
         places = _result(indices, self._made, _INDEX) if wanted else None
-        room = np.empty(self._room, np.int64)
-        given = [address(array), address(result), None if places is None else address(places), address(room)]
-        kernel(ctypes.addressof(self._sizes), *given)
+        calls = self.calls(array, result, places)
+        if calls is None:
+            return None
+        for kernel, given, _ in calls:
+            kernel(*given)
         return (result,) if places is None else (result, places)
+
+    def calls(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
+        """The same for arrays that stay where they are."""
+        kernel = function("max_pool", self._elements)
+        if kernel is None or not self._fits or not _fits(array) or not _fits(out):
+            return None
+        if indices is not None and not _fits(indices, _INDEX):
+            return None
+        places = [address(array), address(out), None if indices is None else address(indices)]
+        return [(self._compute, (kernel, places), None)]
+
+    def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
+        room = np.empty(self._room, np.int64)
+        kernel(ctypes.addressof(self._sizes), *places, address(room))
 
 
 def plane_scatter(values: Array, indices: Array, out: Array | None, shape: tuple[int, ...]) -> Array | None:
@@ -136,45 +166,58 @@ def plane_scatter(values: Array, indices: Array, out: Array | None, shape: tuple
     return None if kernel(*places, planes, values.size // planes, plane) else result
 
 
-# Batch norm, of (samples, channels, values)
-
-
-def _by_channels(name: str, array: Array, arrays: tuple[Array | None, ...], eps: float) -> bool:
-    """Call a kernel of batch norm, whose first array is `array`; whether that was possible."""
-    kernel, counting = function(name, array.size), function("batch_norm_room", array.size)
-    if kernel is None or counting is None or not array.size:
-        return False
-    if not all([it is None or _fits(it) for it in arrays]):
-        return False
-    block = (ctypes.c_int64 * 3)(*array.shape)
-    room = np.empty(counting(ctypes.addressof(block)), _SINGLE)
-    places = [None if it is None else address(it) for it in (*arrays, room)]
-    kernel(ctypes.addressof(block), *places, eps)
-    return True
-
-
-def batch_norm(
-    array: Array, weight: Array | None, bias: Array | None, out: Array | None, eps: float
-) -> tuple[Array, Array, Array] | None:
-    """Each channel normalised, and the means and variances; None if that is not possible.
+class BatchNorm:
+    """Batch norm of float32, and its gradient: of each channel over samples and values.
 
     Args:
-        array: (samples, channels, values).
-        weight, bias: (channels,), or None.
-        out: memory for the result, or None.
+        sizes: how many samples, channels and values.
+        shape: of the array.
         eps: added to the variance.
     """
-    result = _result(out, array.shape)
-    means, variances = (np.empty(array.shape[1], _SINGLE) for _ in range(2))
-    done = _by_channels("batch_norm", array, (array, weight, bias, result, means, variances), eps)
-    return (result, means, variances) if done else None
 
+    def __init__(self, sizes: tuple[int, int, int], shape: tuple[int, ...], eps: float) -> None:
+        self._shape, self._channels = shape, sizes[1]
+        self._elements = math.prod(sizes)
+        self._sizes = (ctypes.c_int64 * 3)(*sizes)
+        self._eps = eps
+        self._room = 0
 
-def batch_norm_gradient(
-    gradient: Array, array: Array, mean: Array, variance: Array, weight: Array | None, out: Array | None, eps: float
-) -> tuple[Array, Array, Array] | None:
-    """The gradients of `batch_norm` by the array, the weight and the bias; None if that is not possible."""
-    result = _result(out, array.shape)
-    by_weight, by_bias = (np.empty(array.shape[1], _SINGLE) for _ in range(2))
-    given = (gradient, array, mean, variance, weight, result, by_weight, by_bias)
-    return (result, by_weight, by_bias) if _by_channels("batch_norm_gradient", array, given, eps) else None
+    def forward(
+        self, array: Array, weight: Array | None, bias: Array | None, out: Array | None
+    ) -> tuple[Array, Array, Array] | None:
+        """Each channel normalised, and the means and variances; None if that is not possible.
+
+        Args:
+            array: contiguous.
+            weight, bias: (channels,), or None.
+            out: memory for the result, or None.
+        """
+        made = _result(out, self._shape), np.empty(self._channels, _SINGLE), np.empty(self._channels, _SINGLE)
+        return made if self._done("batch_norm", (array, weight, bias, *made)) else None
+
+    def gradient(
+        self, gradient: Array, array: Array, mean: Array, variance: Array, weight: Array | None, out: Array | None
+    ) -> tuple[Array, Array, Array] | None:
+        """The gradients by the array, the weight and the bias; None if that is not possible."""
+        made = _result(out, self._shape), np.empty(self._channels, _SINGLE), np.empty(self._channels, _SINGLE)
+        return made if self._done("batch_norm_gradient", (gradient, array, mean, variance, weight, *made)) else None
+
+    def calls(self, name: str, arrays: Sequence[Array | None]) -> list[Call] | None:
+        """A kernel by its name over arrays that stay where they are; None if it cannot be had."""
+        kernel, counting = function(name, self._elements), function("batch_norm_room", self._elements)
+        if kernel is None or counting is None or not self._elements:
+            return None
+        if not all([it is None or _fits(it) for it in arrays]):
+            return None
+        self._room = self._room or counting(ctypes.addressof(self._sizes))
+        return [(self._compute, (kernel, [None if it is None else address(it) for it in arrays]), None)]
+
+    def _done(self, name: str, arrays: Sequence[Array | None]) -> bool:
+        calls = self.calls(name, arrays) or []
+        for kernel, given, _ in calls:
+            kernel(*given)
+        return bool(calls)
+
+    def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
+        room = np.empty(self._room, _SINGLE)
+        kernel(ctypes.addressof(self._sizes), *places, address(room), self._eps)

@@ -121,7 +121,8 @@ def _infer_convolution(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     source = metas[0]
     output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     kernel = kernels.forward_kernel(array_module(source.device), it)
-    return Inferred(output, in_single(kernel, is_half(source)), it.cost())
+    placed = None if is_half(source) else kernels.forward_placed(it)
+    return Inferred(output, in_single(kernel, is_half(source)), it.cost(), placed=placed)
 
 
 def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -133,11 +134,11 @@ def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    window, wanted, source = cast("tuple[_Window, Wanted, TensorMeta]", attributes)
-    gradient, given, weight = metas
+    window, wanted, source, has_columns = cast("tuple[_Window, Wanted, TensorMeta, bool]", attributes)
+    gradient, _, weight = metas
     it = _geometry(source, weight.shape[0], tuple(weight.shape[2:]), tuple(gradient.shape[2:]), window)
     gradients = kernels.gradients_function(array_module(source.device), it, wanted)
-    has_columns, half = given.shape != source.shape, is_half(source)
+    half = is_half(source)
     bias = meta((it.filters,), source.dtype, source.device)
     outputs = tuple([output for output, want in zip((source, weight, bias), wanted, strict=True) if want])
 
@@ -149,7 +150,8 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
         return tuple([it.astype(source.dtype.numpy, copy=False) for it in found])
 
-    return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]))
+    placed = None if half or has_columns else kernels.gradients_placed(it, wanted)
+    return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]), placed=placed)
 
 
 def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, window: _Window) -> Geometry:
@@ -235,7 +237,7 @@ def _gradients(
     if not is_grad_enabled():
         op = FAMILIES[len(window.stride)].gradients
         operands = (gradient, source if columns is None else columns, weight)
-        found = iter(_interpreter.dispatch_several(op, operands, (window, needs, node.meta(0))))
+        found = iter(_interpreter.dispatch_several(op, operands, (window, needs, node.meta(0), columns is not None)))
         return tuple([next(found) if need else None for need in node.needs])
     results = (
         _by_input(gradient, weight, window, node.meta(0)) if needs[0] else None,

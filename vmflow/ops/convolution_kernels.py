@@ -9,18 +9,20 @@ another way, without columns, see `vmflow/codegen/convolution.c`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from vmflow.codegen.arrays import Call
 from vmflow.codegen.images import Convolution
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
 from . import sums
 from .layer_operands import Sizes
+from .table import Placed
 
 # Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
 # and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
@@ -30,6 +32,9 @@ COLUMN_BYTES: Final = 8 << 20
 # From which images on the rows are long enough to be copied one by one, and below which batch there is nothing to gain.
 _LONG_ROW: Final = 32
 _SMALL_BATCH: Final = 8
+
+# Which of the gradients by input, weight and bias are wanted.
+Wanted = tuple[bool, bool, bool]
 
 # For deciding inline or worker only: nanoseconds per multiplication and addition, and per element copied.
 _PER_PRODUCT: Final = 0.02
@@ -91,6 +96,36 @@ def in_c(it: Geometry) -> Convolution | None:
     counts = (it.samples, it.groups, it.channels // it.groups, it.filters // it.groups)
     pairs = [(1, *pair)[-2:] for pair in ones] + [(0, *pair)[-2:] for pair in (it.before, it.behind)]
     return Convolution((*counts, *[size for pair in pairs for size in pair]), it.rank)
+
+
+def forward_placed(it: Geometry) -> Placed:
+    """See `Inferred.placed`."""
+    native = in_c(it)
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        given = (*inputs, None)[:3]
+        return None if native is None else native.calls(("convolution", (*given, *outs)))
+
+    return placed
+
+
+def gradients_placed(it: Geometry, wanted: Wanted) -> Placed:
+    """The same of the gradients."""
+    native = in_c(it)
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        gradient, source, weight = inputs
+        # As `gradients_function`.
+        if native is None or wanted[1:] == (False, True):
+            return None
+        calls: list[tuple[str, tuple[Array | None, ...]]] = []
+        if wanted[0]:
+            calls.append(("convolution_input_gradient", (gradient, weight, outs[0])))
+        if wanted[1]:
+            calls.append(("convolution_weight_gradient", (source, gradient, *outs[wanted[0] :], None)[:4]))
+        return native.calls(*calls)
+
+    return placed
 
 
 # Columns and back
@@ -277,10 +312,6 @@ def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
         return result, columns
 
     return forward
-
-
-# Which of the gradients by input, weight and bias are wanted.
-Wanted = tuple[bool, bool, bool]
 
 
 def _turned(it: Geometry) -> Geometry | None:

@@ -8,6 +8,7 @@ The ops themselves are in arithmetic, comparison, copying, rounding, selection a
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from numbers import Number
@@ -18,7 +19,8 @@ import numpy as np
 import vmflow.tensors as _tensors
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import single
+from vmflow.codegen.arrays import single, single_calls
+from vmflow.codegen.kernels import SINGLE
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
@@ -154,6 +156,7 @@ def elementwise(
             _bound(ufunc, compute.numpy, operand, attributes == REVERSED)
             if kinds and metas[0].dtype is compute
             else None,
+            functools.partial(single_calls, name) if name in SINGLE and not kinds else None,
         )
 
     ELEMENTWISE.add(name)

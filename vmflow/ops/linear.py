@@ -6,13 +6,16 @@ a sum, with three gradients of their own, a layer would be ten of them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import add_to_rows
+from vmflow.codegen.arrays import Call, add_to_rows
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import sums
@@ -60,11 +63,25 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         out = rest[-1]
         target = None if out is None else out.reshape(rows, outputs)
         result = xp.matmul(array.reshape(rows, features), matrix.T, target)
-        if len(rest) > 1 and not add_to_rows(result, rest[0]):
-            xp.add(result, rest[0], result)
+        if len(rest) > 1:
+            _add_bias(result, rest[0])
         return out if out is not None else result.reshape(output.shape)
 
-    return Inferred(output, in_single(kernel, is_half(source)), _cost(rows, weight))
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        array, matrix, *rest = inputs
+        if not (array.flags.c_contiguous and outs[0].flags.c_contiguous):
+            return None
+        target = outs[0].reshape(rows, outputs)
+        found: list[Call] = [(xp.matmul, (array.reshape(rows, features), matrix.T, target), target)]
+        return [*found, (_add_bias, (target, rest[0]), None)] if rest else found
+
+    cost = _cost(rows, weight)
+    return Inferred(output, in_single(kernel, is_half(source)), cost, placed=None if is_half(source) else placed)
+
+
+def _add_bias(result: Array, bias: Array) -> None:
+    if not add_to_rows(result, bias):
+        np.add(result, bias, result)
 
 
 # Attributes: which of the gradients by input, weight and bias are wanted.
@@ -102,7 +119,24 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
             found.append(sums.of_columns(gradient, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
 
-    return Inferred(tuple(results), kernel, _cost(rows, weight) * (by_input + by_weight) + 1000)
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        if not all([it.flags.c_contiguous for it in (*inputs[:2], *outs)]):
+            return None
+        gradient, array, wanted = inputs[0].reshape(rows, outputs), inputs[1].reshape(rows, features), iter(outs)
+        found: list[Call] = []
+        if by_input:
+            target = next(wanted).reshape(rows, features)
+            found.append((xp.matmul, (gradient, inputs[2], target), target))
+        if by_weight:
+            target = next(wanted)
+            found.append((xp.matmul, (gradient.T, array, target), target))
+        if by_bias:
+            target = next(wanted)
+            found.append((sums.of_columns, (gradient, target), target))
+        return found
+
+    cost = _cost(rows, weight) * (by_input + by_weight) + 1000
+    return Inferred(tuple(results), kernel, cost, placed=None if half else placed)
 
 
 _LINEAR = OpExpr("linear", _infer_linear)

@@ -15,17 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import layer_norm_gradient_of_rows, layer_norm_of_rows
-from vmflow.codegen.images import batch_norm as batch_norm_in_c
-from vmflow.codegen.images import batch_norm_gradient as batch_norm_gradient_in_c
-from vmflow.instructions.blob import Array, meta
+from vmflow.codegen.arrays import Call, layer_norm_gradient_of_rows, layer_norm_of_rows
+from vmflow.codegen.images import BatchNorm
+from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.multi_tensor import Update, issue_update
 
 from . import sums
 from .elementwise import CHEAP
-from .layer_operands import check_floating, computes_in
+from .layer_operands import check_floating, computes_in, is_half
 from .rows import handed, normalize, normalize_backward, room
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
 from .transcendental import rsqrt
 
 if TYPE_CHECKING:
@@ -124,9 +123,9 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
         weight, bias = _split(options, parameters)
         to = None if out is None else out[0]
         array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        if compute == "float32":
+        if in_c is not None:
             factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
-            found = batch_norm_in_c(array.reshape(over.split), factor, more, to, options[0])
+            found = in_c.forward(array, factor, more, to)
             if found is not None:
                 return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean = over.sum(array) / compute.type(over.count)
@@ -139,8 +138,24 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
             xp.add(result, over.wide(bias.astype(compute, copy=False)), result)
         return handed(result, to, source.shape, source.dtype.numpy), mean, variance
 
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        array, *parameters = inputs
+        return None if in_c is None else in_c.calls("batch_norm", (array, *_split(options, parameters), *outs))
+
+    in_c = _in_c(source, over, options[0])
     statistics = meta(channels, computes_in(source), device)
-    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
+    outputs = source, statistics, statistics
+    return Inferred(outputs, kernel, source.numel * CHEAP * 8 + 10000, placed=_unless_half(placed, source))
+
+
+def _in_c(source: TensorMeta, over: _Channels, eps: float) -> BatchNorm | None:
+    if computes_in(source) is not dtypes.float32:
+        return None
+    return BatchNorm(over.split, tuple(source.shape), eps)
+
+
+def _unless_half(placed: Placed, source: TensorMeta) -> Placed | None:
+    return None if is_half(source) else placed
 
 
 def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -157,10 +172,9 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         to = None if out is None else out[0]
         gradient = xp.ascontiguousarray(gradient, compute).reshape(over.view)
         array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        if compute == "float32":
+        if in_c is not None:
             weight = parameters[0].astype(compute, copy=False) if parameters else None
-            pair = gradient.reshape(over.split), array.reshape(over.split)
-            found = batch_norm_gradient_in_c(*pair, mean, variance, weight, to, options[0])
+            found = in_c.gradient(gradient, array, mean, variance, weight, to)
             if found is not None:
                 return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         target = None if to is None or to.dtype != compute else to.reshape(over.view)
@@ -175,7 +189,13 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         xp.subtract(result, over.wide(factor * by_bias / count), result)
         return handed(result, to, source.shape, source.dtype.numpy), by_weight, by_bias
 
-    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 12 + 10000)
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        arrays = (*inputs, *[None] * (5 - len(inputs)), *outs)
+        return None if in_c is None else in_c.calls("batch_norm_gradient", arrays)
+
+    in_c = _in_c(source, over, options[0])
+    outputs = source, statistics, statistics
+    return Inferred(outputs, kernel, source.numel * CHEAP * 12 + 10000, placed=_unless_half(placed, source))
 
 
 def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

@@ -5,6 +5,7 @@ The ops are written for any number of spatial dimensions and declared for one, t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
@@ -13,6 +14,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
+from vmflow.codegen.arrays import Call
 from vmflow.codegen.images import plane_scatter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -119,10 +121,16 @@ def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) 
     _check_max(_max_name(shape), source)
     planes = _planes(_max_name(shape), source, shape)
     output = _output(planes, source)
+    native = kernels.in_c(planes)
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        return None if native is None else native.calls(*inputs, *outs)
+
     return Inferred(
         (output, meta(tuple(output.shape), dtypes.int64, source.device)),
         kernels.max_indices_kernel(array_module(source.device), planes),
         (source.numel + output.numel * _taps(planes)) * CHEAP * 6 + 10000,
+        placed=placed,
     )
 
 

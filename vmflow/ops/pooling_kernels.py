@@ -164,7 +164,7 @@ def _largest_and_where(
     return best, chosen, brought
 
 
-def _in_c(planes: Planes) -> MaxPool | None:
+def in_c(planes: Planes) -> MaxPool | None:
     """The windows in C; None if they are not written there."""
     windows = planes.windows
     if len(windows) > 2:
@@ -178,7 +178,7 @@ def _in_c(planes: Planes) -> MaxPool | None:
 
 
 def max_values_kernel(xp: Any, planes: Planes) -> Kernel:
-    native = _in_c(planes)
+    native = in_c(planes)
 
     def values(array: Array, out: Array | None) -> Array:
         found = None if native is None else native.largest(array, out)
@@ -200,7 +200,7 @@ def max_indices_kernel(xp: Any, planes: Planes) -> Kernel:
         starts = (np.arange(window.output) * window.stride - window.padding) * step
         corners = corners + planes.broadcast(xp.asarray(starts), axis)
 
-    native = _in_c(planes)
+    native = in_c(planes)
 
     def with_indices(array: Array, out: Any) -> tuple[Array, ...]:
         to, to_indices = (None, None) if out is None else out

@@ -10,11 +10,12 @@ entry.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from vmflow.codegen.arrays import Call
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
@@ -31,6 +32,10 @@ Kinds: TypeAlias = tuple[type, ...]
 # function(*before, *arrays, *after, out)
 Bound: TypeAlias = Callable[..., tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]]
 
+# placed(inputs, outputs) -> calls that together are kernel(*inputs, out), for as long as the memory of these arrays
+# lives, and until C kernels come or go; None if there are none
+Placed: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], list[Call] | None]
+
 
 class Inferred:
     """What is known of a call before it runs.
@@ -42,15 +47,24 @@ class Inferred:
         several: whether the kernel returns a tuple.
         allocates: see `OpCall`.
         bound: what the kernel comes to for given scalars, for callers who call it often; see `Bound`.
+        placed: the same for arrays that stay where they are; see `Placed`.
     """
 
-    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "several")
+    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "placed", "several")
 
-    def __init__(self, outputs: Metas | TensorMeta, kernel: Kernel, cost: float, bound: Bound | None = None) -> None:
+    def __init__(
+        self,
+        outputs: Metas | TensorMeta,
+        kernel: Kernel,
+        cost: float,
+        bound: Bound | None = None,
+        placed: Placed | None = None,
+    ) -> None:
         self.several = isinstance(outputs, tuple)
         self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
         self.kernel = kernel
         self.bound = bound
+        self.placed = placed
         self.cost = int(cost)
         self.allocates = any([places_memory(it) for it in self.outputs])
 

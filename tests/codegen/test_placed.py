@@ -1,0 +1,133 @@
+"""What kernels come to over memory that stays where it is: graphs compute with it what eager ops compute."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.codegen.loading import LOADER
+from vmflow.graph_mode.program import Program
+from vmflow.instructions.blob import Array
+from vmflow.tensors import Tensor
+
+from .support import same_bits
+
+pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
+
+F = nn.functional
+
+
+def _model() -> nn.Sequential:
+    """With a layer of each kind that is placed."""
+    flow.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(2, 5, 3, padding=1),
+        nn.BatchNorm2d(5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(5, 4, 3, stride=2, bias=False),
+        nn.GELU(),
+        nn.Flatten(),
+        nn.Linear(16, 8),
+        nn.Sigmoid(),
+        nn.Linear(8, 3, bias=False),
+    )
+
+
+def _x(seed: int = 0) -> Tensor:
+    return flow.tensor(np.random.default_rng(seed).standard_normal((6, 2, 11, 12)).astype(np.float32))
+
+
+def _gradients(model: nn.Module, x: Tensor) -> list[Tensor | None]:
+    return [*flow.autograd.grad(model(x).square().sum(), [x, *model.parameters()])]
+
+
+class Gradients(nn.Graph):
+    """Those of a model, by its input as well."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: Tensor) -> Any:
+        return _gradients(self.model, x.detach().requires_grad_())
+
+
+def _arrays(tensors: Sequence[Tensor | None]) -> list[Array]:
+    return [it.detach().numpy() for it in tensors if it is not None]
+
+
+def _check(graph: Gradients, model: nn.Module, x: Tensor) -> None:
+    found = _arrays(graph(x))
+    expected = _arrays(_gradients(model, x.detach().requires_grad_()))
+    assert len(found) == 1 + len(list(model.parameters()))
+    for one, other in zip(expected, found, strict=True):
+        assert same_bits(one, other)
+
+
+def test_graphs_compute_what_eager_ops_compute() -> None:
+    model = _model()
+    graph = Gradients(model)
+    for seed in range(3):
+        _check(graph, model, _x(seed))
+
+
+def test_memory_that_is_elsewhere_is_found() -> None:
+    """Parameters that are replaced between two launches, and kernels that come and go."""
+    model = _model()
+    graph = Gradients(model)
+    _check(graph, model, _x())
+    for parameter in model.parameters():
+        parameter.data = parameter.detach() * 0.5
+    _check(graph, model, _x())
+    LOADER.mode = "off"
+    _arrays(graph(_x()))
+    LOADER.mode = "wait"
+    _check(graph, model, _x())
+
+
+def test_every_op_of_theirs_is_placed(monkeypatch: pytest.MonkeyPatch) -> None:
+    placed: set[str] = set()
+    usual = Program._placed
+
+    def noting(self: Program, op: Any) -> Any:
+        found = usual(self, op)
+        if found:
+            placed.add(op.op)
+        return found
+
+    monkeypatch.setattr(Program, "_placed", noting)
+    graph = Gradients(_model())
+    graph.config.allow_fusion(False)
+    _arrays(graph(_x()))
+    wanted = {"conv2d", "conv2d_gradient", "batch_norm", "batch_norm_gradient", "relu", "relu_gradient", "gelu"}
+    wanted |= {"gelu_gradient", "max_pool2d_with_indices", "linear", "linear_gradient", "sigmoid"}
+    assert placed == wanted
+
+
+def test_arrays_with_gaps_take_the_usual_way() -> None:
+    weight, bias = flow.randn(7, 5), flow.randn(7)
+    images, kernel = flow.randn(3, 4, 9, 9), flow.randn(2, 2, 3, 3)
+
+    class Parts(nn.Graph):
+        def build(self, x: Tensor, images: Tensor) -> Any:
+            return _of_parts(x, images)
+
+    def _of_parts(x: Tensor, images: Tensor) -> list[Tensor]:
+        part, turned = images[:, ::2], images.permute(0, 1, 3, 2)
+        return [
+            F.linear(x.t(), weight, bias),
+            F.conv2d(part, kernel),
+            F.max_pool2d(turned, 2),
+            F.batch_norm(turned, None, None, training=True),
+            F.relu(turned[:, 1:]),
+        ]
+
+    x = flow.randn(5, 6)
+    for one, other in zip(_of_parts(x, images), Parts()(x, images), strict=True):
+        assert same_bits(one.numpy(), other.numpy())
