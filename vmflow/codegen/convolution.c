@@ -178,10 +178,17 @@ static void fill(const float *images, const struct run *runs, int64_t number, in
     }
 }
 
-static void add_few(float *to, const float *from, int64_t count) {
-    int64_t i = 0;
-    for (; i + 8 <= count; i += 8) store(to + i, load(to + i) + load(from + i));
-    for (; i < count; i++) to[i] += from[i];
+static inline void add_few(float *to, const float *from, int64_t count) {
+    for (; count >= 8; count -= 8, to += 8, from += 8) store(to, load(to) + load(from));
+    if (count & 4) {
+        four more, sum;
+        memcpy(&more, from, 16);
+        memcpy(&sum, to, 16);
+        sum += more;
+        memcpy(to, &sum, 16);
+        to += 4, from += 4;
+    }
+    for (count &= 3; count; count--) *to++ += *from++;
 }
 
 /* The pixels of one sample, each filter's in its lines. */

@@ -67,6 +67,26 @@ static void largest_of_fours(const float *from, int64_t width, int64_t index, in
     }
 }
 
+/* The same of images that are so small that several fill a vector. */
+static void largest_of_small_images(const struct pooling *it, const float *from, float *to, int64_t *indices) {
+    int32_t starts[64], inside[64], places[64];
+    const int64_t windows = it->rows * it->columns, size = it->height * it->width, together = 64 / windows;
+    for (int64_t i = 0; i < together * windows; i++) {
+        const int64_t window = i % windows;
+        inside[i] = (int32_t)(window / it->columns * 2 * it->width + window % it->columns * 2);
+        starts[i] = (int32_t)(i / windows * size) + inside[i];
+    }
+    for (int64_t plane = 0; plane < it->planes; plane += together, from += together * size) {
+        const int64_t count = (it->planes - plane < together ? it->planes - plane : together) * windows;
+        LANES
+        for (int64_t i = 0; i < count; i++) places[i] = largest_of_four(from + starts[i], it->width, to + i);
+        to += count;
+        if (!indices) continue;
+        for (int64_t i = 0; i < count; i++) indices[i] = inside[i] + places[i];
+        indices += count;
+    }
+}
+
 /* A row of windows that begins at the line `top`.  `spans` has of each column of the kernel the first window that has it
  * within the image, and the one behind the last. */
 static void largest_of_row(const struct pooling *it, const float *from, int64_t top, const int64_t *spans, float *to,
@@ -94,6 +114,10 @@ void max_pool(const struct pooling *it, const float *from, float *to, int64_t *i
                      it->row_dilation == 1 && it->column_dilation == 1 && !it->above && !it->left &&
                      2 * it->rows <= it->height && 2 * it->columns <= it->width;
     int32_t *where = (int32_t *)(room + 2 * it->kernel_columns);
+    if (four && it->columns < 4 && it->rows * it->columns <= 32) {
+        largest_of_small_images(it, from, to, indices);
+        return;
+    }
     for (int64_t across = 0; across < it->kernel_columns; across++)
         room[2 * across + 1] = windows_with(across, it->column_dilation, it->left, it->column_stride, it->columns,
                                             it->width, room + 2 * across);
