@@ -38,6 +38,9 @@ enum { GATHERING = 10, SPREADING = 20 };
 /* For so many filters, vectors are better made of pixels than of filters. */
 enum { FEW = 8 };
 
+/* For so many, to add products to images takes longer than the products. */
+enum { VERY_FEW = 4 };
+
 /* Pixels whose windows begin side by side. */
 struct run {
     int64_t from, at, count;
@@ -96,14 +99,35 @@ static float *aligned(float *room) {
     return (float *)(((uintptr_t)room + 63) / 64 * 64);
 }
 
-/* How many elements of room the functions below need. */
-int64_t convolution_room(const struct convolution *it) {
+/* The convolution that makes of the gradient by the output that by the input; returns whether there is one. */
+static int turned(const struct convolution *it, struct convolution *other) {
+    const int64_t down = (it->kernel_rows - 1) * it->row_dilation, across = (it->kernel_columns - 1) * it->column_dilation;
+    *other = *it;
+    other->channels = it->filters, other->filters = it->channels;
+    other->height = it->rows, other->width = it->columns;
+    other->rows = it->height, other->columns = it->width;
+    other->above = down - it->above, other->left = across - it->left;
+    other->below = it->height - it->rows + it->above, other->right = it->width - it->columns + it->left;
+    return it->row_stride == 1 && it->column_stride == 1 && other->above >= 0 && other->left >= 0 &&
+           other->below >= 0 && other->right >= 0;
+}
+
+static int64_t own_room(const struct convolution *it) {
     struct sizes s = sizes_of(it);
     int64_t filters = whole(it->filters, 16), pixels = s.span > STRETCH ? s.span : STRETCH;
     /* Of two words each, and hardly all of them at once. */
     int64_t places = 2 * (s.images * s.pixels + 2 * s.taps + 2 * it->filters + TOGETHER);
     return piece(s.images * s.image) + piece(s.taps * MOST_PIXELS) + piece(whole(pixels, MOST_PIXELS) * filters) +
            piece(s.taps * filters) + piece(places) + 8 * piece(0) + 16;
+}
+
+/* How many elements of room the functions below need. */
+int64_t convolution_room(const struct convolution *it) {
+    struct convolution other;
+    int64_t room = own_room(it);
+    if (it->filters > VERY_FEW || !turned(it, &other)) return room;
+    int64_t more = own_room(&other) + piece(it->groups * it->filters * sizes_of(it).taps);
+    return room > more ? room : more;
 }
 
 /* Images, and what is seen of them */
@@ -294,71 +318,6 @@ static void multiply_and_add(int64_t m, const float *matrix, const float *from, 
 #undef CASE
 }
 
-/* The sums of products of f rows and t others, added to a matrix whose rows are `step` apart. */
-ALWAYS row_products(const int f, const int t, const float *one, int64_t apart, const float *other,
-                    const int64_t *places, int64_t count, float *to, int64_t step) {
-    eight sums[3][4];
-    for (int i = 0; i < f; i++)
-        for (int j = 0; j < t; j++) sums[i][j] = all(0);
-    for (int64_t at = 0; at < count; at += 8) {
-        eight values[4];
-        for (int j = 0; j < t; j++) values[j] = load(other + places[j] + at);
-        for (int i = 0; i < f; i++) {
-            eight factor = load(one + i * apart + at);
-            for (int j = 0; j < t; j++) sums[i][j] = FMA8(factor, values[j], sums[i][j]);
-        }
-    }
-    for (int i = 0; i < f; i++)
-        add_across(to + i * step, t, sums[i]);
-}
-
-static void multiply_rows(int64_t f, int64_t t, const float *one, int64_t apart, const float *other,
-                          const int64_t *places, int64_t count, float *to, int64_t step) {
-#define CASE(f, t) \
-    case f * 8 + t: row_products(f, t, one, apart, other, places, count, to, step); break;
-#define CASES(f) CASE(f, 1) CASE(f, 2) CASE(f, 3) CASE(f, 4)
-    switch (f * 8 + t) {
-        CASES(1) CASES(2) CASES(3)
-    }
-#undef CASES
-#undef CASE
-}
-
-/* What t taps of the windows at `positions` see, times v vectors of filters, added up over pixels and to `to`, whose rows
- * are `step` apart. */
-ALWAYS outer_products(const int t, const int v, const float *images, const int64_t *places, const int64_t *positions,
-                      int64_t count, const float *filters, float *to, int64_t step) {
-    eight sums[TOGETHER][2];
-    for (int i = 0; i < t; i++)
-        for (int j = 0; j < v; j++) sums[i][j] = all(0);
-    for (int64_t at = 0; at < count; at++, filters += 8 * v) {
-        const float *seen = images + positions[at];
-        eight values[2];
-        for (int j = 0; j < v; j++) values[j] = load(filters + 8 * j);
-        for (int i = 0; i < t; i++) {
-            eight factor = all(seen[places[i]]);
-            for (int j = 0; j < v; j++) sums[i][j] = FMA8(factor, values[j], sums[i][j]);
-        }
-    }
-    for (int i = 0; i < t; i++)
-        for (int j = 0; j < v; j++) {
-            float *place = to + i * step + 8 * j;
-            store(place, load(place) + sums[i][j]);
-        }
-}
-
-static void multiply_outer(int64_t t, int64_t v, const float *images, const int64_t *places, const int64_t *positions,
-                           int64_t count, const float *filters, float *to, int64_t step) {
-#define CASE(t, v) \
-    case t * 8 + v: outer_products(t, v, images, places, positions, count, filters, to, step); break;
-#define CASES(v) CASE(1, v) CASE(2, v) CASE(3, v) CASE(4, v) CASE(5, v) CASE(6, v)
-    switch (t * 8 + v) {
-        CASES(1) CASES(2)
-    }
-#undef CASES
-#undef CASE
-}
-
 /* The three products of a convolution.  Arrays are (samples, groups, channels, height, width), (groups, filters, taps)
  * and (samples, groups, filters, rows, columns). */
 
@@ -413,162 +372,5 @@ void convolution(const struct convolution *it, const float *from, const float *w
                 }
             }
         }
-    }
-}
-
-/* Taps from channel to channel, so that what was just written is not needed at once. */
-static int64_t *taps_by_place(const struct convolution *it, const struct sizes *s, float **room) {
-    int64_t window = it->kernel_rows * it->kernel_columns, *found = (int64_t *)take(room, 2 * s->taps), *next = found;
-    for (int64_t place = 0; place < window; place++)
-        for (int64_t tap = place; tap < s->taps; tap += window) *next++ = tap;
-    return found;
-}
-
-/* The gradient by the input. */
-void convolution_input_gradient(const struct convolution *it, const float *gradient, const float *weight, float *to,
-                                float *room) {
-    struct sizes s = sizes_of(it);
-    struct run runs[PIXELS];
-    room = aligned(room);
-    const int lined = s.straight && it->filters * (whole(s.span, PIXELS) - s.pixels) <= SPREADING * s.pixels;
-    const int64_t apart = lined ? whole(s.span, PIXELS) : PIXELS, number = parts(s.taps, TOGETHER);
-    float *images = take(&room, s.images * s.image), *rows = zeros(&room, it->filters * apart);
-    float sums[TOGETHER * PIXELS];
-    const int64_t *order = taps_by_place(it, &s, &room), *places = steps(it->filters, apart, &room);
-    const int64_t *sum_rows = steps(TOGETHER, PIXELS, &room);
-    int64_t *offsets = (int64_t *)take(&room, 2 * s.taps);
-    for (int64_t tap = 0; tap < s.taps; tap++) offsets[tap] = offset_of(it, &s, order[tap]);
-    for (int64_t group = 0; group < it->groups; group++) {
-        const float *matrix = packed(weight + group * it->filters * s.taps, s.taps, it->filters, order, s.taps, room);
-        for (int64_t sample = 0, count; sample < it->samples; sample += count) {
-            count = fewer(s.images, it->samples - sample);
-            float *source = (float *)gradient + (sample * it->groups + group) * it->filters * s.pixels;
-            memset(images, 0, (size_t)piece(s.images * s.image) * sizeof(float));
-            for (int64_t image = 0; image < (lined ? count : 1); image++) {
-                const int64_t pixels = lined ? s.span : count * s.pixels;
-                if (lined)
-                    copy_into_lines(it, &s, source + image * it->groups * it->filters * s.pixels, apart, rows);
-                for (int64_t pixel = 0; pixel < pixels; pixel += PIXELS) {
-                    int64_t some = fewer(PIXELS, pixels - pixel), found = 0;
-                    if (!lined) {
-                        copy_pixels(it, &s, source, pixel, some, PIXELS, rows, 1);
-                        found = find_runs(it, &s, pixel, some, runs);
-                    }
-                    for (int64_t part = 0; part < number; part++) {
-                        int64_t first = begin(s.taps, number, part), next = begin(s.taps, number, part + 1);
-                        const float *packed_rows = matrix + first * it->filters;
-                        if (lined) {
-                            multiply_and_add(next - first, packed_rows, rows + pixel, places, it->filters,
-                                             images + image * s.image + pixel, offsets + first);
-                            continue;
-                        }
-                        multiply(next - first, PIXELS, packed_rows, rows, places, it->filters, 0, sums, sum_rows);
-                        for (int64_t tap = first; tap < next; tap++)
-                            for (int64_t i = 0; i < found; i++)
-                                add_few(images + offsets[tap] + runs[i].from,
-                                        sums + (tap - first) * PIXELS + runs[i].at, runs[i].count);
-                    }
-                }
-            }
-            float *target = to + (sample * it->groups + group) * it->channels * it->height * it->width;
-            copy_images(it, &s, target, images, count, 0);
-        }
-    }
-}
-
-/* Pixels as rows of filters, a part of `wide` filters after the other; of what is no filter 0. */
-static void turn_pixels(const struct convolution *it, const struct sizes *s, const float *from, int64_t first,
-                        int64_t count, int64_t filter, int64_t wide, float *to) {
-    int64_t sample = first / s->pixels, pixel = first % s->pixels, filters = fewer(wide, it->filters - filter);
-    for (int64_t at = 0; at < count; sample++, pixel = 0) {
-        int64_t length = fewer(s->pixels - pixel, count - at);
-        const float *place = from + (sample * it->groups * it->filters + filter) * s->pixels + pixel;
-        for (int64_t f = 0; f < wide; f++)
-            for (int64_t i = 0; i < length; i++)
-                to[(at + i) * wide + f] = f < filters ? place[f * s->pixels + i] : 0;
-        at += length;
-    }
-}
-
-static void weight_gradient_of_few(const struct convolution *it, const struct sizes *s, const float *images,
-                                   int64_t count, const float *gradient, float *rows, const int64_t *offsets,
-                                   float *weight, float *bias) {
-    const int64_t filters = parts(it->filters, 3), taps = parts(s->taps, 4), apart = whole(s->span, 8);
-    for (int64_t image = 0; image < count; image++, images += s->image) {
-        copy_into_lines(it, s, gradient + image * it->groups * it->filters * s->pixels, apart, rows);
-        for (int64_t pixel = 0; pixel < s->span; pixel += LONG_STRETCH) {
-            int64_t some = fewer(LONG_STRETCH, apart - pixel);
-            for (int64_t t = 0; t < taps; t++) {
-                int64_t tap = begin(s->taps, taps, t), wide = begin(s->taps, taps, t + 1) - tap;
-                for (int64_t f = 0; f < filters; f++) {
-                    int64_t filter = begin(it->filters, filters, f), high = begin(it->filters, filters, f + 1) - filter;
-                    multiply_rows(high, wide, rows + filter * apart + pixel, apart, images + pixel, offsets + tap, some,
-                                  weight + filter * s->taps + tap, s->taps);
-                }
-            }
-        }
-        for (int64_t filter = 0; bias && filter < it->filters; filter++) {
-            eight sum = all(0);
-            for (int64_t i = 0; i < apart; i += 8) sum += load(rows + filter * apart + i);
-            bias[filter] += across(sum);
-        }
-    }
-}
-
-static void weight_gradient_of_many(const struct convolution *it, const struct sizes *s, const float *images,
-                                    int64_t count, const float *gradient, float *rows, const int64_t *offsets,
-                                    const int64_t *positions, float *sums, float *bias) {
-    const int64_t filters = whole(it->filters, 8), taps = parts(s->taps, TOGETHER);
-    for (int64_t pixel = 0; pixel < count * s->pixels; pixel += STRETCH) {
-        int64_t some = fewer(STRETCH, count * s->pixels - pixel);
-        for (int64_t filter = 0, wide; filter < filters; filter += wide) {
-            wide = fewer(filters - filter, 16);
-            turn_pixels(it, s, gradient, pixel, some, filter, wide, rows);
-            for (int64_t t = 0; t < taps; t++) {
-                int64_t tap = begin(s->taps, taps, t), next = begin(s->taps, taps, t + 1);
-                multiply_outer(next - tap, wide / 8, images, offsets + tap, positions + pixel, some, rows,
-                               sums + tap * filters + filter, filters);
-            }
-            for (int64_t f = 0; bias && f < wide; f += 8) {
-                eight sum = all(0);
-                for (int64_t i = 0; i < some; i++) sum += load(rows + i * wide + f);
-                for (int64_t i = 0; i < fewer(8, it->filters - filter - f); i++) bias[filter + f + i] += sum[i];
-            }
-        }
-    }
-}
-
-/* The gradients by the weight and, unless it is null, by the bias. */
-void convolution_weight_gradient(const struct convolution *it, const float *from, const float *gradient, float *weight,
-                                 float *bias, float *room) {
-    struct sizes s = sizes_of(it);
-    room = aligned(room);
-    const int few = s.straight && it->filters <= FEW;
-    const int64_t filters = whole(it->filters, 8);
-    float *images = zeros(&room, s.images * s.image);
-    float *rows = zeros(&room, few ? it->filters * whole(s.span, 8) : STRETCH * 16), *sums = take(&room, s.taps * filters);
-    const int64_t *offsets = tap_offsets(it, &s, &room);
-    int64_t *positions = (int64_t *)take(&room, 2 * s.images * s.pixels);
-    for (int64_t image = 0, pixel = 0; image < s.images; image++)
-        for (int64_t row = 0; row < it->rows; row++)
-            for (int64_t column = 0; column < it->columns; column++)
-                positions[pixel++] = image * s.image + row * it->row_stride * s.line + column * it->column_stride;
-    if (few) memset(weight, 0, (size_t)(it->groups * it->filters * s.taps) * sizeof(float));
-    if (bias) memset(bias, 0, (size_t)(it->groups * it->filters) * sizeof(float));
-    for (int64_t group = 0; group < it->groups; group++) {
-        float *by_weight = weight + group * it->filters * s.taps, *by_bias = bias ? bias + group * it->filters : 0;
-        if (!few) memset(sums, 0, (size_t)(s.taps * filters) * sizeof(float));
-        for (int64_t sample = 0; sample < it->samples; sample += s.images) {
-            int64_t count = fewer(s.images, it->samples - sample);
-            const float *source = from + (sample * it->groups + group) * it->channels * it->height * it->width;
-            const float *right = gradient + (sample * it->groups + group) * it->filters * s.pixels;
-            copy_images(it, &s, (float *)source, images, count, 1);
-            if (few)
-                weight_gradient_of_few(it, &s, images, count, right, rows, offsets, by_weight, by_bias);
-            else
-                weight_gradient_of_many(it, &s, images, count, right, rows, offsets, positions, sums, by_bias);
-        }
-        for (int64_t filter = 0; !few && filter < it->filters; filter++)
-            for (int64_t tap = 0; tap < s.taps; tap++) by_weight[filter * s.taps + tap] = sums[tap * filters + filter];
     }
 }

@@ -207,7 +207,7 @@ def handwritten_source() -> str:
 @cache
 def image_source() -> str:
     """The source of what is known beforehand of images."""
-    files = ("vectors.h", "convolution.c", "pooling.c", "channels.c")
+    files = ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c")
     return "\n".join([common_source(), *[text_of(it) for it in files]])
 
 
