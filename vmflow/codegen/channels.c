@@ -1,7 +1,8 @@
 /* Batch norm of float32: (samples, channels, values), each channel normalised over samples and values.
  *
- * Where a sample has few elements, sums of each of them are taken over the samples, and what is a number for each channel
- * is repeated for each element: so loops run over whole samples.  Otherwise they run over the values of a channel.
+ * Where a sample has few elements, sums of each of them are taken over the samples, and what is a number for each
+ * channel is repeated for each element: so loops run over whole samples.  Otherwise they run over the values of a
+ * channel.
  */
 
 enum { FEW_ELEMENTS = 1 << 13 };

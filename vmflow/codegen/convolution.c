@@ -3,8 +3,8 @@
  * Images are copied to where they are padded; there the windows of neighbouring pixels begin side by side, as long as a
  * line of the image goes on and the stride is 1.  So a vector of a matrix of columns is a vector of the image, and what
  * is computed beyond the end of a line, where there is no pixel, is left out when results are stored.  Where lines are
- * too short for that, or the stride is not 1, what a few pixels see is gathered into a panel, one row for each tap of the
- * kernel, which stays in the cache until all filters have used it.
+ * too short for that, or the stride is not 1, what a few pixels see is gathered into a panel, one row for each tap of
+ * the kernel, which stays in the cache until all filters have used it.
  *
  * How products are cut so that registers and cache hold what is needed next is told by K. Goto and R. van de Geijn,
  * Anatomy of High-Performance Matrix Multiplication, 2008.
@@ -19,8 +19,8 @@ struct convolution {
 /* How many filters, or taps, are computed at once, by how many pixels: as many as the registers hold. */
 enum { TOGETHER = 6, PIXELS = 16, MOST_PIXELS = 32 };
 
-/* Pixels whose products are added up in registers before they go to the others of their filter and tap: fewer would take
- * longer, more would lose digits. */
+/* Pixels whose products are added up in registers before they go to the others of their filter and tap: fewer would
+ * take longer, more would lose digits. */
 enum { STRETCH = 256, LONG_STRETCH = 1024 };
 
 /* Pixels that are computed of all filters before they are put where they belong. */
@@ -101,7 +101,8 @@ static float *aligned(float *room) {
 
 /* The convolution that makes of the gradient by the output that by the input; returns whether there is one. */
 static int turned(const struct convolution *it, struct convolution *other) {
-    const int64_t down = (it->kernel_rows - 1) * it->row_dilation, across = (it->kernel_columns - 1) * it->column_dilation;
+    const int64_t down = (it->kernel_rows - 1) * it->row_dilation;
+    const int64_t across = (it->kernel_columns - 1) * it->column_dilation;
     *other = *it;
     other->channels = it->filters, other->filters = it->channels;
     other->height = it->rows, other->width = it->columns;
@@ -187,8 +188,8 @@ static int64_t find_runs(const struct convolution *it, const struct sizes *s, in
     return found;
 }
 
-/* What `count` pixels see: one row of `width` for each tap.  Behind the end of a run there is written what the next one,
- * or the next row, writes over. */
+/* What `count` pixels see: one row of `width` for each tap.  Behind the end of a run there is written what the next
+ * one, or the next row, writes over. */
 static void fill(const float *images, const struct run *runs, int64_t number, int64_t count, const int64_t *offsets,
                  int64_t taps, int64_t width, float *panel) {
     for (int64_t tap = 0; tap < taps; tap++, panel += width) {
@@ -200,19 +201,6 @@ static void fill(const float *images, const struct run *runs, int64_t number, in
                 for (int64_t at = 0; at < runs[i].count; at += 8)
                     store(panel + runs[i].at + at, load(from + runs[i].from + at));
     }
-}
-
-static inline void add_few(float *to, const float *from, int64_t count) {
-    for (; count >= 8; count -= 8, to += 8, from += 8) store(to, load(to) + load(from));
-    if (count & 4) {
-        four more, sum;
-        memcpy(&more, from, 16);
-        memcpy(&sum, to, 16);
-        sum += more;
-        memcpy(to, &sum, 16);
-        to += 4, from += 4;
-    }
-    for (count &= 3; count; count--) *to++ += *from++;
 }
 
 /* The pixels of one sample, each filter's in its lines. */
@@ -359,9 +347,9 @@ void convolution(const struct convolution *it, const float *from, const float *w
                     some = fewer(BLOCK, pixels - block);
                     for (int64_t pixel = block; pixel < block + some; pixel += s.wide) {
                         const float *seen = lined ? images + image * s.image + pixel : panel;
-                        int64_t few = fewer(s.wide, pixels - pixel);
-                        if (!lined)
-                            fill(images, runs, find_runs(it, &s, pixel, few, runs), few, offsets, s.taps, s.wide, panel);
+                        const int64_t few = fewer(s.wide, pixels - pixel);
+                        const int64_t found = lined ? 0 : find_runs(it, &s, pixel, few, runs);
+                        if (!lined) fill(images, runs, found, few, offsets, s.taps, s.wide, panel);
                         pixels_of_filters(it, &s, matrix, seen, lined ? offsets : panel_rows, start,
                                           values + pixel - block, targets);
                     }

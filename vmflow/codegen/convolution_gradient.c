@@ -1,4 +1,17 @@
-/* The gradients of convolutions, by the input and by weight and bias: behind convolution.c, which says how they work. */
+/* The gradients of convolutions by the input, and by weight and bias; for convolution.c, which stands before this. */
+
+static inline void add_few(float *to, const float *from, int64_t count) {
+    for (; count >= 8; count -= 8, to += 8, from += 8) store(to, load(to) + load(from));
+    if (count & 4) {
+        four more, sum;
+        memcpy(&more, from, 16);
+        memcpy(&sum, to, 16);
+        sum += more;
+        memcpy(to, &sum, 16);
+        to += 4, from += 4;
+    }
+    for (count &= 3; count; count--) *to++ += *from++;
+}
 
 /* The sums of products of f rows and t others, added to a matrix whose rows are `step` apart. */
 ALWAYS row_products(const int f, const int t, const float *one, int64_t apart, const float *other,
@@ -30,8 +43,8 @@ static void multiply_rows(int64_t f, int64_t t, const float *one, int64_t apart,
 #undef CASE
 }
 
-/* What t taps of the windows at `positions` see, times v vectors of filters, added up over pixels and to `to`, whose rows
- * are `step` apart. */
+/* What t taps of the windows at `positions` see, times v vectors of filters, added up over pixels and to `to`, whose
+ * rows are `step` apart. */
 ALWAYS outer_products(const int t, const int v, const float *images, const int64_t *places, const int64_t *positions,
                       int64_t count, const float *filters, float *to, int64_t step) {
     eight sums[TOGETHER][2];
@@ -83,11 +96,44 @@ static void turn_weight(const struct convolution *it, const float *weight, float
                     to[(channel * it->filters + filter) * window + window - 1 - tap] = weight[tap];
 }
 
+/* The gradient of one image, whose pixels are in lines. */
+static void add_lines(const struct convolution *it, const struct sizes *s, const float *matrix, const float *rows,
+                      const int64_t *places, const int64_t *offsets, float *image) {
+    const int64_t number = parts(s->taps, TOGETHER);
+    for (int64_t pixel = 0; pixel < s->span; pixel += PIXELS)
+        for (int64_t part = 0; part < number; part++) {
+            int64_t first = begin(s->taps, number, part), next = begin(s->taps, number, part + 1);
+            multiply_and_add(next - first, matrix + first * it->filters, rows + pixel, places, it->filters,
+                             image + pixel, offsets + first);
+        }
+}
+
+/* The gradient of some images, of which a few pixels at a time are gathered in `rows`. */
+static void add_panels(const struct convolution *it, const struct sizes *s, const float *matrix, const float *gradient,
+                       int64_t count, float *rows, const int64_t *places, const int64_t *offsets, float *images) {
+    struct run runs[PIXELS];
+    float sums[TOGETHER * PIXELS];
+    int64_t targets[TOGETHER];
+    for (int64_t i = 0; i < TOGETHER; i++) targets[i] = i * PIXELS;
+    const int64_t number = parts(s->taps, TOGETHER);
+    for (int64_t pixel = 0; pixel < count * s->pixels; pixel += PIXELS) {
+        const int64_t some = fewer(PIXELS, count * s->pixels - pixel), found = find_runs(it, s, pixel, some, runs);
+        copy_pixels(it, s, (float *)gradient, pixel, some, PIXELS, rows, 1);
+        for (int64_t part = 0; part < number; part++) {
+            int64_t first = begin(s->taps, number, part), next = begin(s->taps, number, part + 1);
+            multiply(next - first, PIXELS, matrix + first * it->filters, rows, places, it->filters, 0, sums, targets);
+            for (int64_t tap = first; tap < next; tap++)
+                for (int64_t i = 0; i < found; i++)
+                    add_few(images + offsets[tap] + runs[i].from, sums + targets[tap - first] + runs[i].at,
+                            runs[i].count);
+        }
+    }
+}
+
 /* The gradient by the input. */
 void convolution_input_gradient(const struct convolution *it, const float *gradient, const float *weight, float *to,
                                 float *room) {
     struct sizes s = sizes_of(it);
-    struct run runs[PIXELS];
     struct convolution other;
     room = aligned(room);
     if (it->filters <= VERY_FEW && turned(it, &other)) {
@@ -97,44 +143,21 @@ void convolution_input_gradient(const struct convolution *it, const float *gradi
         return;
     }
     const int lined = s.straight && it->filters * (whole(s.span, PIXELS) - s.pixels) <= SPREADING * s.pixels;
-    const int64_t apart = lined ? whole(s.span, PIXELS) : PIXELS, number = parts(s.taps, TOGETHER);
+    const int64_t apart = lined ? whole(s.span, PIXELS) : PIXELS;
     float *images = take(&room, s.images * s.image), *rows = zeros(&room, it->filters * apart);
-    float sums[TOGETHER * PIXELS];
     const int64_t *order = taps_by_place(it, &s, &room), *places = steps(it->filters, apart, &room);
-    const int64_t *sum_rows = steps(TOGETHER, PIXELS, &room);
     int64_t *offsets = (int64_t *)take(&room, 2 * s.taps);
     for (int64_t tap = 0; tap < s.taps; tap++) offsets[tap] = offset_of(it, &s, order[tap]);
     for (int64_t group = 0; group < it->groups; group++) {
         const float *matrix = packed(weight + group * it->filters * s.taps, s.taps, it->filters, order, s.taps, room);
         for (int64_t sample = 0, count; sample < it->samples; sample += count) {
             count = fewer(s.images, it->samples - sample);
-            float *source = (float *)gradient + (sample * it->groups + group) * it->filters * s.pixels;
+            const float *source = gradient + (sample * it->groups + group) * it->filters * s.pixels;
             memset(images, 0, (size_t)piece(s.images * s.image) * sizeof(float));
-            for (int64_t image = 0; image < (lined ? count : 1); image++) {
-                const int64_t pixels = lined ? s.span : count * s.pixels;
-                if (lined)
-                    copy_into_lines(it, &s, source + image * it->groups * it->filters * s.pixels, apart, rows);
-                for (int64_t pixel = 0; pixel < pixels; pixel += PIXELS) {
-                    int64_t some = fewer(PIXELS, pixels - pixel), found = 0;
-                    if (!lined) {
-                        copy_pixels(it, &s, source, pixel, some, PIXELS, rows, 1);
-                        found = find_runs(it, &s, pixel, some, runs);
-                    }
-                    for (int64_t part = 0; part < number; part++) {
-                        int64_t first = begin(s.taps, number, part), next = begin(s.taps, number, part + 1);
-                        const float *packed_rows = matrix + first * it->filters;
-                        if (lined) {
-                            multiply_and_add(next - first, packed_rows, rows + pixel, places, it->filters,
-                                             images + image * s.image + pixel, offsets + first);
-                            continue;
-                        }
-                        multiply(next - first, PIXELS, packed_rows, rows, places, it->filters, 0, sums, sum_rows);
-                        for (int64_t tap = first; tap < next; tap++)
-                            for (int64_t i = 0; i < found; i++)
-                                add_few(images + offsets[tap] + runs[i].from,
-                                        sums + (tap - first) * PIXELS + runs[i].at, runs[i].count);
-                    }
-                }
+            if (!lined) add_panels(it, &s, matrix, source, count, rows, places, offsets, images);
+            for (int64_t image = 0; lined && image < count; image++) {
+                copy_into_lines(it, &s, source + image * it->groups * it->filters * s.pixels, apart, rows);
+                add_lines(it, &s, matrix, rows, places, offsets, images + image * s.image);
             }
             float *target = to + (sample * it->groups + group) * it->channels * it->height * it->width;
             copy_images(it, &s, target, images, count, 0);
@@ -211,8 +234,8 @@ void convolution_weight_gradient(const struct convolution *it, const float *from
     room = aligned(room);
     const int few = s.straight && it->filters <= FEW;
     const int64_t filters = whole(it->filters, 8);
-    float *images = zeros(&room, s.images * s.image);
-    float *rows = zeros(&room, few ? it->filters * whole(s.span, 8) : STRETCH * 16), *sums = take(&room, s.taps * filters);
+    float *images = zeros(&room, s.images * s.image), *sums = take(&room, s.taps * filters);
+    float *rows = zeros(&room, few ? it->filters * whole(s.span, 8) : STRETCH * 16);
     const int64_t *offsets = tap_offsets(it, &s, &room);
     int64_t *positions = (int64_t *)take(&room, 2 * s.images * s.pixels);
     for (int64_t image = 0, pixel = 0; image < s.images; image++)

@@ -87,8 +87,8 @@ static void largest_of_small_images(const struct pooling *it, const float *from,
     }
 }
 
-/* A row of windows that begins at the line `top`.  `spans` has of each column of the kernel the first window that has it
- * within the image, and the one behind the last. */
+/* A row of windows that begins at the line `top`.  `spans` has of each column of the kernel the first window that has
+ * it within the image, and the one behind the last. */
 static void largest_of_row(const struct pooling *it, const float *from, int64_t top, const int64_t *spans, float *to,
                            int32_t *where) {
     const int64_t line = (top + first_tap(top, it->row_dilation) * it->row_dilation) * it->width;
@@ -108,7 +108,8 @@ static void largest_of_row(const struct pooling *it, const float *from, int64_t 
     }
 }
 
-/* `room` is for two numbers for each column of the kernel, and for one for each of the result; `indices` may be null. */
+/* `room` is for two numbers for each column of the kernel, and for one for each of the result; `indices` may be
+ * null. */
 void max_pool(const struct pooling *it, const float *from, float *to, int64_t *indices, int64_t *room) {
     const int four = it->kernel_rows == 2 && it->kernel_columns == 2 && it->row_stride == 2 && it->column_stride == 2 &&
                      it->row_dilation == 1 && it->column_dilation == 1 && !it->above && !it->left &&
