@@ -1,0 +1,349 @@
+"""Bodies of requests and answers: from the bytes of a stranger to the inputs of a session, and from results to bytes.
+
+A body is JSON, ``{"inputs": ...}``, with nested lists of numbers; or one array as an npy file; or several, by name, as
+a safetensors file.  However it is made, reading it costs time and memory in proportion to what the session takes, since
+all that can be counted is counted before anything is made of it:
+
+- the bytes, as they come in, after a look at what the headers say;
+- in JSON, how deep and how many its lists are, its values, its strings and the digits of its numbers;
+- in the other two, what their headers say of dtypes and shapes.
+
+Errors are `InvalidInput`, with the status that fits.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.tensors import Tensor
+
+from .errors import InvalidInput, ServingError
+from .specs import Dim, Signature
+from .tensor_bytes import read_npy, read_safetensors, unique, write_npy, write_safetensors
+
+JSON: Final = "application/json"
+NPY: Final = "application/x-npy"
+SAFETENSORS: Final = "application/x-safetensors"
+KINDS: Final = (JSON, NPY, SAFETENSORS)
+
+# What an ASGI server calls an application with.
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+
+# Bytes of a number in JSON, at the most with which room is reckoned: "-1.7976931348623157e+308, ".
+_NUMBER: Final = 26
+# No number that any dtype can hold has more digits before it is rounded.
+_MOST_DIGITS: Final = 400
+
+# One that does not end reaches to the end, so that no place is looked at twice.
+_STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_NOT_STRUCTURE: Final = bytes([it for it in range(256) if it not in b"[]{},:"])
+_DIGITS: Final = bytes([ord("0") if chr(it).isdecimal() and it < 128 else ord(" ") for it in range(256)])
+_STEPS: Final = np.zeros(256, np.int8)
+_STEPS[[ord("["), ord("{")]] = 1
+_STEPS[[ord("]"), ord("}")]] = -1
+
+
+class BadBody(InvalidInput):
+    """The body is not of the kind that its headers say."""
+
+    status = 400
+
+
+class TooLarge(InvalidInput):
+    """The body has more bytes than are taken."""
+
+    status = 413
+
+
+class UnknownKind(InvalidInput):
+    """The body is of a kind that is not taken."""
+
+    status = 415
+
+
+class NotAcceptable(InvalidInput):
+    """The answer is asked for in a kind that it cannot be given in."""
+
+    status = 406
+
+
+class ClientGone(ServingError):
+    """The client has left before its request was complete; there is nobody to answer."""
+
+    status = 499
+
+
+# Reading
+
+
+def body_limit(signature: Signature) -> int:
+    """How many bytes a body can need for the largest inputs, in whichever kind."""
+    elements = _elements(signature)
+    lists = sum([_lists(it.shape) for it in signature.specs])
+    return max(elements * _NUMBER + 2 * lists, 2 * signature.nbytes(), 8 * elements) + (1 << 14)
+
+
+async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
+    """All of a body, refused as soon as it is known to be too large.
+
+    Args:
+        receive: of the ASGI server.
+        headers: of the request.
+        most: bytes.
+
+    Raises:
+        TooLarge: if there are more.
+        BadBody: if what the headers say of its length is no number.
+        UnknownKind: if it is compressed: nobody knows how large it is.
+        ClientGone: if the client leaves.
+    """
+    for name, value in headers:
+        if name == b"content-length":
+            if not value.isdigit() or len(value) > 18:
+                raise BadBody("Content-Length is not a number of bytes")
+            if int(value) > most:
+                raise TooLarge(f"a body of {int(value)} bytes; at most {most} are taken")
+        elif name == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise UnknownKind("compressed bodies are not taken")
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone("the client has left before its request was complete")
+        part = message.get("body", b"")
+        size += len(part)
+        if size > most:
+            raise TooLarge(f"the body has more than {most} bytes, which are all that are taken")
+        if part:
+            parts.append(part)
+        if not message.get("more_body", False):
+            return parts[0] if len(parts) == 1 else b"".join(parts)
+
+
+def kind_of(headers: Headers) -> str:
+    """The kind of a body, one of `KINDS`; JSON if it does not say.
+
+    Raises:
+        UnknownKind: if it is another, or JSON in another encoding than UTF-8.
+    """
+    given = [value for name, value in headers if name == b"content-type"]
+    if not given:
+        return JSON
+    name, _, parameters = given[0].decode("latin-1").lower().partition(";")
+    name = name.strip()
+    if len(given) > 1 or name not in KINDS:
+        raise UnknownKind(f"the body is {name[:80] or 'of no kind'!r}; taken are {', '.join(KINDS)}")
+    charset = [it.partition("=")[2].strip(' "') for it in parameters.split(";") if it.strip().startswith("charset=")]
+    if any([it not in ("utf-8", "utf8", "us-ascii") for it in charset]):
+        raise UnknownKind("JSON is UTF-8, whatever else is said")
+    return name
+
+
+def inputs_of(body: bytes, kind: str, signature: Signature) -> Any:
+    """The inputs in a body, as `InferenceSession.run` takes them, which checks them further.
+
+    Args:
+        body: all of it.
+        kind: one of `KINDS`.
+        signature: of the session.
+
+    Raises:
+        InvalidInput: if the body is none of that kind, or cannot be inputs of that signature.
+    """
+    if kind == JSON:
+        return _from_json(body, signature)
+    if kind == NPY:
+        if len(signature.specs) != 1:
+            raise InvalidInput(f"an npy file is one array, and the inputs are {', '.join(signature.names)}")
+        array = read_npy(body)
+        return signature.given([array])
+    arrays = {name: _widened(it) for name, it in read_safetensors(body, len(signature.specs)).items()}
+    if signature.named:
+        return arrays
+    wanted = [str(place) for place in range(len(signature.specs))]
+    if signature.single:
+        if len(arrays) != 1:
+            raise InvalidInput(f"expected one tensor, got {len(arrays)}")
+        return next(iter(arrays.values()))
+    if sorted(arrays) != sorted(wanted):
+        raise InvalidInput(f"expected tensors of the names {', '.join(wanted)}")
+    return [arrays[name] for name in wanted]
+
+
+def _widened(array: Array) -> Array:
+    """bfloat16, which numpy does not know for a number, as float32."""
+    return array.astype(np.float32) if array.dtype.kind == "V" else array
+
+
+def _from_json(body: bytes, signature: Signature) -> Any:
+    _count(body, signature)
+    finite = all([it.finite for it in signature.specs])
+    try:
+        text = body.decode("utf-8")
+        found = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant if finite else None)
+    except (ValueError, RecursionError) as error:
+        raise BadBody(f"the body is not JSON: {error}") from None
+    if not isinstance(found, dict) or found.keys() != {"inputs"}:
+        raise InvalidInput('expected an object {"inputs": ...} with nothing else in it')
+    return found["inputs"]
+
+
+def _count(body: bytes, signature: Signature) -> None:
+    """Refuse what cannot be inputs, judging by brackets, commas, strings and digits; in linear time."""
+    # Before anything is split at them.
+    if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([it.count('"') for it in signature.names]):
+        raise InvalidInput("the body has more strings than there are names of inputs")
+    bare, strings = _STRING.subn(b'"', body)
+    structure = bare.translate(None, _NOT_STRUCTURE)
+    keys = structure.count(b":")
+    if strings != keys:
+        raise BadBody("the body has strings other than the names of inputs, or is not JSON")
+    if keys > len(signature.specs) + 1:
+        raise InvalidInput("the body has more keys than there are inputs")
+    lists = sum([_lists(it.shape) for it in signature.specs]) + 1
+    if structure.count(b"[") > lists or structure.count(b"{") > 2:
+        raise InvalidInput("the body has more lists than the inputs can have")
+    if structure.count(b",") > _elements(signature) + lists + keys:
+        raise InvalidInput("the body has more values than the inputs can have")
+    deepest = max([len(it.shape) for it in signature.specs]) + 2
+    depths = np.cumsum(_STEPS[np.frombuffer(structure, np.uint8)], dtype=np.int32)
+    if depths.size and depths.max() > deepest:
+        raise InvalidInput(f"the body is nested {depths.max()} deep; inputs of this shape are {deepest} at most")
+    if b"0" * _MOST_DIGITS in bare.translate(_DIGITS):
+        raise InvalidInput(f"a number has {_MOST_DIGITS} digits or more")
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(f"{name} is not in JSON")
+
+
+def _elements(signature: Signature) -> int:
+    return sum([math.prod(_largest(it.shape)) for it in signature.specs])
+
+
+def _lists(shape: tuple[int | Dim, ...]) -> int:
+    """How many lists an array of this shape is, one in the other."""
+    sizes = _largest(shape)
+    return sum([math.prod(sizes[:place]) for place in range(len(sizes))])
+
+
+def _largest(shape: tuple[int | Dim, ...]) -> list[int]:
+    return [it.sizes[-1] if isinstance(it, Dim) else it for it in shape]
+
+
+# Writing
+
+
+def accepted(headers: Headers) -> str:
+    """The kind in which an answer is wanted most, JSON where that is as good as another.
+
+    Raises:
+        NotAcceptable: if none of `KINDS` is wanted.
+    """
+    given = b",".join([value for name, value in headers if name == b"accept"]).decode("latin-1").lower()
+    if not given.strip():
+        return JSON
+    ranges: dict[str, float] = {}
+    for it in given.split(",")[:100]:
+        name, *parameters = [part.strip() for part in it.split(";")]
+        ranges[name] = max([_quality(part) for part in parameters if part.startswith("q=")], default=1.0)
+    best, most = JSON, 0.0
+    for kind in KINDS:
+        wanted = [ranges[it] for it in (kind, kind.partition("/")[0] + "/*", "*/*") if it in ranges]
+        if wanted and wanted[0] > most:
+            best, most = kind, wanted[0]
+    if not most:
+        raise NotAcceptable(f"answers are {', '.join(KINDS)}; none of these is wanted")
+    return best
+
+
+def _quality(parameter: str) -> float:
+    found = re.fullmatch(r"q=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)", parameter)
+    return float(found[1]) if found is not None else 0.0
+
+
+def encoded(result: Any, kind: str) -> bytes:
+    """A result as the body of an answer.
+
+    JSON is ``{"outputs": ...}``, see `to_json`.  In a safetensors file the arrays have the names by which they are
+    nested, joined by dots, or "outputs" if there is but one.
+
+    Raises:
+        NotAcceptable: if it is more than one array and npy is wanted, or has what safetensors cannot tell.
+    """
+    if kind == JSON:
+        return to_json({"outputs": result})
+    arrays = dict(_named(result, ""))
+    if kind == NPY:
+        if len(arrays) != 1:
+            raise NotAcceptable(f"the answer is {len(arrays)} arrays, which an npy file cannot be")
+        return write_npy(next(iter(arrays.values())))
+    try:
+        return write_safetensors(arrays)
+    except TypeError as error:
+        raise NotAcceptable(str(error)) from None
+
+
+def _named(value: Any, name: str) -> list[tuple[str, Array]]:
+    if isinstance(value, dict):
+        return [it for key, inner in value.items() for it in _named(inner, f"{name}.{key}" if name else str(key))]
+    if isinstance(value, (tuple, list)):
+        return _named(dict(enumerate(value)), name)
+    if not isinstance(value, np.ndarray):
+        raise NotAcceptable(f"the answer has a {type(value).__name__} in it, which only JSON can tell")
+    return [(name or "outputs", value)]
+
+
+def to_json(value: Any) -> bytes:
+    """A result as JSON, in one line.
+
+    JSON has no word for nan and the infinities: they become null.  A complex number becomes [real, imaginary], bfloat16
+    an ordinary number.
+
+    Raises:
+        TypeError: for what is neither array, number, string nor nested of these.
+    """
+    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        value = value.detach().numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return _listed(np.asarray(value))
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(it) for it in value]
+    if isinstance(value, complex):
+        return [_plain(value.real), _plain(value.imag)]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    raise TypeError(f"a {type(value).__name__} cannot be told in JSON")
+
+
+def _listed(array: Array) -> Any:
+    if array.dtype.kind == "c":
+        array = np.stack([array.real, array.imag], -1)
+    if array.dtype.kind in "biu":
+        return array.tolist()
+    if array.dtype.kind != "f":  # bfloat16
+        array = array.astype(np.float32)
+    finite = np.isfinite(array)
+    if finite.all():
+        return array.tolist()
+    plain: Array = array.astype(object)
+    plain[~finite] = None
+    return plain.tolist()
