@@ -1,0 +1,378 @@
+"""Middleware that lets vmflow live in any ASGI application: cancelling, errors, deadlines and traces of requests.
+
+All of it is pure ASGI, so that it works above and below other middleware, with or without a framework:
+
+    app = FastAPI()
+    app.add_middleware(ErrorResponses)  # the innermost
+    app.add_middleware(RequestScope)
+    app.add_middleware(DisconnectScope, paths={"/billing": "finish"})  # the outermost
+
+What is no request of HTTP passes through untouched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import re
+import secrets
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from typing import Any, Final, Literal, TypeAlias
+
+import vmflow as flow
+
+from .bodies import Message, Receive
+from .problems import Problem, problem_of
+
+Policy: TypeAlias = Literal["cancel", "finish"]
+ASGIScope: TypeAlias = Any
+Send: TypeAlias = Callable[[Any], Awaitable[None]]
+ASGIApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
+
+_log: Final = logging.getLogger(__name__)
+
+# Told to other middleware of a request whose client has gone; the client itself hears nothing any more.
+CLIENT_GONE: Final = Problem(499, "ClientGone", "the client has left before it was answered")
+
+_GONE: Final[Message] = {"type": "http.disconnect"}
+
+
+# Clients that leave
+
+
+class DisconnectScope:
+    """Cancels the handler of a request as soon as its client has gone, if that is wanted.
+
+    Servers tell that a client has gone by a message that a handler gets if it asks for it, and handlers do not ask.
+    Here one task for each request does: it reads one message ahead of the handler, hands all of them on, and when it
+    meets ``http.disconnect`` before the answer is complete, cancels the handler.  What this issued is dropped, too.
+    Background tasks that run behind a complete answer are left alone.
+
+    A request that waits for permission to send its body (``Expect: 100-continue``) is watched from when its handler
+    begins to read.
+
+    Args:
+        app: the application.
+        on_disconnect: "cancel", or "finish" to leave the handler alone.
+        paths: for some paths another of the two; one that ends with "/" holds for all below it, the longest counts.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, on_disconnect: Policy = "cancel", paths: Mapping[str, Policy] | None = None
+    ) -> None:
+        paths = dict(paths or {})
+        for policy in (on_disconnect, *paths.values()):
+            if policy not in ("cancel", "finish"):
+                raise ValueError(f'on_disconnect must be "cancel" or "finish", not {policy!r}')
+        self.app = app
+        self._policy = on_disconnect
+        self._paths = dict(sorted(paths.items(), key=lambda it: -len(it[0])))
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or self._policy_of(scope["path"]) == "finish":
+            await self.app(scope, receive, send)
+            return
+        handler = asyncio.current_task()
+        assert handler is not None
+        cancelled_before = handler.cancelling()
+        watch = _Watch(handler, receive, send)
+        if (b"expect", b"100-continue") not in scope["headers"]:
+            watch.begin()
+        try:
+            # Left by being cancelled, it drops what was issued within.
+            async with flow.scope(name=f"{scope['method']} {scope['path']}"):
+                await self.app(scope, watch.receive, watch.send)
+        except asyncio.CancelledError:
+            if not watch.cancelled or handler.cancelling() > cancelled_before + 1:
+                raise
+            if not watch.begun:
+                # For middleware around this, which might take no answer for a mistake.
+                for message in CLIENT_GONE.messages():
+                    await send(message)
+        finally:
+            await watch.end()
+            if watch.cancelled:
+                handler.uncancel()
+
+    def _policy_of(self, path: str) -> Policy:
+        for it, policy in self._paths.items():
+            if path == it or (it.endswith("/") and path.startswith(it)):
+                return policy
+        return self._policy
+
+
+class _Watch:
+    """One request, of which messages are read ahead.
+
+    Args:
+        handler: the task to cancel.
+        receive, send: of the server.
+
+    Attributes:
+        cancelled: whether the handler was cancelled because its client has gone.
+        begun: whether the answer has.
+    """
+
+    def __init__(self, handler: asyncio.Task[Any], receive: Receive, send: Send) -> None:
+        self.cancelled = False
+        self.begun = False
+        self._handler = handler
+        self._receive = receive
+        self._send = send
+        self._answered = False
+        self._gone = False
+        self._error: BaseException | None = None
+        self._messages: deque[Message] = deque()
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Read, from now on."""
+        self._task = asyncio.create_task(self._run())
+
+    async def end(self) -> None:
+        """Read no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+        if self._error is not None:
+            _log.error("nobody was told that the next message of a request could not be read", exc_info=self._error)
+
+    async def receive(self) -> Message:
+        """The handler's next message."""
+        if self._task is None:
+            self.begin()
+        while not self._messages:
+            if self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if self._gone:
+                return dict(_GONE)
+            self._changed.clear()
+            await self._changed.wait()
+        message = self._messages.popleft()
+        self._changed.set()
+        return message
+
+    async def send(self, message: Message) -> None:
+        """Hand on what the handler sends."""
+        kind = message["type"]
+        if kind == "http.response.start":
+            self.begun = True
+        elif kind == "http.response.pathsend" or (kind == "http.response.body" and not message.get("more_body", False)):
+            # Before it is sent: servers say that the client has gone when there is nothing more to send, too.
+            self._answered = True
+        await self._send(message)
+
+    async def _run(self) -> None:
+        try:
+            while await self._read():
+                pass
+        except Exception as error:
+            self._error = error
+        self._changed.set()
+
+    async def _read(self) -> bool:
+        """Read one message; whether there will be more."""
+        message = await self._receive()
+        if message["type"] == "http.disconnect":
+            self._gone = True
+            if not self._answered:
+                self.cancelled = True
+                self._handler.cancel("the client has gone")
+            return False
+        self._messages.append(message)
+        self._changed.set()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            return True
+        while self._messages:  # so that no more than one waits here, and the server can hold up the client
+            self._changed.clear()
+            await self._changed.wait()
+        return True
+
+
+# Errors
+
+
+class ErrorResponses:
+    """Answers with JSON what vmflow raises: see `problems.problem_of`.
+
+    `ServingError` has a status and perhaps ``Retry-After``; `flow.DeadlineExceeded` becomes 504, `flow.OutOfMemory`
+    503, and a `flow.BlockingCallWarning` that the program's filters made an error 500, with the line that blocked.  Any
+    other exception goes on, and so does one behind the begin of an answer.
+
+    Args:
+        app: the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        begun = False
+
+        async def noting(message: Message) -> None:
+            nonlocal begun
+            begun = begun or message["type"] == "http.response.start"
+            await send(message)
+
+        try:
+            await self.app(scope, receive, noting)
+        except Exception as error:
+            problem = problem_of(error)
+            if problem is None or begun:
+                raise
+            if problem.status == 500:
+                _log.error("a request has failed", exc_info=error)
+            for message in problem.messages():
+                await send(message)
+
+
+# Deadlines and traces
+
+_trace: ContextVar[str | None] = ContextVar("vmflow.serving.trace", default=None)
+
+_TRACEPARENT: Final = re.compile(r"(?!ff)([0-9a-f]{2})-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9a-f]{16})-([0-9a-f]{2})")
+_REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._~:+/=@-]{1,128}")
+_SECONDS: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{0,9})?")
+
+
+def trace_id() -> str | None:
+    """The name of the request that this task works for, for logs and for requests to others; None outside of one."""
+    return _trace.get()
+
+
+class RequestScope:
+    """Gives each request a `flow.scope`, with a name, the deadline that the client asks for, and a trace.
+
+    The client may say in ``X-Request-Timeout`` in how many seconds it wants the answer, as a decimal number; what
+    vmflow has not begun by then is dropped, and sessions answer 504 at that moment.
+
+    The request is called what ``X-Request-ID`` says, else by the trace in ``traceparent``, else something new; see
+    `trace_id`.  The answer has that name in ``X-Request-ID``.  If opentelemetry is installed there is a span for each
+    request, a child of what ``traceparent`` says; it is exported if the program has an SDK set up.
+
+    Args:
+        app: the application.
+        header: in which clients say a timeout; None to let them say none.
+        longest: the most seconds they may ask for; more is cut to that.
+    """
+
+    def __init__(self, app: ASGIApp, *, header: str | None = "x-request-timeout", longest: float = math.inf) -> None:
+        self.app = app
+        self._header = None if header is None else header.lower().encode("latin-1")
+        self._longest = longest
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        name = _name_of(scope["headers"])
+        raw = (b"x-request-id", name.encode("latin-1"))
+
+        async def named(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                span.answered(message["status"])
+                others = [it for it in message.get("headers", ()) if it[0].lower() != b"x-request-id"]
+                message = {**message, "headers": [*others, raw]}
+            await send(message)
+
+        with _named(name), _Span(scope, name) as span:
+            try:
+                timeout = self._timeout(scope["headers"])
+            except ValueError as error:
+                for message in Problem(400, "BadTimeout", str(error)).messages():
+                    await named(message)
+                return
+            async with flow.scope(name=f"{scope['method']} {scope['path']} {name}", timeout=timeout):
+                await self.app(scope, receive, named)
+
+    def _timeout(self, headers: Any) -> float | None:
+        given = [value.decode("latin-1").strip() for name, value in headers if name == self._header]
+        if not given:
+            return None if self._longest == math.inf else self._longest
+        seconds = float(given[0]) if len(given) == 1 and _SECONDS.fullmatch(given[0]) else 0.0
+        if not seconds > 0:
+            assert self._header is not None
+            raise ValueError(f"{self._header.decode('latin-1')} must be a positive number of seconds, such as 0.25")
+        return min(seconds, self._longest)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    before = _trace.get()
+    _trace.set(name)
+    try:
+        yield
+    finally:
+        _trace.set(before)
+
+
+def _name_of(headers: Any) -> str:
+    found: dict[bytes, str] = {name: value.decode("latin-1").strip() for name, value in headers}
+    own = found.get(b"x-request-id", "")
+    if _REQUEST_ID.fullmatch(own):
+        return own
+    parent = _TRACEPARENT.match(found.get(b"traceparent", ""))
+    return str(parent[2]) if parent is not None else secrets.token_hex(16)
+
+
+class _Span:
+    """The span of a request, if opentelemetry is installed.
+
+    Args:
+        scope: of ASGI.
+        name: of the request.
+    """
+
+    def __init__(self, scope: ASGIScope, name: str) -> None:
+        self._scope = scope
+        self._manager: Any = nullcontext()
+        self._span: Any = None
+        try:
+            from opentelemetry import propagate, trace
+        except ImportError:
+            return
+        headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
+        self._manager = trace.get_tracer("vmflow.serving").start_as_current_span(
+            scope["method"],
+            context=propagate.extract(headers),
+            kind=trace.SpanKind.SERVER,
+            attributes={
+                "http.request.method": scope["method"],
+                "url.path": scope["path"],
+                "url.scheme": scope.get("scheme", "http"),
+                "vmflow.request": name,
+            },
+        )
+
+    def __enter__(self) -> _Span:
+        self._span = self._manager.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._span is not None:
+            route = getattr(self._scope.get("route"), "path", None)
+            if route is not None:
+                self._span.update_name(f"{self._scope['method']} {route}")
+                self._span.set_attribute("http.route", route)
+            if error[0] is asyncio.CancelledError:
+                self._span.set_attribute("vmflow.cancelled", True)
+        self._manager.__exit__(*error)
+
+    def answered(self, status: int) -> None:
+        """Note the status of the answer."""
+        if self._span is None:
+            return
+        self._span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._span.set_status(Status(StatusCode.ERROR))

@@ -1,0 +1,90 @@
+"""`Problem`: what an HTTP client is told when its request was not served, as RFC 9457 has it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Iterator
+from traceback import extract_tb
+from typing import Any, Final
+
+import attrs
+
+from vmflow.errors import BlockingCallWarning, DeadlineExceeded, OutOfMemory
+
+from .errors import ServingError
+
+_OURS: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+MEDIA_TYPE: Final = "application/problem+json"
+
+
+@attrs.frozen
+class Problem:
+    """An error as an answer.
+
+    Attributes:
+        status: of HTTP.
+        title: what kind of error it is, the same for all of this kind.
+        detail: what went wrong this time.
+        retry_after: seconds after which it is worth trying again; None if it is not.
+    """
+
+    status: int
+    title: str
+    detail: str
+    retry_after: float | None = None
+
+    def body(self) -> bytes:
+        """As JSON."""
+        told: dict[str, Any] = {"title": self.title, "status": self.status, "detail": self.detail}
+        if self.retry_after is not None:
+            told["retry_after"] = self.retry_after
+        return json.dumps(told).encode()
+
+    def headers(self) -> dict[str, str]:
+        """Those of the answer, beside the length."""
+        told = {"content-type": MEDIA_TYPE, "cache-control": "no-store"}
+        if self.retry_after is not None:
+            told["retry-after"] = str(math.ceil(self.retry_after))
+        return told
+
+    def messages(self) -> Iterator[dict[str, Any]]:
+        """What an ASGI application sends."""
+        body = self.body()
+        headers = {**self.headers(), "content-length": str(len(body))}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        yield {"type": "http.response.start", "status": self.status, "headers": raw}
+        yield {"type": "http.response.body", "body": body, "more_body": False}
+
+
+def problem_of(error: BaseException) -> Problem | None:
+    """What to tell of an error; None if that is not vmflow's to say, as for a mistake in a handler."""
+    error = _alone(error)
+    title = type(error).__name__
+    if isinstance(error, ServingError):
+        return Problem(error.status, title, str(error), error.retry_after)
+    if isinstance(error, DeadlineExceeded):
+        return Problem(504, title, str(error))
+    if isinstance(error, OutOfMemory):
+        # The sizes of what else is in memory are nobody's business.
+        return Problem(503, title, "the device has no room for this request at the moment", 1.0)
+    if isinstance(error, BlockingCallWarning):
+        return Problem(500, title, f"{error} ({_line(error)})")
+    return None
+
+
+def _alone(error: BaseException) -> BaseException:
+    """The one error in a group, as which task groups raise it."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _line(error: BaseException) -> str:
+    """Where the user's code was when it was raised: the innermost line that is not vmflow's."""
+    for frame in reversed(extract_tb(error.__traceback__)):
+        if not frame.filename.startswith(_OURS):
+            return f"{frame.filename}:{frame.lineno}, in {frame.name}"
+    return "an unknown line"
