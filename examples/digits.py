@@ -7,7 +7,10 @@ digits it has not seen, saved, loaded again, and a picture shows the loss and so
 In the second act the same network is trained and evaluated as a graph, which is recorded once and then run as a whole:
 from the same weights, over the same batches, it has the same losses to the last bit.
 
-    python examples/digits.py [--epochs 10] [--seed 0] [--outputs outputs]
+With --serve there is a third act: the network of the second is saved as a graph, for batches of several sizes, and
+served on a page on which digits can be drawn (this needs the extra "serve").
+
+    python examples/digits.py [--epochs 10] [--seed 0] [--outputs outputs] [--serve [PORT]]
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import statistics
+import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -140,6 +144,30 @@ class PredictGraph(nn.Graph):
         return digits
 
 
+class ScoreGraph(nn.Graph):
+    """How likely each of the ten digits is, for each image."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.with_dynamic_input_shape(size=6)
+
+    def build(self, images: flow.Tensor) -> flow.Tensor:
+        """As probabilities."""
+        likely: flow.Tensor = self.model(images).softmax(1)
+        return likely
+
+
+async def save_for_serving(model: nn.Module, folder: Path) -> None:
+    """Write what `python -m vmflow serve` takes: a graph that was built for each size of batch."""
+    model.eval()
+    graph = ScoreGraph(model)
+    with flow.no_grad():
+        for size in (1, 2, 4, 8, 16, 32):
+            await graph(flow.zeros(size, 1, 8, 8))
+    flow.save(graph, folder)
+
+
 async def train_graph(graph: TrainGraph, digits: Digits, epochs: int, batch: int = 64) -> tuple[list[float], float]:
     """As `train`, with each step a call of the graph; and the seconds of a step in the last epoch, with all built."""
     losses: list[float] = []
@@ -216,8 +244,8 @@ async def second_act(
     return losses, seconds, model
 
 
-async def main(epochs: int, seed: int, outputs: Path) -> None:
-    """Train, evaluate, save into the folder `outputs`, load again and predict."""
+async def main(epochs: int, seed: int, outputs: Path, served: Path | None = None) -> None:
+    """Train, evaluate, save into the folder `outputs`, load again and predict; `served` is for a graph to serve."""
     flow.manual_seed(seed)
     train_digits, test_digits = load(seed)
     async with flow.VirtualMachine("digits"):
@@ -263,6 +291,8 @@ async def main(epochs: int, seed: int, outputs: Path) -> None:
             f"as a graph, once built: {graph_step * 1e3:.1f} ms per step, eagerly {eager_step * 1e3:.1f} ms; "
             f"the {len(graph_losses)} losses and the predictions are the same to the last bit"
         )
+        if served is not None:
+            await save_for_serving(twin, served)
 
 
 if __name__ == "__main__":
@@ -270,6 +300,12 @@ if __name__ == "__main__":
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--outputs", type=Path, default=Path("outputs"), help="folder for checkpoint and picture")
+    parser.add_argument("--serve", type=int, nargs="?", const=8000, metavar="PORT", help="serve it in the end")
     options = parser.parse_args()
     options.outputs.mkdir(parents=True, exist_ok=True)
-    asyncio.run(main(options.epochs, options.seed, options.outputs))
+    served = options.outputs / "digits_graph" if options.serve is not None else None
+    asyncio.run(main(options.epochs, options.seed, options.outputs, served))
+    if served is not None:
+        from vmflow.serving.command import serve
+
+        sys.exit(serve(str(served), port=options.serve))

@@ -1,4 +1,4 @@
-"""``python -m vmflow info``: what vmflow is running on."""
+"""``python -m vmflow info``: what vmflow is running on.  ``python -m vmflow serve``: a saved graph over HTTP."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -18,13 +19,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="show versions, devices, memory and settings")
     info.add_argument("--json", action="store_true", help="the same as JSON")
-    chosen = parser.parse_args(arguments)
+    _add_serve(commands)
+    chosen = vars(parser.parse_args(arguments))
+    if chosen.pop("command") == "serve":
+        from .serving.command import serve
+
+        return serve(chosen.pop("folder"), **chosen)
 
     from .info import collect_info, format_info
 
     found = collect_info()
-    print(json.dumps(found, indent=2) if chosen.json else format_info(found))
+    print(json.dumps(found, indent=2) if chosen["json"] else format_info(found))
     return 0
+
+
+def _add_serve(commands: Any) -> None:
+    serve = commands.add_parser("serve", help="serve a saved graph over HTTP")
+    serve.add_argument("folder", metavar="DIR", help="that vmflow.save(graph, DIR) has written")
+    serve.add_argument("--host", default="127.0.0.1", help="to listen on (default: %(default)s)")
+    serve.add_argument("--port", type=int, default=8000, help="0 for any that is free (default: %(default)s)")
+    serve.add_argument("--uds", metavar="PATH", help="listen on this socket instead")
+    serve.add_argument("--max-queue", type=int, default=256, help="requests that may wait (default: %(default)s)")
+    serve.add_argument("--timeout", type=float, help="seconds in which a request must have its result")
+    serve.add_argument(
+        "--drain-delay", type=float, default=0.0, help="seconds in which requests are still taken after SIGTERM"
+    )
+    serve.add_argument(
+        "--drain-timeout", type=float, default=30.0, help="seconds after that for what is under way (default: 30)"
+    )
+    serve.add_argument("--reuse-port", action="store_true", help="let other processes listen on the same port")
+    serve.add_argument("--access-log", action="store_true", help="log each request")
 
 
 if __name__ == "__main__":

@@ -73,7 +73,7 @@ class DisconnectScope:
         self._paths = dict(sorted(paths.items(), key=lambda it: -len(it[0])))
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or self._policy_of(scope["path"]) == "finish":
+        if scope["type"] != "http" or self._policy_of(scope) == "finish":
             await self.app(scope, receive, send)
             return
         handler = asyncio.current_task()
@@ -98,7 +98,8 @@ class DisconnectScope:
             if watch.cancelled:
                 handler.uncancel()
 
-    def _policy_of(self, path: str) -> Policy:
+    def _policy_of(self, scope: ASGIScope) -> Policy:
+        path = scope["path"].removeprefix(scope.get("root_path", ""))  # where it is mounted
         for it, policy in self._paths.items():
             if path == it or (it.endswith("/") and path.startswith(it)):
                 return policy

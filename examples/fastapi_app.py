@@ -1,0 +1,42 @@
+"""A model in an existing FastAPI application: a few lines, and requests are batched, cancelled and drained.
+
+pip install 'vmflow[serve]' fastapi
+uvicorn --app-dir examples fastapi_app:app
+
+curl -d '[[1, 2, 3, 4]]' -H 'content-type: application/json' localhost:8000/classify
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from fastapi import FastAPI
+
+import vmflow as flow
+from vmflow import nn, serving
+
+flow.manual_seed(0)
+model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(1)).eval()
+session = serving.InferenceSession(model, inputs=serving.TensorSpec((4,)), timeout=1.0)
+
+# The session begins with the application; on SIGTERM it ends what it has before the server stops.
+app = FastAPI(lifespan=serving.lifespan(session))
+app.add_middleware(serving.ErrorResponses)  # full queues are 503, late results 504
+app.add_middleware(serving.RequestScope)  # X-Request-Timeout, and names and traces
+app.add_middleware(serving.DisconnectScope)  # who has gone is computed for no more
+
+
+@app.post("/classify")
+async def classify(samples: list[list[float]]) -> list[list[float]]:
+    """The probabilities of three classes, for each sample.
+
+    Each is a request of its own to the session: those that wait at the same time are computed together.
+    """
+    results = await asyncio.gather(*[session.run(it) for it in samples])
+    return [it.tolist() for it in results]
+
+
+@app.get("/ready")
+async def ready() -> dict[str, bool]:
+    """Whether the model takes requests."""
+    return {"ready": session.state == "ready"}

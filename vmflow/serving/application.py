@@ -1,0 +1,411 @@
+"""`app`: a session as a whole HTTP application, with what those who run it look at."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Hashable
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import vmflow as flow
+from vmflow.graph_mode import args_tree
+
+from . import bodies
+from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, RequestScope, Send
+from .bodies import Message, Receive
+from .draining import can_take_signals, drain_on_signal
+from .errors import InvalidInput
+from .lag import LoopLag
+from .metrics import Metrics
+from .openapi import description
+from .optional import required
+from .page import POLICY
+from .page import page as page_of
+from .problems import Problem, problem_of
+from .session import InferenceSession
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+# Who asks, and how urgently.
+Identify: TypeAlias = Callable[[Any], tuple[Hashable, int]]
+# What is done if the session cannot be started.
+OnFailure: TypeAlias = Callable[[BaseException], None]
+
+_log: Final = logging.getLogger(__name__)
+
+
+def app(
+    session: InferenceSession,
+    *,
+    on_disconnect: Policy = "cancel",
+    identify: Identify | None = None,
+    max_body: int | None = None,
+    page: bool = True,
+    drain_route: bool = False,
+    drain_delay: float = 0.0,
+    drain_timeout: float | None = None,
+    on_failure: OnFailure | None = None,
+) -> Starlette:
+    """An application that serves a session.
+
+        application = serving.app(serving.InferenceSession("saved_graph"))  # uvicorn module:application
+
+    - ``POST /predict``: a sample as JSON ``{"inputs": ...}``, npy or safetensors; the result as the client accepts it.
+      In JSON, what is nan or infinite in a result is null.
+    - ``POST /stream``: the same, answered by server-sent events, each as soon as the client has read those before; then
+      one named "end" or "error".
+    - ``GET /live`` answers at once, ``GET /ready`` with 503 unless the session is ready; ``GET /metrics`` is for
+      Prometheus, ``GET /stats`` the same as JSON, ``GET /openapi.json`` describes all this, ``GET /`` is for people.
+
+    Errors are JSON, see `ErrorResponses`.  A client may give a deadline and a name, see `RequestScope`.
+
+    The session is started with the application, and closed with it; the application answers meanwhile.  On SIGTERM and
+    SIGINT it is drained before the server ends, where the server lets that be done: see `drain_on_signal`.
+
+    Args:
+        session: one that has not been started; or one that somebody else starts and closes, on the same loop.
+        on_disconnect: whether to "cancel" or to "finish" what a client has asked for that leaves.  A stream is
+            cancelled.
+        identify: from a `starlette.requests.Request`, the client and the priority of its requests.  By default the
+            address of the peer, which behind a proxy is the proxy's unless the server is told to look further, and 0.
+        max_body: bytes; by default what the largest inputs may need.
+        page: whether there is one.
+        drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
+            signals.  Whoever can reach it can end the service.
+        drain_delay, drain_timeout: see `InferenceSession.drain`.
+        on_failure: called with what the session could not be started for; by default that is logged, and the process
+            gets SIGTERM.
+
+    Raises:
+        ImportError: if starlette is not installed.
+    """
+    applications = required("starlette.applications", "serve", "serving.app")
+    from starlette.middleware import Middleware
+    from starlette.routing import Route
+
+    it = _Endpoints(session, identify, max_body, (drain_delay, drain_timeout))
+    routes = [
+        Route("/predict", _Raw(it.predict), methods=["POST"]),
+        Route("/stream", _Raw(it.stream), methods=["POST"]),
+        *[Route(path, endpoint) for path, endpoint in it.looks().items()],
+    ]
+    if page:
+        routes.append(Route("/", it.page))
+    if drain_route:
+        routes.append(Route("/drain", it.drain, methods=["POST"]))
+    it.paths = [route.path for route in routes]
+    made: Starlette = applications.Starlette(
+        routes=routes,
+        lifespan=lifespan(
+            session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=on_failure, lag=it.lag
+        ),
+        exception_handlers=_handlers(),
+        middleware=[
+            Middleware(DisconnectScope, on_disconnect=on_disconnect, paths={"/stream": "cancel", "/drain": "finish"}),
+            Middleware(_Goodbye, session=session),
+            Middleware(RequestScope),
+            Middleware(ErrorResponses),
+        ],
+    )
+    return made
+
+
+# Life
+
+
+def lifespan(
+    session: InferenceSession,
+    *,
+    drain_delay: float = 0.0,
+    drain_timeout: float | None = None,
+    on_failure: OnFailure | None = None,
+    lag: LoopLag | None = None,
+) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+    """The life of a session inside that of an application: ``FastAPI(lifespan=serving.lifespan(session))``.
+
+    It is started without holding the application up, and drained and closed at the end; signals are taken where that
+    can be done, see `drain_on_signal`.  A session that somebody else has started is neither started nor closed.
+
+    Args:
+        session: whose.
+        drain_delay, drain_timeout, on_failure: see `app`.
+        lag: runs meanwhile.
+    """
+
+    @asynccontextmanager
+    async def living(application: Any) -> AsyncIterator[None]:
+        taken = (
+            drain_on_signal(session, delay=drain_delay, timeout=drain_timeout) if can_take_signals() else nullcontext()
+        )
+        own = session.state == "new"
+        starting = asyncio.create_task(_start(session, on_failure)) if own else None
+        if lag is not None:
+            lag.start()
+        try:
+            with taken:
+                yield
+        finally:
+            if lag is not None:
+                lag.stop()
+            if starting is not None:
+                starting.cancel()
+                await asyncio.wait([starting])
+                await session.drain(timeout=drain_timeout)
+                await session.close()
+
+    return living
+
+
+async def _start(session: InferenceSession, on_failure: OnFailure | None) -> None:
+    try:
+        await session.start()
+    except Exception as error:
+        if on_failure is not None:
+            on_failure(error)
+            return
+        _log.critical("session %r cannot be started; the process ends", session.name, exc_info=error)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+# Answers
+
+
+class _Raw:
+    """A coroutine function of ASGI in a form that starlette does not take for one of requests."""
+
+    def __init__(self, function: ASGIApp) -> None:
+        self._function = function
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        await self._function(scope, receive, send)
+
+
+class _Goodbye:
+    """Asks clients that keep their connections to open new ones, elsewhere, while the session ends.
+
+    Args:
+        app: the application.
+        session: its.
+    """
+
+    def __init__(self, app: ASGIApp, session: InferenceSession) -> None:
+        self.app = app
+        self._session = session
+
+    async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        async def parting(message: Message) -> None:
+            if message["type"] == "http.response.start" and self._session.state in ("draining", "closed"):
+                message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
+            await send(message)
+
+        plain = scope["type"] == "http" and scope.get("http_version", "1.1").startswith("1")
+        await self.app(scope, receive, parting if plain else send)
+
+
+class _Endpoints:
+    """What is answered.
+
+    Args:
+        session, identify, max_body: see `app`.
+        ending: the delay and the timeout of a drain.
+
+    Attributes:
+        lag: of the loop.
+        paths: that exist.
+    """
+
+    def __init__(
+        self,
+        session: InferenceSession,
+        identify: Identify | None,
+        max_body: int | None,
+        ending: tuple[float, float | None],
+    ) -> None:
+        self.lag = LoopLag()
+        self.paths: list[str] = []
+        self._session = session
+        self._identify = identify
+        self._most = bodies.body_limit(session.signature) if max_body is None else max_body
+        self._ending = ending
+        self._begun = time.monotonic()
+        self._metrics: Metrics | None = None
+
+    async def _asked(self, scope: ASGIScope, receive: Receive) -> tuple[Any, dict[str, Any]]:
+        """The inputs of a request, and what else a session is to be told."""
+        from starlette.requests import Request
+
+        told = {}
+        if self._identify is not None:
+            told["client"], told["priority"] = self._identify(Request(scope))
+        elif scope.get("client"):
+            told["client"] = scope["client"][0]
+        try:
+            kind = bodies.kind_of(scope["headers"])
+            body = await bodies.read_body(receive, scope["headers"], self._most)
+            return bodies.inputs_of(body, kind, self._session.signature), told
+        except InvalidInput:
+            self._session.statistics.rejected["invalid"] += 1
+            raise
+
+    async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """One result."""
+        kind = bodies.accepted(scope["headers"])
+        inputs, told = await self._asked(scope, receive)
+        result = await self._session.run(inputs, **told)
+        body = bodies.encoded(result, kind)
+        headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def stream(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
+        """One event for each chunk.
+
+        The answer begins with the first of them, so that until then an error is an answer with its status.
+        """
+        inputs, told = await self._asked(scope, receive)
+        begun = False
+        async with aclosing(_generator(self._session.stream(inputs, **told))) as chunks:
+            try:
+                async for chunk in chunks:
+                    for tensor in args_tree.flatten(chunk)[1]:
+                        await tensor
+                    data = bodies.to_json(chunk)
+                    if not begun:
+                        begun = True
+                        await send(_EVENTS)
+                    # Returns when the client has read enough of what was sent before.
+                    await send(_event(b"data: " + data))
+            except Exception as error:
+                if not begun:
+                    raise
+                problem = problem_of(error)
+                if problem is None:
+                    _log.exception("a stream has failed")
+                    problem = _FAILED
+                await send(_event(b"event: error\ndata: " + problem.body(), more=False))
+                return
+        if not begun:
+            await send(_EVENTS)
+        await send(_event(b"event: end\ndata: {}", more=False))
+
+    def looks(self) -> dict[str, Callable[[Request], Any]]:
+        """Those that only look, by path."""
+        return {
+            "/live": self.live,
+            "/ready": self.ready,
+            "/stats": self.stats,
+            "/metrics": self.metrics,
+            "/openapi.json": self.openapi,
+        }
+
+    async def live(self, request: Request) -> Response:
+        """That it is."""
+        return _json({"status": "live"})
+
+    async def ready(self, request: Request) -> Response:
+        """Whether the session is ready."""
+        state = self._session.state
+        return _json({"status": state}, 200 if state == "ready" else 503)
+
+    async def stats(self, request: Request) -> Response:
+        """Counts, and how large things are."""
+        memory = flow.memory_stats()
+        return _json(
+            {
+                **self._session.stats(),
+                "uptime": time.monotonic() - self._begun,
+                "loop_lag": {"last": self.lag.last, "mean": self.lag.late.mean()},
+                "memory": {
+                    "allocated": memory["allocated_bytes.all.current"],
+                    "most_allocated": memory["allocated_bytes.all.peak"],
+                    "reserved": memory["reserved_bytes.all.current"],
+                },
+            }
+        )
+
+    async def metrics(self, request: Request) -> Response:
+        """For Prometheus."""
+        from starlette.responses import Response
+
+        if self._metrics is None:
+            try:
+                self._metrics = Metrics(self._session, self.lag)
+            except ImportError as error:
+                return _told(Problem(501, "NotInstalled", str(error)))
+        return Response(self._metrics.text(), media_type=self._metrics.media_type)
+
+    async def openapi(self, request: Request) -> Response:
+        """The description."""
+        return _json(description(self._session, self._most, self.paths))
+
+    async def page(self, request: Request) -> Response:
+        """The page."""
+        from starlette.responses import HTMLResponse
+
+        return HTMLResponse(page_of(self._session), headers={"content-security-policy": POLICY})
+
+    async def drain(self, request: Request) -> Response:
+        """End what there is."""
+        delay, timeout = self._ending
+        drained = await self._session.drain(delay, timeout)
+        return _json({"status": self._session.state, "drained": drained})
+
+
+async def _generator(chunks: AsyncIterator[Any]) -> Any:
+    """As an async generator, which can be closed."""
+    try:
+        async for chunk in chunks:
+            yield chunk
+    finally:
+        close = getattr(chunks, "aclose", None)
+        if close is not None:
+            await close()
+
+
+_EVENTS: Final[Message] = {
+    "type": "http.response.start",
+    "status": 200,
+    # The last one keeps proxies from gathering events.
+    "headers": [
+        (b"content-type", b"text/event-stream; charset=utf-8"),
+        (b"cache-control", b"no-store"),
+        (b"x-accel-buffering", b"no"),
+    ],
+}
+_FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
+
+
+def _event(lines: bytes, *, more: bool = True) -> Message:
+    return {"type": "http.response.body", "body": lines + b"\n\n", "more_body": more}
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    from starlette.responses import JSONResponse
+
+    return JSONResponse(value, status, headers={"cache-control": "no-store"})
+
+
+def _told(problem: Problem, headers: Any = None) -> Response:
+    from starlette.responses import Response
+
+    return Response(problem.body(), problem.status, {**(headers or {}), **problem.headers()})
+
+
+def _handlers() -> dict[Any, Any]:
+    """What starlette itself answers, as JSON."""
+    from starlette.exceptions import HTTPException
+
+    async def told(request: Any, error: Any) -> Response:
+        return _told(Problem(error.status_code, "HTTPException", str(error.detail)), error.headers)
+
+    async def failed(request: Any, error: Any) -> Response:
+        return _told(_FAILED)
+
+    return {HTTPException: told, Exception: failed}

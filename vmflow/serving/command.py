@@ -1,0 +1,105 @@
+"""``python -m vmflow serve``: a saved graph, served over HTTP until a signal says that it is enough."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+import socket
+import sys
+from typing import Any
+
+from .application import app
+from .optional import required
+from .session import InferenceSession
+
+
+def serve(
+    folder: str,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    uds: str | None = None,
+    max_queue: int = 256,
+    timeout: float | None = None,
+    drain_delay: float = 0.0,
+    drain_timeout: float | None = 30.0,
+    reuse_port: bool = False,
+    access_log: bool = False,
+) -> int:
+    """Serve until a signal comes, and return the exit code; what goes wrong is printed, with what to do about it.
+
+    Args:
+        folder: in which `vmflow.save` has put a graph.
+        host, port: to listen on; port 0 for one that is free, which is printed.
+        uds: the path of a socket to listen on in place of these.
+        max_queue, timeout: see `InferenceSession`.
+        drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` says otherwise.
+        drain_timeout: seconds after that for what is under way; None for as long as it takes.
+        reuse_port: let other processes listen on the same port.
+        access_log: whether to log each request.
+    """
+    listener: socket.socket | None = None
+    try:
+        uvicorn = required("uvicorn", "serve", "python -m vmflow serve")
+        session = _session(folder, max_queue, timeout)
+        failures: list[BaseException] = []
+
+        def failed(error: BaseException) -> None:
+            failures.append(error)
+            server.should_exit = True
+
+        application = app(session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=failed)
+        where, listener = (f"unix:{uds}", None) if uds is not None else _listen(host, port, reuse_port)
+    except (ImportError, ValueError, OSError, TypeError) as error:
+        return _say(error)
+    config = uvicorn.Config(
+        application,
+        uds=uds,
+        lifespan="on",
+        log_level="info" if access_log else "warning",
+        access_log=access_log,
+        timeout_graceful_shutdown=None if drain_timeout is None else math.ceil(drain_timeout) + 5,
+    )
+    server = uvicorn.Server(config)
+    print(f"serving {session.name} on {where}, in batches of up to {session.batch_sizes[-1]}; Ctrl+C ends", flush=True)
+    _run(server, listener)
+    return _say(RuntimeError(f"the session could not be started: {failures[0]}")) if failures else 0
+
+
+def _say(error: Exception) -> int:
+    print(f"vmflow serve: {error}", file=sys.stderr)
+    return 1
+
+
+def _session(folder: str, max_queue: int, timeout: float | None) -> InferenceSession:
+    if not os.path.isdir(folder):
+        raise ValueError(
+            f"{folder} is no folder; give one that vmflow.save(graph, folder) has written, of a graph that was called "
+            "with batches of each size to serve"
+        )
+    name = os.path.basename(os.path.abspath(folder))
+    return InferenceSession(folder, max_queue=max_queue, timeout=timeout, name=name)
+
+
+def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]:
+    """A socket, and its address for people."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=2048, reuse_port=reuse_port)
+    except (OSError, OverflowError) as error:
+        raise ValueError(
+            f"cannot listen on port {port} of {host}: {error}; choose others by --host and --port"
+        ) from None
+    shown = f"[{host}]" if ":" in host else host
+    return f"http://{shown}:{listener.getsockname()[1]}", listener
+
+
+def _run(server: Any, listener: socket.socket | None) -> None:
+    """Until it ends; the signal that ended it is not to end the process once more."""
+    before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        server.run(sockets=None if listener is None else [listener])
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,95 @@
+"""Ending a server without failing anybody: a session's drain comes before its server stops listening.
+
+A server that is told to stop closes its door, waits for its connections and only then tells the application.  So the
+signal is taken first: the session says that it is not ready, still takes requests until whoever distributes them has
+heard of that, ends what it has, and the server gets its signal behind all that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any, Final
+
+from .session import InferenceSession
+
+_log: Final = logging.getLogger(__name__)
+
+
+def can_take_signals() -> bool:
+    """Whether a server on this thread has signals that `drain_on_signal` could take before it.
+
+    Those of uvicorn can; hypercorn's come from the event loop, and other servers have none in the process that serves.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    given = signal.getsignal(signal.SIGTERM)
+    return callable(given) and getattr(given, "__module__", "") != "asyncio.unix_events"
+
+
+@contextmanager
+def drain_on_signal(
+    session: InferenceSession,
+    *,
+    delay: float = 0.0,
+    timeout: float | None = None,
+    signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT),
+) -> Iterator[None]:
+    """A block in which signals drain a session before they do what they would have done.
+
+    Enter it in a coroutine on the main thread when the server has begun, as in the lifespan of its application.  The
+    same signal again is not held back any more.
+
+    Args:
+        session: what to drain.
+        delay: see `InferenceSession.drain`; so long a load balancer may take to look again.
+        timeout: there; what has not ended by then fails.
+        signals: which.
+
+    Raises:
+        RuntimeError: on another thread.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        raise RuntimeError("drain_on_signal: only the main thread has signals")
+    loop = asyncio.get_running_loop()
+    before: dict[int, Any] = {}
+    tasks: list[asyncio.Task[None]] = []
+
+    def pass_on(number: int) -> None:
+        if number in before:
+            signal.signal(number, before.pop(number))
+        signal.raise_signal(number)
+
+    async def drain(number: int) -> None:
+        try:
+            if not await session.drain(delay, timeout):
+                _log.warning("session %r has not ended in %s s; what it has fails", session.name, timeout)
+                await session.close()
+        except Exception:  # the server has to end all the same
+            _log.exception("session %r could not be drained", session.name)
+        pass_on(number)
+
+    def begin(number: int) -> None:
+        if tasks:  # and another signal has come
+            pass_on(number)
+        else:
+            _log.info("draining session %r", session.name)
+            tasks.append(loop.create_task(drain(number)))
+
+    def taken(number: int, frame: FrameType | None) -> None:
+        loop.call_soon_threadsafe(begin, number)
+
+    for number in signals:
+        before[number] = signal.signal(number, taken)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        for task in tasks:
+            task.cancel()
