@@ -38,9 +38,9 @@ class _Cuda(_Backend):
 class _Codegen:
     """C kernels on the CPU, made by the system's compiler while the program runs.
 
-    What they compute is what numpy computes, mostly to the bit.  Where it is not (tanh, expm1, log1p, softmax,
-    cross-entropy, layer norm, whose results may differ in the last digits), a process computes in one way from the
-    first time on: by C if the kernel was kept from an earlier process or has been waited for, else by numpy.
+    What they compute is what numpy computes, mostly to the bit.  Where it is not (exp, log and what is made of them, as
+    tanh, sigmoid and softmax are; layer norm: last digits may differ), a process computes in one way from
+    the first time on: by C if the kernel was kept from an earlier process or has been waited for, else by numpy.
     """
 
     @property

@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from vmflow.codegen.expressions import RULES
-from vmflow.codegen.kernels import vector_code_agrees
 from vmflow.codegen.loading import LOADER
 
 Array = NDArray[Any]
@@ -51,18 +49,21 @@ def same_bits(one: Array, other: Array) -> bool:
     return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
 
 
-# Units in the last place by which results may differ from numpy's.
-INEXACT = {"tanh": 4, "expm1": 4, "log1p": 4}
+# Units in the last place by which results may differ from numpy's, whose exp is wrong by two or three itself.
+INEXACT = dict.fromkeys(("exp", "expm1", "gelu_gradient", "log", "log1p", "sigmoid", "silu", "tanh"), 4)
+
+# What is a sum that may be next to nothing, of which these units say nothing.
+SUMS = frozenset({"gelu_gradient"})
 
 
 def check_alike(name: str, expected: Array, found: Array) -> None:
     """Whether an op's results are numpy's, as nearly as is said of it."""
-    if name in INEXACT:
+    if name in SUMS:
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-6, err_msg=name)
+    elif name in INEXACT:
         assert steps_apart(expected, found) <= INEXACT[name], name
-    elif not RULES[name].vector or vector_code_agrees():
-        assert same_bits(expected, found), name
     else:
-        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6, err_msg=name)
+        assert same_bits(expected, found), name
 
 
 def steps_apart(one: Array, other: Array) -> int:

@@ -239,4 +239,17 @@ def test_functions_are_close_to_double_precision(compiled: None) -> None:
     for (op, function), (_, single) in zip(functions.items(), found, strict=True):
         with np.errstate(all="ignore"):
             exact = function(values.astype(np.float64)).astype(np.float32)
-        assert steps_apart(exact, single) <= 4, op
+        assert steps_apart(exact, single) <= (1 if op in ("exp", "log") else 4), op
+
+
+def test_a_chain_makes_what_its_ops_make(compiled: None) -> None:
+    """However the arrays lie, also where the chain is left to numpy because of gaps."""
+    names = sorted(it for it in INEXACT if it != "gelu_gradient")
+    plain, row = hard_numbers((70, 90)), hard_numbers((70,), seed=1)
+    for array in (plain.T, np.repeat(plain, 2, 0)[::2].T, np.repeat(plain.T, 3, 1)[:, ::3], plain.T.copy()):
+        steps = [_step("mul", 0, 1), *[_step(name, 2 + place) for place, name in enumerate(names)]]
+        found = _results(_kernel(steps, range(len(steps)), [array, row]), [array, row])
+        value = flow.tensor(array) * flow.tensor(row)
+        for name, result in zip(names, found[1:], strict=True):
+            value = getattr(flow.nn.functional if name == "silu" else flow, name)(value)
+            assert same_bits(value.numpy(), result), name

@@ -10,9 +10,9 @@ import pytest
 
 import vmflow as flow
 from vmflow.codegen import arrays as by_hand
-from vmflow.codegen.kernels import SINGLE, vector_code_agrees
+from vmflow.codegen.kernels import SINGLE
 
-from .support import Array, check_alike, hard_numbers, in_both_ways, same_bits
+from .support import Array, check_alike, hard_numbers, in_both_ways, same_bits, steps_apart
 
 functional = flow.nn.functional
 
@@ -25,14 +25,32 @@ def _random(shape: tuple[int, ...], seed: int = 0, dtype: str = "float32") -> Ar
     return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
-def test_what_is_found_out_of_numpys_vector_code_is_true() -> None:
-    """Of every 4099th number there is, not only of those that are tried."""
-    values = np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32)
-    x = flow.tensor(values)
-    expected, found = in_both_ways(lambda: flow.sigmoid(x).numpy())
-    if not vector_code_agrees():
-        pytest.skip("exp and log are computed otherwise by numpy here")
-    assert same_bits(expected, found)
+@pytest.mark.parametrize("name", ["exp", "log"])
+def test_exponentials_and_logarithms(name: str) -> None:
+    """Of every 4099th number there is, and of those around the limits."""
+    borders = np.array([88.722839, 88.722832, 89, 90, -87.336548, -103.972084, -103.97209, -105, 0, 1, np.inf], "f4")
+    near = (borders.view(np.int32)[:, None] + np.arange(-40, 41, dtype=np.int32)).ravel().view(np.float32)
+    values = np.concatenate([np.arange(0, 1 << 32, 4099, dtype=np.uint64).astype(np.uint32).view(np.float32), near])
+    found = getattr(flow, name)(flow.tensor(values)).numpy()
+    with np.errstate(all="ignore"):
+        exact = getattr(np, name)(values.astype(np.float64)).astype(np.float32)
+    assert steps_apart(exact, found) <= 1
+
+
+@pytest.mark.parametrize("name", sorted(SINGLE))
+def test_how_an_array_lies_does_not_matter(name: str) -> None:
+    given = [hard_numbers((60, 50), seed=seed) for seed in range(SINGLE[name])]
+    whole = by_hand.single(name, *given, None)
+    apart = by_hand.single(name, *[np.asfortranarray(it) for it in given], None)
+    assert whole is not None
+    assert apart is not None
+    assert same_bits(whole, apart)
+    room = np.zeros((60, 100), np.float32)[:, ::2]
+    elsewhere = by_hand.single(name, *given, room)
+    assert elsewhere is not None
+    assert elsewhere is not room
+    assert same_bits(whole, elsewhere)
+    assert by_hand.single(name, *[it.astype(np.float64) for it in given], None) is None
 
 
 @pytest.mark.parametrize("name", sorted(SINGLE))

@@ -36,25 +36,30 @@ def _clear_of(out: Array, array: Array) -> bool:
 def single(name: str, *arguments: Any) -> Array | None:
     """An op of float32 element by element.
 
+    Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
+
     Args:
         name: see `kernels.SINGLE`.
         arguments: arrays of one shape, and where the result should go, or None.
 
     Returns:
-        The result; None if it cannot be computed so.
+        The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
     """
     *arrays, out = arguments
     first = arrays[0]
-    if first.dtype is not _SINGLE:
+    shape, size = first.shape, first.size
+    kernel = function(f"single_{name}", size) if first.dtype is _SINGLE else None
+    if kernel is None:
         return None
-    kernel = function(f"single_{name}", first.size)
-    if kernel is None or not all([_fits(it) and it.shape == first.shape for it in arrays]):
-        return None
-    if out is None:
-        out = np.empty(first.shape, _SINGLE)
-    elif out.shape != first.shape or not _fits(out) or not all([_clear_of(out, it) for it in arrays]):
-        return None
-    kernel(*[address(it) for it in arrays], address(out), first.size)
+    # Written out, since for a few numbers this takes longer than computing them.
+    for place, array in enumerate(arrays):
+        if type(array) is not np.ndarray or array.dtype is not _SINGLE or array.shape != shape:
+            return None
+        if not array.flags.c_contiguous:
+            arrays[place] = array.copy()
+    if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in arrays]):
+        out = np.empty(shape, _SINGLE)
+    kernel(*[address(it) for it in arrays], address(out), size)
     return out
 
 

@@ -54,7 +54,6 @@ class Loop(NamedTuple):
         steady: of each array, inputs before outputs, whether it stays where it is in the inner loop.
         scalars: the Python numbers, as they go into the block.
         inexact: the ops in it whose results are not numpy's to the bit.
-        vector: whether those of others are depends on numpy's vector code, see `Rule`.
     """
 
     name: str
@@ -62,7 +61,6 @@ class Loop(NamedTuple):
     steady: tuple[bool, ...]
     scalars: tuple[int, ...]
     inexact: frozenset[str]
-    vector: bool
 
 
 class _Writer:
@@ -70,7 +68,7 @@ class _Writer:
 
     Attributes:
         lines: of C.
-        scalars, inexact, vector: see `Loop`.
+        scalars, inexact: see `Loop`.
         kinds: of the scalars, the dtypes.
     """
 
@@ -80,7 +78,6 @@ class _Writer:
         self.scalars: list[int] = []
         self.kinds: list[str] = []
         self.inexact: set[str] = set()
-        self.vector = False
 
     def add(self, operation: Operation) -> bool:
         """Write an operation; False if it cannot be written."""
@@ -115,7 +112,6 @@ class _Writer:
             return None
         if not rule.exact:
             self.inexact.add(name)
-        self.vector |= rule.vector
         return rule.write(compute, *values_)
 
     def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
@@ -181,7 +177,7 @@ def write_loop(
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
     source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
     moves = (*steady, *[False] * len(outputs))
-    return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact), writer.vector)
+    return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact))
 
 
 def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str]) -> str:

@@ -32,13 +32,11 @@ class Rule(NamedTuple):
         dtypes: those in which it can be computed.
         write: from the dtype to compute in and the operands, as C of that type, to the result as C.
         exact: whether the result is numpy's to the bit.
-        vector: whether it is one of the functions whose exactness depends on numpy's own vector code.
     """
 
     dtypes: frozenset[str]
     write: Callable[..., str]
     exact: bool = True
-    vector: bool = False
 
 
 def _form(pattern: str) -> Callable[..., str]:
@@ -98,13 +96,13 @@ RULES: Final[dict[str, Rule]] = {
     "bitwise_not": Rule(_INTEGERS | _BOOL, _inverted),
     "relu": Rule(_NUMBERS, lambda dtype, x: _larger(dtype, x, "0")),
     "relu_gradient": Rule(_FLOATS, _form("{0} <= 0 ? 0 : {1}")),
-    "exp": Rule(_SINGLE, _form("exp_f({0})"), vector=True),
-    "log": Rule(_SINGLE, _form("log_f({0})"), vector=True),
-    "sigmoid": Rule(_SINGLE, _form("sigmoid_f({0})"), vector=True),
-    "silu": Rule(_SINGLE, _form("silu_f({0})"), vector=True),
+    "exp": Rule(_SINGLE, _form("exp_f({0})"), exact=False),
+    "log": Rule(_SINGLE, _form("log_f({0})"), exact=False),
+    "sigmoid": Rule(_SINGLE, _form("sigmoid_f({0})"), exact=False),
+    "silu": Rule(_SINGLE, _form("silu_f({0})"), exact=False),
     "erf": Rule(_SINGLE, _form("erf_f({0})")),
     "gelu": Rule(_SINGLE, _form("gelu_f({0})")),
-    "gelu_gradient": Rule(_SINGLE, _form("gelu_gradient_f({0}, {1})"), vector=True),
+    "gelu_gradient": Rule(_SINGLE, _form("gelu_gradient_f({0}, {1})"), exact=False),
     "tanh": Rule(_SINGLE, _form("tanh_f({0})"), exact=False),
     "expm1": Rule(_SINGLE, _form("expm1_f({0})"), exact=False),
     "log1p": Rule(_SINGLE, _form("log1p_f({0})"), exact=False),

@@ -1,8 +1,7 @@
 /* What all kernels share: functions of one element that the compiler can put into the lanes of a vector.
  *
- * No branches, no calls, no tables.  What is not said to be exact is within 2 units in the last place; what is gives the
- * results of numpy to the bit, wherever numpy uses its own vector code: the same operations in the same order, with the
- * coefficients of its rational approximations (numpy, BSD licence, _core/src/umath/loops_exponent_log.dispatch.c.src).
+ * No branches, no calls, no tables, and divisions only where there is no way around them.  What is not said to be exact is
+ * within 2 units in the last place (exp and log within 1, with FMA); what is gives the results of numpy to the bit.
  */
 
 #include <stdint.h>
@@ -22,8 +21,6 @@
 #endif
 
 #define INF __builtin_inff()
-/* As processors make it. */
-#define NOT_A_NUMBER (-__builtin_nanf(""))
 
 static inline float of_bits(int32_t bits) {
     float value;
@@ -41,58 +38,55 @@ static inline float nearest_integer(float x) {
     return (x + 12582912.0f) - 12582912.0f;
 }
 
-/* x * 2 ** k, rounded once also where the result is denormal; |k| up to 252. */
-static inline float scaled(float x, int32_t k) {
-    int32_t half = k >> 1;
-    return x * of_bits((half + 127) << 23) * of_bits((k - half + 127) << 23);
-}
-
-/* Exact. */
+/* A polynomial times a power of two, in two steps, so that the result is rounded once also where it is denormal.
+ *
+ * Beyond the limits the steps end at 0 or infinity by themselves.  It is bits that are limited and not numbers: of those
+ * compilers make two comparisons and choices each, and more where two limits follow each other. */
 static inline float exp_f(float x) {
-    const float most = 88.72283935546875f, least = -103.97208404541015625f;
-    float within = x > most ? most : x;
-    within = within < least ? least : within;
-    float power = nearest_integer(within * 1.442695040888963407f);
+    const float shift = 12582912.0f;
+    uint32_t bits = (uint32_t)bits_of(x);
+    const uint32_t least = (uint32_t)bits_of(-105.0f);
+    bits = bits < least ? bits : least;
+    const int32_t most = bits_of(89.0f);
+    int32_t limited = (int32_t)bits < most ? (int32_t)bits : most;
+    float within = of_bits(limited);
+    float shifted = FMA(within, 1.442695040888963407f, shift);
+    float power = shifted - shift;
     float rest = FMA(power, -6.93145752e-1f, within);
     rest = FMA(power, -1.42860677e-6f, rest);
-    float top = FMA(5.082762527590693718096e-04f, rest, 6.757896990527504603057e-03f);
-    top = FMA(top, rest, 5.114512081637298353406e-02f);
-    top = FMA(top, rest, 2.473615434895520810817e-01f);
-    top = FMA(top, rest, 7.257664613233124478488e-01f);
-    top = FMA(top, rest, 9.999999999980870924916e-01f);
-    float bottom = FMA(2.159509375685829852307e-02f, rest, -2.742335390411667452936e-01f);
-    bottom = FMA(bottom, rest, 1.0f);
-    float result = scaled(top / bottom, (int32_t)power);
-    result = x > most ? INF : result;
-    result = x < least ? 0.0f : result;
-    return x != x ? x : result;
+    float series = FMA(1.38145400e-3f, rest, 8.36874511e-3f);
+    series = FMA(series, rest, 4.16683908e-2f);
+    series = FMA(series, rest, 1.66665204e-1f);
+    series = FMA(series, rest, 4.99999934e-1f);
+    series = FMA(series, rest, 1.0f);
+    series = FMA(series, rest, 1.0f);
+    int32_t whole = bits_of(shifted) - (bits_of(shift) - 254);
+    int32_t half = whole >> 1;
+    float result = series * of_bits(half << 23) * of_bits((whole - half) << 23);
+    return x == x ? result : x;
 }
 
-/* Exact. */
+/* From x = fraction * 2 ** power, with a fraction about 1, whose logarithm is a polynomial. */
 static inline float log_f(float x) {
+    const int32_t least = 0x3f3504f3; /* sqrt(1 / 2) */
     int32_t tiny = x < 1.17549435e-38f;
-    float normal = tiny ? x * 33554432.0f : x;
-    int32_t bits = bits_of(normal);
-    int32_t exponent = ((bits >> 23) & 0xff) - 127 - (tiny ? 25 : 0);
-    float fraction = of_bits((bits & 0x7fffff) | 0x3f800000);
-    int32_t large = fraction > 1.414213562373095049f;
-    float rest = (large ? fraction * 0.5f : fraction) - 1.0f;
-    float power = (float)(exponent + (large ? 1 : 0));
-    float top = FMA(2.589979117907922693523e-02f, rest, 3.808837741388407920751e-01f);
-    top = FMA(top, rest, 1.480000633576506585156e+00f);
-    top = FMA(top, rest, 2.112677543073053063722e+00f);
-    top = FMA(top, rest, 9.999999999999998702752e-01f);
-    top = FMA(top, rest, 0.0f);
-    float bottom = FMA(5.875095403124574342950e-03f, rest, 1.546476374983906719538e-01f);
-    bottom = FMA(bottom, rest, 9.864942958519418960339e-01f);
-    bottom = FMA(bottom, rest, 2.453006071784736363091e+00f);
-    bottom = FMA(bottom, rest, 2.612677543073109236779e+00f);
-    bottom = FMA(bottom, rest, 1.0f);
-    float result = FMA(power, 0.693147180559945309f, top / bottom);
-    result = x == 0.0f ? -INF : result;
-    result = x < 0.0f ? NOT_A_NUMBER : result;
-    result = x == INF ? x : result;
-    return x != x ? x : result;
+    int32_t above = bits_of(tiny ? x * 33554432.0f : x) - least;
+    float power = (float)((above >> 23) - (tiny ? 25 : 0));
+    float rest = of_bits((above & 0x7fffff) + least) - 1.0f;
+    float series = FMA(-7.63449824e-2f, rest, 1.27615777e-1f);
+    series = FMA(series, rest, -1.31601832e-1f);
+    series = FMA(series, rest, 1.42017579e-1f);
+    series = FMA(series, rest, -1.66233574e-1f);
+    series = FMA(series, rest, 2.00012269e-1f);
+    series = FMA(series, rest, -2.50008210e-1f);
+    series = FMA(series, rest, 3.33333317e-1f);
+    series = FMA(series, rest, -0.5f);
+    series = FMA(power, 1.42860677e-6f, series * (rest * rest));
+    float result = FMA(power, 6.93145752e-1f, rest + series);
+    result = x < INF ? result : x;
+    /* All bits of what is negative make it nan. */
+    result = of_bits(bits_of(result) | bits_of(x) >> 31);
+    return x == 0.0f ? -INF : result;
 }
 
 /* exp(x) - 1 from (2 ** k - 1) + 2 ** k * (exp(rest) - 1). */

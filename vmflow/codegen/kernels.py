@@ -5,11 +5,9 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from functools import cache
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final
 
-import numpy as np
-
-from .elementwise import Loop, address
+from .elementwise import Loop
 from .expressions import RULES
 from .loading import LOADER, Library
 
@@ -50,67 +48,14 @@ class Chain:
         return self._function
 
     def _usable(self) -> bool:
-        loop = self._loop
-        # What eager ops compute is the measure, and these may run in C as well.
-        alike = all([function(f"single_{name}", _WORTHWHILE) for name in loop.inexact])
-        alike = alike and (not loop.vector or vector_code_agrees())
+        # What eager ops compute is the measure, whether that is C or numpy.
+        alike = all([function(f"single_{name}", _WORTHWHILE) for name in self._loop.inexact])
         if self._library is None:
-            self._library = LOADER.request(common_source() + "\n" + loop.source)
-        return self._library is not None and self._library.usable(alike)
-
-
-# Whether exp and log are those of numpy
-
-_PROBED: Final = 1 << 12
-
-
-@cache
-def probe_source() -> str:
-    """Two functions to compare with numpy's."""
-    loops = [
-        f"void probe_{name}(const float *x, float *y, int64_t n) {{\n"
-        f"    LANES\n    for (int64_t i = 0; i < n; i++) y[i] = {name}_f(x[i]);\n}}\n"
-        for name in ("exp", "log")
-    ]
-    return common_source() + "\n" + "".join(loops)
-
-
-_agreement: dict[Library, bool] = {}
-
-
-def vector_code_agrees(make: bool = True) -> bool:
-    """Whether exp and log of float32 are those of numpy to the bit, on this processor; False until it is known.
-
-    Args:
-        make: whether what finds it out is to be compiled if it was not before.
-    """
-    library = LOADER.request(probe_source(), make)
-    if library is None or library.loaded is None:
-        return False
-    if library not in _agreement:
-        _agreement[library] = all([_same(library, name, function) for name, function in _VECTOR_FUNCTIONS.items()])
-    return _agreement[library]
-
-
-_VECTOR_FUNCTIONS: Final[dict[str, Any]] = {"exp": np.exp, "log": np.log}
-
-
-def _same(library: Library, name: str, function: Any) -> bool:
-    # From all over: every so-manieth of all bit patterns, and what functions are mostly asked for.
-    patterns = np.arange(_PROBED, dtype=np.uint32) * np.uint32((1 << 32) // _PROBED + 1)
-    values = np.concatenate([patterns.view(np.float32), np.linspace(-105, 90, _PROBED, dtype=np.float32)])
-    found = np.empty_like(values)
-    arguments = ctypes.c_void_p(address(values)), ctypes.c_void_p(address(found)), ctypes.c_int64(values.size)
-    library.function(f"probe_{name}")(*arguments)
-    with np.errstate(all="ignore"):
-        expected = function(values)
-    return bool(np.array_equal(found, expected, equal_nan=True))
+            self._library = LOADER.request(common_source() + "\n" + self._loop.source)
+        return alike and self._library is not None and self._library.usable(exact=True)
 
 
 # Those written by hand
-
-# Whether results are numpy's to the bit: always, where exp and log are (see `vector_code_agrees`), or not.
-_Exactness: TypeAlias = Literal["always", "vector", "never"]
 
 _POINTER: Final = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
@@ -119,9 +64,11 @@ _REAL: Final = ctypes.c_double
 # Whole arrays of float32, element by element: name in the op table -> how many operands.
 SINGLE: Final = {
     "erf": 1,
+    "exp": 1,
     "expm1": 1,
     "gelu": 1,
     "gelu_gradient": 2,
+    "log": 1,
     "log1p": 1,
     "relu": 1,
     "relu_gradient": 2,
@@ -132,44 +79,39 @@ SINGLE: Final = {
 
 
 # Those of images, which are a library of their own: whoever has no images need not wait for it.
-_OF_IMAGES: Final[dict[str, tuple[_Exactness, tuple[Any, ...]]]] = {
-    "convolution": ("never", (_POINTER,) * 6),
-    "convolution_input_gradient": ("never", (_POINTER,) * 5),
-    "convolution_weight_gradient": ("never", (_POINTER,) * 6),
-    "convolution_room": ("never", (_POINTER,)),
-    "batch_norm": ("never", (_POINTER,) * 8 + (ctypes.c_float,)),
-    "batch_norm_gradient": ("never", (_POINTER,) * 10 + (ctypes.c_float,)),
-    "batch_norm_room": ("never", (_POINTER,)),
-    "max_pool": ("always", (_POINTER,) * 5),
-    "plane_scatter": ("always", (_POINTER,) * 3 + (_COUNT,) * 3),
+_OF_IMAGES: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "convolution": (False, (_POINTER,) * 6),
+    "convolution_input_gradient": (False, (_POINTER,) * 5),
+    "convolution_weight_gradient": (False, (_POINTER,) * 6),
+    "convolution_room": (False, (_POINTER,)),
+    "batch_norm": (False, (_POINTER,) * 8 + (ctypes.c_float,)),
+    "batch_norm_gradient": (False, (_POINTER,) * 10 + (ctypes.c_float,)),
+    "batch_norm_room": (False, (_POINTER,)),
+    "max_pool": (True, (_POINTER,) * 5),
+    "plane_scatter": (True, (_POINTER,) * 3 + (_COUNT,) * 3),
 }
 
 # Those that return a number.
 _COUNTING: Final = ("cross_entropy", "convolution_room", "batch_norm_room", "plane_scatter")
 
 
-def _declared() -> dict[str, tuple[_Exactness, tuple[Any, ...]]]:
-    """The arguments of all functions, and how exact they are."""
-    found: dict[str, tuple[_Exactness, tuple[Any, ...]]] = {
-        "softmax": ("never", (_POINTER,) * 2 + (_COUNT,) * 2),
-        "log_softmax": ("never", (_POINTER,) * 2 + (_COUNT,) * 2),
-        "cross_entropy": ("never", (_POINTER,) * 6 + (_COUNT,) * 3),
-        "cross_entropy_gradient": ("vector", (_POINTER,) * 5 + (_COUNT,) * 3),
-        "layer_norm": ("never", (_POINTER,) * 6 + (_COUNT,) * 2 + (ctypes.c_float,)),
-        "layer_norm_gradient": ("never", (_POINTER,) * 9 + (_COUNT,) * 2),
-        "add_to_rows": ("always", (_POINTER,) * 2 + (_COUNT,) * 2),
+def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
+    """Of all functions, whether the results are numpy's to the bit, and the arguments."""
+    found: dict[str, tuple[bool, tuple[Any, ...]]] = {
+        "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "cross_entropy": (False, (_POINTER,) * 6 + (_COUNT,) * 3),
+        "cross_entropy_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 3),
+        "layer_norm": (False, (_POINTER,) * 6 + (_COUNT,) * 2 + (ctypes.c_float,)),
+        "layer_norm_gradient": (False, (_POINTER,) * 9 + (_COUNT,) * 2),
+        "add_to_rows": (True, (_POINTER,) * 2 + (_COUNT,) * 2),
     }
     for kind in ("float", "double"):
-        found[f"sgd_{kind}"] = ("always", (_POINTER,) * 2 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,))
-        found[f"sgd_momentum_{kind}"] = ("always", (_POINTER,) * 3 + (_COUNT,) + (_REAL,) * 4 + (_COUNT,) * 3)
-        found[f"adam_{kind}"] = (
-            "always",
-            (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 4,
-        )
+        found[f"sgd_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,))
+        found[f"sgd_momentum_{kind}"] = (True, (_POINTER,) * 3 + (_COUNT,) + (_REAL,) * 4 + (_COUNT,) * 3)
+        found[f"adam_{kind}"] = (True, (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 4)
     for name, operands in SINGLE.items():
-        rule = RULES[name]
-        exactness: _Exactness = "never" if not rule.exact else "vector" if rule.vector else "always"
-        found[f"single_{name}"] = (exactness, (_POINTER,) * (operands + 1) + (_COUNT,))
+        found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
     return found | _OF_IMAGES
 
 
@@ -233,9 +175,8 @@ def function(name: str, elements: int) -> Callable[..., Any] | None:
 
 
 def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
-    exactness, arguments = _DECLARED[name]
+    exact, arguments = _DECLARED[name]
     library = LOADER.request(image_source() if name in _OF_IMAGES else handwritten_source(), looked[1])
-    exact = exactness == "always" or (exactness == "vector" and vector_code_agrees(looked[1]))
     if library is None or not library.usable(exact):
         _missing[name] = looked
         return None

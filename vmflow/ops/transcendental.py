@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
     Function: TypeAlias = Callable[[Tensor], Tensor]
 
-_EXP = elementwise("exp", "exp", TO_FLOAT, cost=DEAR)
+_EXP = elementwise("exp", single_or_ufunc("exp"), TO_FLOAT, cost=DEAR)
 _EXPM1 = elementwise("expm1", single_or_ufunc("expm1"), TO_FLOAT, cost=DEAR)
-_LOG = elementwise("log", "log", TO_FLOAT, cost=DEAR)
+_LOG = elementwise("log", single_or_ufunc("log"), TO_FLOAT, cost=DEAR)
 _LOG2 = elementwise("log2", "log2", TO_FLOAT, cost=DEAR)
 _LOG10 = elementwise("log10", "log10", TO_FLOAT, cost=DEAR)
 _LOG1P = elementwise("log1p", single_or_ufunc("log1p"), TO_FLOAT, cost=DEAR)
