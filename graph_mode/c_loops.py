@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from vmflow import intra_op
 from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.codegen.kernels import Chain
 from vmflow.dtypes import FLOATING
@@ -49,21 +50,27 @@ class CLoops:
         inputs: the metas of the inputs.
         operations: the steps.
         outputs: the steps whose results are wanted.
+        work: see `vmflow.intra_op.LEAST`.
     """
 
     def __init__(
-        self, inputs: tuple[TensorMeta, ...], operations: Sequence[Operation], outputs: tuple[int, ...]
+        self,
+        inputs: tuple[TensorMeta, ...],
+        operations: Sequence[Operation],
+        outputs: tuple[int, ...],
+        work: float,
     ) -> None:
         self._inputs = [it.dtype.name for it in inputs]
         self._operations = operations
         self._outputs = outputs
         self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
+        self._work = work
         self._known: dict[_Key, tuple[Chain, Block] | None] = {}
 
     def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
         """One call that computes all; None if there is none, or not yet.
 
-        The arrays must be kept alive as long as it is used.
+        The arrays must be kept alive as long as it is used, and the number of threads is that of now.
         """
         if not self._host or not self._operations:
             return None
@@ -78,7 +85,12 @@ class CLoops:
             return None
         chain, block = found
         function = chain.function()
-        return None if function is None else (function, (block.over(together),), None)
+        if function is None:
+            return None
+        blocks = block.over(together, intra_op.pieces(self._work))
+        if len(blocks) == 1:
+            return function, (blocks[0],), None
+        return intra_op.run, (function, [(it,) for it in blocks]), None
 
     def _written(self, together: Sequence[Array], shape: tuple[int, ...]) -> tuple[Chain, Block] | None:
         layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None

@@ -9,18 +9,19 @@ see `c_loops`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import product
 from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
 
+from vmflow import intra_op
 from vmflow.codegen.elementwise import Operation
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
-from vmflow.ops.elementwise import ELEMENTWISE
+from vmflow.ops.elementwise import ELEMENTWISE, work
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 
 from .c_loops import CLoops, operation_of
@@ -227,7 +228,6 @@ class FusedKernel:
     def __init__(self, steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> None:
         self._inputs = len(metas)
         self._steps, operations, self.cost = _prepared(steps, metas)
-        self._in_c = CLoops(metas, operations, outputs)
         self._outputs = outputs
         self.outputs = tuple([self._steps[it].output for it in outputs])
         self._shape = tuple(self._steps[0].output.shape)
@@ -237,6 +237,8 @@ class FusedKernel:
                     f"fused: all steps must have one shape, not {list(self._shape)} and {list(step.output.shape)}"
                 )
         numel = math.prod(self._shape)
+        self._work = work(self.outputs[0], self.cost / max(numel, 1))
+        self._in_c = CLoops(metas, operations, outputs, self._work)
         widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
         self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
         elements = min(numel, self._tile)
@@ -274,23 +276,37 @@ class FusedKernel:
             function, given, _ = native
             function(*given)
             return
-        for function, given, out in self.calls(arrays, outs, workspace):
-            result = function(*given)
-            if result is not out:
-                np.copyto(out, result, casting="unsafe")
+        _make(self.calls(arrays, outs, workspace))
 
     def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
         """What `run` does as one call of C, for as long as the arrays live; None if it cannot be had, or not yet."""
         return self._in_c.call(arrays, outs, self._shape)
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
-        """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them."""
-        if math.prod(self._shape) <= self._tile:
-            yield from self._calls(arrays, outs, self._scratch(self._shape, workspace))
+        """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them.
+
+        The number of threads is that of now.
+        """
+        pieces = intra_op.pieces(self._work)
+        if pieces > 1:
+            parts: list[tuple[list[Call]]] = []
+            for given, wanted, shape in tiles(arrays, outs, self._shape, -(-math.prod(self._shape) // pieces)):
+                room = np.empty(self.workspace, np.uint8) if parts else workspace
+                parts.append((list(self._calls_of(given, wanted, shape, room)),))
+            yield intra_op.run, (_make, parts), None
+            return
+        yield from self._calls_of(arrays, outs, self._shape, workspace)
+
+    def _calls_of(
+        self, arrays: Sequence[Array], outs: Sequence[Array], whole: tuple[int, ...], workspace: Array
+    ) -> Iterator[Call]:
+        """The calls for arrays that make up this shape together, by one thread."""
+        if math.prod(whole) <= self._tile:
+            yield from self._calls(arrays, outs, self._scratch(whole, workspace))
             return
         # Tiles have one shape, but for some at an end.
         scratch: dict[tuple[int, ...], list[Array]] = {}
-        for given, wanted, shape in tiles(arrays, outs, self._shape, self._tile):
+        for given, wanted, shape in tiles(arrays, outs, whole, self._tile):
             if shape not in scratch:
                 scratch[shape] = self._scratch(shape, workspace)
             yield from self._calls(given, wanted, scratch[shape])
@@ -328,6 +344,13 @@ class FusedKernel:
                 if last < at or (last == at and self._steps[at].in_place):
                     pairs.append((number, output))
         return pairs
+
+
+def _make(calls: Iterable[Call]) -> None:
+    for function, given, out in calls:
+        result = function(*given)
+        if result is not out:
+            np.copyto(out, result, casting="unsafe")
 
 
 # Tiles

@@ -20,6 +20,7 @@ from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
+from vmflow.intra_op import get_num_threads
 from vmflow.ops.table import Inferred
 
 from .fused import FusedKernel, resolved
@@ -154,8 +155,8 @@ class Program:
         self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # How many compiled kernels there were: with another there may be faster steps.
-        self._arrived = 0
+        # How many compiled kernels there were, and how many threads: with others there may be faster steps.
+        self._made_with = (0, 0)
         self._bound: list[tuple[int, Storage, Array]] = []
         # By op; None for what is made for each launch.
         self._parts: list[list[Step] | None] = []
@@ -231,8 +232,8 @@ class Program:
     def _bind(self, launch: Launch) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
         variables = launch.variables
-        arrived = LOADER.arrived
-        if self._made and arrived == self._arrived and self._holds(variables):
+        made_with = (LOADER.arrived, get_num_threads())
+        if self._made and made_with == self._made_with and self._holds(variables):
             return
         environment = self.environment
         environment.variables = variables
@@ -260,7 +261,7 @@ class Program:
             for number, operand in fetched
         ]
         self._made = True
-        self._arrived = arrived
+        self._made_with = made_with
 
     def _holds(self, variables: Mapping[int, Storage]) -> bool:
         for number, storage, array in self._bound:

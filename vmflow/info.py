@@ -15,6 +15,7 @@ from . import blas_core
 from .codegen.reporting import describe, one_line
 from .devices import device as Device
 from .errors import DeviceUnavailable
+from .intra_op import get_num_threads, usable_cpus
 from .vm.memory import format_bytes
 from .vm.stall_watch import STALL_SECONDS
 from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices
@@ -61,7 +62,8 @@ def collect_info() -> dict[str, Any]:
             "system": platform.platform(),
             "machine": platform.machine(),
             "cpus": os.cpu_count(),
-            "usable_cpus": _usable_cpus(),
+            "usable_cpus": usable_cpus(),
+            "kernel_threads": get_num_threads(),
         },
         "kernels": describe(),
         "devices": {name: _availability(name) for name in ("cpu", "cuda", "sim")},
@@ -91,6 +93,7 @@ def format_info(info: dict[str, Any]) -> str:
         f"platform  {system['system']}, {system['machine']}",
         f"CPUs      {system['cpus'] or _UNKNOWN}, of which this process may use {system['usable_cpus'] or _UNKNOWN}",
         f"threads   BLAS {threads if threads is not None else f'{_UNKNOWN} (threadpoolctl is not installed)'}",
+        f"          other kernels {system['kernel_threads']}",
         f"C kernels {one_line(info['kernels'])}",
         "devices",
     ]
@@ -147,10 +150,6 @@ def _blas_threads() -> int | None:
         return None
     counts = [it["num_threads"] for it in threadpoolctl.threadpool_info() if it["user_api"] == "blas"]
     return max(counts) if counts else None
-
-
-def _usable_cpus() -> int | None:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
 def _availability(name: str) -> str | None:

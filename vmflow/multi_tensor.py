@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +12,7 @@ from .context import MODE
 from .instructions.blob import Array
 from .instructions.builder import physical_run
 from .instructions.multi_tensor_update import UpdateKernel
+from .intra_op import over
 from .vm.virtual_machine import current_machine
 
 if TYPE_CHECKING:
@@ -139,6 +140,29 @@ def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> It
         for array, result in zip(piece[: len(written)], wide, strict=False):
             if result is not array:
                 array[...] = result
+
+
+def change_pieces(
+    change: Callable[[list[Array]], object], written: Sequence[Array], read: Sequence[Array], scratch: int, cost: int
+) -> None:
+    """An elementwise update, piece by piece, by several threads where that is worth it.
+
+    Args:
+        change: called with what `updated` makes of each piece.
+        written, read, scratch: see `updated`.
+        cost: nanoseconds per element, estimated.
+    """
+    arrays = [*written, *read]
+
+    def some(part: list[Array]) -> None:
+        for piece in updated(part[: len(written)], part[len(written) :], scratch):
+            change(piece)
+
+    if not all([it.flags.c_contiguous for it in arrays]):
+        some(arrays)
+        return
+    flat = [it.reshape(-1) for it in arrays]
+    over(flat[0].size, flat[0].size * cost, lambda start, stop: some([it[start:stop] for it in flat]), PIECE)
 
 
 def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:

@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from typing import Any, Final
 
+import vmflow as flow
+
 # Whom vmflow can be compared with.
 LIBRARIES: Final = ("numpy", "torch", "jax")
 
@@ -56,6 +58,7 @@ def gathered(against: list[str], threads: int, quick: bool) -> Company:
     Raises:
         ValueError: if one of the names is unknown.
     """
+    flow.set_num_threads(threads)
     strangers = sorted(set(against) - set(LIBRARIES))
     if strangers:
         raise ValueError(f"cannot compare with {', '.join(strangers)}; there are {', '.join(LIBRARIES)}")

@@ -10,8 +10,10 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from .elementwise import address
-from .kernels import function
+from vmflow.intra_op import over, parts, run
+
+from .elementwise import TOGETHER, address
+from .kernels import LAYER_NORM_PART, function
 
 Array: TypeAlias = Any
 
@@ -63,15 +65,24 @@ def single(name: str, *arguments: Any) -> Array | None:
     return out
 
 
-def single_calls(name: str, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-    """What `single` does as one call, for arrays that stay where they are; None if it cannot be had."""
+def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+    """What `single` does as one call, for arrays that stay where they are; None if it cannot be had.
+
+    Args:
+        work: how much that is, see `vmflow.intra_op.LEAST`; the number of threads is that of now.
+    """
     together = [*arrays, *outs]
     kernel = function(f"single_{name}", outs[0].size)
     if kernel is None or not all([_fits(it) and it.shape == outs[0].shape for it in together]):
         return None
     if not all([_clear_of(outs[0], it) for it in arrays]):
         return None
-    return [(kernel, (*[address(it) for it in together], outs[0].size), None)]
+    places = [address(it) for it in together]
+    given = [
+        (*[it + start * _SINGLE.itemsize for it in places], stop - start)
+        for start, stop in parts(outs[0].size, work, TOGETHER)
+    ]
+    return [(kernel, given[0], None) if len(given) == 1 else (run, (kernel, given), None)]
 
 
 def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
@@ -87,8 +98,26 @@ def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
         return False
     if logarithm and address(out) == address(array):
         return False
-    kernel(address(array), address(out), *array.shape)
+    _over_rows(kernel, 4, (array, out))
     return True
+
+
+def _over_rows(kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
+    """Call a kernel for all rows, by several threads where that is worth it.
+
+    Args:
+        kernel: from the addresses of arrays, how many rows there are and what they hold, and the rest.
+        additions: as many as an element takes the time of.
+        by_row: arrays that have something for each row, the first of them a matrix.
+        rest: handed on.
+    """
+    rows, length = by_row[0].shape
+    places = [(address(it), it.nbytes // rows) for it in by_row]
+
+    def part(start: int, stop: int) -> None:
+        kernel(*[place + start * step for place, step in places], stop - start, length, *rest)
+
+    over(rows, by_row[0].size * additions, part)
 
 
 def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
@@ -102,11 +131,13 @@ def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple
     kernel = function("cross_entropy", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(classes, _INDEX):
         return None
-    rows, count = array.shape
-    logs, losses = np.empty(array.shape, _SINGLE), np.empty(rows, _SINGLE)
+    logs, losses = np.empty(array.shape, _SINGLE), np.empty(len(array), _SINGLE)
+    if not softmax_of_rows(array, logs, logarithm=True):
+        return None
     loss, total = np.empty((), _SINGLE), np.empty((), _SINGLE)
-    places = [address(it) for it in (array, classes, logs, losses, loss, total)]
-    return None if kernel(*places, rows, count, averages) else (loss, total, logs)
+    places = [address(it) for it in (logs, classes, losses)]
+    wrong = kernel(*places, *array.shape, address(loss), address(total), averages)
+    return None if wrong else (loss, total, logs)
 
 
 def cross_entropy_gradient_of_rows(
@@ -118,7 +149,7 @@ def cross_entropy_gradient_of_rows(
     if kernel is None or not logs.size or not all([_fits(it) for it in given]) or not _fits(classes, _INDEX):
         return None
     result = np.empty(logs.shape, _SINGLE)
-    kernel(*[address(it) for it in (gradient, classes, total, logs, result)], *logs.shape, averages)
+    _over_rows(kernel, 3, (logs, classes, result), address(gradient), address(total), averages)
     return result
 
 
@@ -142,10 +173,7 @@ def layer_norm_of_rows(
     if out is not None and not all([it is None or _clear_of(out, it) for it in (array, weight, bias)]):
         return None
     means, scales = np.empty(array.shape[0], _SINGLE), np.empty(array.shape[0], _SINGLE)
-    kernel(
-        address(array), _address(weight), _address(bias), address(result), address(means), address(scales),
-        *array.shape, eps,
-    )  # fmt: skip
+    _over_rows(kernel, 2, (array, result, means, scales), _address(weight), _address(bias), eps)
     return result, means, scales
 
 
@@ -161,13 +189,18 @@ def layer_norm_gradient_of_rows(
     result = np.empty(array.shape, _SINGLE) if out is None else out
     if out is not None and not all([it is None or _clear_of(out, it) for it in (gradient, array, weight)]):
         return None
-    features = array.shape[1]
-    by_weight, by_bias, room = (np.empty(it, _SINGLE) for it in (features, features, 2 * features))
-    kernel(
-        address(gradient), address(array), address(mean), address(scale), _address(weight), address(result),
-        address(by_weight), address(by_bias), address(room), *array.shape,
-    )  # fmt: skip
-    return result, by_weight, by_bias
+    rows, features = array.shape
+    parts = np.empty((-(-rows // LAYER_NORM_PART), 2, features), _SINGLE)
+    by_row = (array, gradient, result, mean, scale)
+
+    def part(start: int, stop: int) -> None:
+        room = np.empty((2, features), _SINGLE)
+        places = [address(it[start:stop]) for it in by_row]
+        written = parts[start // LAYER_NORM_PART :]
+        kernel(*places, stop - start, features, _address(weight), address(written), address(room))
+
+    over(rows, array.size * 4, part, LAYER_NORM_PART)
+    return result, *np.add.reduce(parts, 0)
 
 
 def add_to_rows(array: Array, row: Array) -> bool:
@@ -175,7 +208,7 @@ def add_to_rows(array: Array, row: Array) -> bool:
     kernel = function("add_to_rows", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
         return False
-    kernel(address(array), address(row), *array.shape)
+    _over_rows(kernel, 1, (array,), address(row))
     return True
 
 
@@ -194,7 +227,12 @@ def _update(name: str, arrays: list[Array], *settings: float) -> bool:
     kernel = function(f"{name}_{kind}", first.size)
     if kernel is None:
         return False
-    kernel(*[address(it) for it in arrays], first.size, *settings)
+    places = [address(it) for it in arrays]
+
+    def part(start: int, stop: int) -> None:
+        kernel(*[place + start * first.itemsize for place in places], stop - start, *settings)
+
+    over(first.size, first.size * len(arrays), part)
     return True
 
 

@@ -24,6 +24,9 @@ _OUTER: Final = 4
 
 _ARRAYS_AT: Final = 1 + _OUTER
 
+# Elements that threads do not share: no line of the cache should be written by two.
+TOGETHER: Final = 64
+
 
 class Operation(NamedTuple):
     """One op of a chain.
@@ -274,12 +277,32 @@ class Block:
         self._numbers = numbers
         self._places = [_ARRAYS_AT + number * (1 + _OUTER) for number in range(len(layout.steps))]
         self._type = ctypes.c_int64 * len(numbers)
+        self._steady = loop.steady
 
-    def over(self, arrays: Sequence[Any]) -> Any:
-        """The block for these arrays, which must be kept alive by someone else."""
+    def over(self, arrays: Sequence[Any], pieces: int = 1) -> list[Any]:
+        """The blocks for these arrays, which must be kept alive by someone else.
+
+        Args:
+            arrays: whose shapes and strides are known.
+            pieces: how many blocks there should be, of which each has the function compute a part.
+        """
+        # The outermost loop, if it can be shared out, or else the longest.
+        axis = max([number for number in range(_ARRAYS_AT) if self._numbers[number] > 1], default=0)
+        if self._numbers[axis] < 2 * pieces:
+            axis = max(range(_ARRAYS_AT), key=self._numbers.__getitem__)
+        size = self._numbers[axis]
+        length = -(-size // pieces)
+        if axis == 0:
+            length += -length % TOGETHER
+        return [self._of_part(arrays, axis, start, min(length, size - start)) for start in range(0, size, length)]
+
+    def _of_part(self, arrays: Sequence[Any], axis: int, start: int, length: int) -> Any:
+        """The block that has the loop of this number (0 is the inner one) begin at `start`."""
         block = self._type(*self._numbers)
-        for place, array in zip(self._places, arrays, strict=True):
-            block[place] = address(array)
+        block[axis] = length
+        for place, array, still in zip(self._places, arrays, self._steady, strict=True):
+            step = block[place + axis] if axis else 0 if still else array.itemsize
+            block[place] = address(array) + start * step
         return block
 
 

@@ -100,11 +100,11 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
     found: dict[str, tuple[bool, tuple[Any, ...]]] = {
         "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
         "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
-        "cross_entropy": (False, (_POINTER,) * 6 + (_COUNT,) * 3),
-        "cross_entropy_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 3),
-        "layer_norm": (False, (_POINTER,) * 6 + (_COUNT,) * 2 + (ctypes.c_float,)),
-        "layer_norm_gradient": (False, (_POINTER,) * 9 + (_COUNT,) * 2),
-        "add_to_rows": (True, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "cross_entropy": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
+        "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
+        "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
+        "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 2 + (_POINTER,) * 3),
+        "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
     }
     for kind in ("float", "double"):
         found[f"sgd_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,))
@@ -116,6 +116,10 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
 
 
 _DECLARED: Final = _declared()
+
+# Rows whose part of the gradients by weight and bias is added up by itself.  Fewer would be more to write, and more
+# could not be given to so many threads.
+LAYER_NORM_PART: Final = 64
 
 # For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
 _WORTHWHILE: Final = 1 << 12
@@ -138,7 +142,7 @@ def handwritten_source() -> str:
         [
             common_source(),
             text_of("vectors.h"),
-            text_of("rows.c"),
+            text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
             *singles,

@@ -1,5 +1,8 @@
 /* What works on the rows of a matrix of float32: softmax and what is made of it, layer norm, a bias.
  *
+ * Arguments begin with what each row has a part of, and then say how many rows there are, and of what length: so parts
+ * of the rows can be given to several threads.
+ *
  * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
  */
 
@@ -44,10 +47,10 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     }
 }
 
-/* The mean, or the sum, of what each row has lost at its class; returns how many rows name no class.  `losses` is room. */
-int64_t cross_entropy(const float *from, const int64_t *classes, float *logs, float *losses, float *loss, float *total,
-                      int64_t rows, int64_t n, int64_t averages) {
-    log_softmax(from, logs, rows, n);
+/* The mean, or the sum, of what each row of a log_softmax has lost at its class; returns how many rows name no class.
+ * `losses` is room. */
+int64_t cross_entropy(const float *logs, const int64_t *classes, float *losses, int64_t rows, int64_t n, float *loss,
+                      float *total, int64_t averages) {
     int64_t wrong = 0;
     for (int64_t row = 0; row < rows; row++) wrong += (classes[row] < 0) | (classes[row] >= n);
     if (wrong) return wrong;
@@ -59,8 +62,8 @@ int64_t cross_entropy(const float *from, const int64_t *classes, float *logs, fl
 }
 
 /* All classes must be known to be right. */
-void cross_entropy_gradient(const float *gradient, const int64_t *classes, const float *total, const float *logs,
-                            float *to, int64_t rows, int64_t n, int64_t averages) {
+void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to, int64_t rows, int64_t n,
+                            const float *gradient, const float *total, int64_t averages) {
     const float share = averages ? *gradient / *total : *gradient;
     const int64_t count = rows * n;
     LANES
@@ -84,8 +87,8 @@ static float sum_of_products(const float *one, const float *other, int64_t n) {
 }
 
 /* `weight` and `bias` may be null; `to` may be `from`. */
-void layer_norm(const float *from, const float *weight, const float *bias, float *to, float *means, float *scales,
-                int64_t rows, int64_t n, float eps) {
+void layer_norm(const float *from, float *to, float *means, float *scales, int64_t rows, int64_t n, const float *weight,
+                const float *bias, float eps) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         float mean = pairwise_sum(from, n) / (float)n;
         LANES
@@ -109,14 +112,17 @@ void layer_norm(const float *from, const float *weight, const float *bias, float
     }
 }
 
-/* `room` has two rows. */
-void layer_norm_gradient(const float *gradient, const float *from, const float *means, const float *scales,
-                         const float *weight, float *to, float *by_weight, float *by_bias, float *room, int64_t rows,
-                         int64_t n) {
-    float *normal = room, *weighted = room + n;
-    memset(by_weight, 0, (size_t)n * sizeof(float));
-    memset(by_bias, 0, (size_t)n * sizeof(float));
+/* The gradients by weight and bias come in parts, two rows of `parts` for each LAYER_NORM_PART rows: so it makes no
+ * difference for them how many threads there are.  `room` has two rows. */
+void layer_norm_gradient(const float *from, const float *gradient, float *to, const float *means, const float *scales,
+                         int64_t rows, int64_t n, const float *weight, float *parts, float *room) {
+    float *normal = room, *weighted = room + n, *by_weight = parts, *by_bias = parts;
     for (int64_t row = 0; row < rows; row++, gradient += n, from += n, to += n) {
+        if (row % LAYER_NORM_PART == 0) {
+            by_weight = parts + row / LAYER_NORM_PART * 2 * n;
+            by_bias = by_weight + n;
+            memset(by_weight, 0, (size_t)n * 2 * sizeof(float));
+        }
         const float mean = means[row], scale = scales[row];
         LANES
         for (int64_t i = 0; i < n; i++) {
@@ -133,7 +139,7 @@ void layer_norm_gradient(const float *gradient, const float *from, const float *
     }
 }
 
-void add_to_rows(float *to, const float *row, int64_t rows, int64_t n) {
+void add_to_rows(float *to, int64_t rows, int64_t n, const float *row) {
     for (int64_t at = 0; at < rows; at++, to += n) {
         LANES
         for (int64_t i = 0; i < n; i++) to[i] = to[i] + row[i];

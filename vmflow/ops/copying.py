@@ -13,7 +13,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import CHEAP, constant, fitting
+from .elementwise import CHEAP, constant, fitting, spread
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
         return out
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return Inferred(output, spread(kernel, output, CHEAP), output.numel * CHEAP)
 
 
 def lies_across(out: Array, array: Array) -> bool:
@@ -134,7 +134,7 @@ def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
         return out
 
-    return Inferred(target, kernel, target.numel * CHEAP)
+    return Inferred(target, spread(kernel, target, CHEAP), target.numel * CHEAP)
 
 
 _COPY = OpExpr("copy_", _infer_copy)

@@ -11,7 +11,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from .elementwise import CHEAP
+from .elementwise import CHEAP, spread
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _infer_mask_and_scale(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     def kernel(array: Array, kept: Array, out: Array | None) -> Array:
         return xp.multiply(array, xp.multiply(kept, scale, dtype=to), out, order="C")
 
-    return Inferred(source, kernel, source.numel * CHEAP * 2)
+    return Inferred(source, spread(kernel, source, CHEAP * 2), source.numel * CHEAP * 2)
 
 
 _DROPOUT = OpExpr("dropout", _infer_dropout)

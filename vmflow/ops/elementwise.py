@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 import vmflow.tensors as _tensors
-from vmflow import dtypes
+from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
 from vmflow.codegen.arrays import single, single_calls
 from vmflow.codegen.kernels import SINGLE
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
 from .destination import written
@@ -151,16 +151,49 @@ def elementwise(
         ufunc = getattr(xp, function) if isinstance(function, str) else function(xp)
         return Inferred(
             (out := meta(shape, output, device)),
-            _kernel(ufunc, compute, metas, operand if kinds else None, attributes == REVERSED),
+            spread(_kernel(ufunc, compute, metas, operand if kinds else None, attributes == REVERSED), out, cost),
             out.numel * cost,
-            _bound(ufunc, compute.numpy, operand, attributes == REVERSED)
+            _bound(spread(ufunc, out, cost), compute.numpy, operand, attributes == REVERSED)
             if kinds and metas[0].dtype is compute
             else None,
-            functools.partial(single_calls, name) if name in SINGLE and not kinds else None,
+            functools.partial(single_calls, name, work(out, cost)) if name in SINGLE and not kinds else None,
         )
 
     ELEMENTWISE.add(name)
     return OpExpr(name, infer)
+
+
+def work(output: TensorMeta, cost: float) -> float:
+    """What several threads may do of an op, as `vmflow.intra_op.LEAST` counts it; on the simulated device nothing.
+
+    Args:
+        output: the meta of the result.
+        cost: nanoseconds per element, as they are estimated for ops.
+    """
+    return output.numel * max(1.0, 4 * cost / DEAR) if output.device.type == "cpu" else 0
+
+
+def spread(kernel: Kernel, output: TensorMeta, cost: float) -> Kernel:
+    """A kernel that treats each element alone, of several threads where that is worth it.
+
+    Args:
+        kernel: to call for each piece.
+        output, cost: see `work`.
+    """
+    whole = work(output, cost)
+    if whole < 2 * intra_op.LEAST:
+        return kernel
+    to, each = output.dtype.numpy, whole / output.numel
+
+    def in_pieces(*arguments: Any) -> Array:
+        *operands, out = arguments
+        if out is None and all([it.flags.c_contiguous for it in operands if isinstance(it, np.ndarray)]):
+            out = np.empty(output.shape, to)
+        if out is None or out.dtype != to or not intra_op.over_elements(kernel, operands, out, out.size * each):
+            return kernel(*arguments)
+        return out
+
+    return in_pieces
 
 
 def _kernel(

@@ -10,7 +10,9 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from vmflow import dtypes
+import numpy as np
+
+from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
@@ -56,6 +58,7 @@ def _reduction(
     least: int = BOOL,
     most: int = COMPLEX,
     of_nothing: bool = True,
+    by_products: bool = False,
 ) -> OpExpr:
     """Declare an op with attributes ``(dims, keepdim)``.
 
@@ -64,6 +67,8 @@ def _reduction(
         output_dtype: from the input's dtype.
         least, most: the categories accepted.
         of_nothing: whether an empty dimension can be reduced.
+        by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
+            depend on how many rows it is given.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -76,11 +81,10 @@ def _reduction(
                 f"{name}: dimensions {list(dims)} of shape {list(source.shape)} have no elements to choose from"
             )
         output = meta(reduced_shape(source.shape, dims, keepdim), output_dtype(source.dtype), source.device)
-        return Inferred(
-            output,
-            _kernel(function(array_module(source.device), source, output.dtype), dims, keepdim, output),
-            source.numel * CHEAP,
-        )
+        reduces = function(array_module(source.device), source, output.dtype)
+        whole = by_products and source.dtype.category == FLOATING
+        kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
+        return Inferred(output, kernel, source.numel * CHEAP)
 
     return OpExpr(name, infer)
 
@@ -91,6 +95,31 @@ def _kernel(function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool
     def kernel(array: Array, out: Array | None) -> Array:
         result = function(array, dims, keepdim)
         return result if result.dtype == to else result.astype(to)
+
+    return kernel
+
+
+def _by_rows(
+    function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
+) -> Kernel:
+    """The same, of several threads where much is reduced to many over the last dimensions."""
+    plain = _kernel(function, dims, keepdim, output)
+    kept = len(source.shape) - len(dims)
+    last = dims == tuple(range(kept, len(source.shape)))
+    if not last or output.numel < 2 or source.numel < 4 * intra_op.LEAST or source.device.type != "cpu":
+        return plain
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if not array.flags.c_contiguous:
+            return plain(array, out)
+        matrix = array.reshape(output.numel, -1)
+        found = np.empty(output.numel, output.dtype.numpy)
+
+        def part(start: int, stop: int) -> None:
+            np.copyto(found[start:stop], function(matrix[start:stop], (1,), False), casting="unsafe")
+
+        intra_op.over(len(matrix), matrix.size // 2, part)
+        return found.reshape(output.shape)
 
     return kernel
 
@@ -132,9 +161,9 @@ def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., 
     return mean
 
 
-_SUM = _reduction("sum", _sum_function, widen_integers)
+_SUM = _reduction("sum", _sum_function, widen_integers, by_products=True)
 _PROD = _reduction("prod", _prod_function, widen_integers)
-_MEAN = _reduction("mean", _mean_function, _same, least=FLOATING)
+_MEAN = _reduction("mean", _mean_function, _same, least=FLOATING, by_products=True)
 _AMAX = _reduction(
     "amax",
     lambda xp, source, output: lambda array, axis, keepdims: xp.maximum.reduce(array, axis, None, None, keepdims),

@@ -5,11 +5,12 @@ Matrices here are contiguous, in the dtype to compute in: float32 or float64.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 
+from vmflow import intra_op
 from vmflow.codegen.elementwise import address
 from vmflow.instructions.blob import Array
 
@@ -22,9 +23,23 @@ GROUP: Final = 1 << 19
 
 def groups(matrix: Array) -> Iterator[slice]:
     """The rows of `matrix`, group by group."""
-    count = len(matrix)
-    together = max(GROUP // max(matrix.itemsize * matrix.shape[1], 1), 1)
+    count, together = len(matrix), _together(matrix)
     return (slice(start, min(start + together, count)) for start in range(0, count, together))
+
+
+def _together(matrix: Array) -> int:
+    length: int = matrix.itemsize * matrix.shape[1]
+    return max(GROUP // max(length, 1), 1)
+
+
+def _by_groups(matrix: Array, function: Callable[[slice], None]) -> None:
+    """Call a function for each group, on several threads where that is worth it."""
+
+    def some(start: int, stop: int) -> None:
+        for part in groups(matrix[start:stop]):
+            function(slice(start + part.start, start + part.stop))
+
+    intra_op.over(len(matrix), 4 * matrix.size, some, _together(matrix))
 
 
 def room(out: Array | None, matrix: Array) -> Array:
@@ -43,7 +58,8 @@ def handed(result: Array, out: Array | None, shape: tuple[int, ...], dtype: np.d
 
 def softmax(matrix: Array, out: Array, logarithm: bool) -> None:
     """The softmax of each row, which is not empty, or its logarithm, into `out`, which may be `matrix`."""
-    for part in groups(matrix):
+
+    def group(part: slice) -> None:
         result = out[part]
         np.subtract(matrix[part], matrix[part].max(1, keepdims=True), result)
         if logarithm:
@@ -53,6 +69,8 @@ def softmax(matrix: Array, out: Array, logarithm: bool) -> None:
             np.exp(result, result)
             total = sums.of_rows(result)
             np.multiply(result, np.reciprocal(total, total)[:, None], result)
+
+    _by_groups(matrix, group)
 
 
 def normalize(
@@ -66,7 +84,8 @@ def normalize(
     share = np.array(1 / max(matrix.shape[1], 1), matrix.dtype)
     least = np.array(eps, matrix.dtype)
     means, scales = np.empty((2, len(matrix)), matrix.dtype)
-    for part in groups(matrix):
+
+    def group(part: slice) -> None:
         result, scale = out[part], scales[part]
         mean = np.multiply(sums.of_rows(matrix[part]), share, means[part])
         np.subtract(matrix[part], mean[:, None], result)
@@ -78,6 +97,8 @@ def normalize(
             np.multiply(result, weight, result)
         if bias is not None:
             np.add(result, bias, result)
+
+    _by_groups(matrix, group)
     return means, scales
 
 

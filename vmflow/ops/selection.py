@@ -26,6 +26,7 @@ from .elementwise import (
     number,
     result_dtype,
     saturated,
+    spread,
 )
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
@@ -55,7 +56,7 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         out = operands[-1]
         return chosen(xp, condition, values[0], values[1], xp.empty(shape, to) if out is None else out)
 
-    return Inferred(output, kernel, output.numel * CHEAP * 3)
+    return Inferred(output, spread(kernel, output, CHEAP * 3), output.numel * CHEAP * 3)
 
 
 # Integers as wide as the elements, by their bytes.
@@ -232,7 +233,7 @@ def _infer_clamp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
             return xp.clip(array, least, most, out=out)
         return xp.minimum(xp.maximum(array, least, out=out), most, out=out)
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return Inferred(output, spread(kernel, output, CHEAP), output.numel * CHEAP)
 
 
 ELEMENTWISE.add("clamp")

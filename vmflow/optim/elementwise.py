@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, updated
+from vmflow.multi_tensor import Update, change_pieces
 from vmflow.ops.creation import full, full_like
 from vmflow.tensors import Tensor
 
@@ -128,8 +128,7 @@ def elementwise_update(
         planned = plan(rate, written[kinds:])
         if compiled is not None and compiled(planned, written[:kinds], gradient):
             return
-        for arrays in updated(written[:kinds], [gradient], scratch):
-            move(planned, arrays)
+        change_pieces(lambda arrays: move(planned, arrays), written[:kinds], [gradient], scratch, cost)
 
     return group_update(optimizer, group, change, counts=counts, shaped=shaped, cost=cost)
 

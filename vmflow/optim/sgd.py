@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
 from vmflow.codegen.arrays import sgd
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, updated
+from vmflow.multi_tensor import Update, change_pieces
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 
@@ -122,18 +123,20 @@ class _Step:
         lr = float(inputs.pop().item()) if self.lr is None else self.lr
         count = len(inputs)
         for position, gradient in enumerate(inputs):
-            written = outputs[position::count]
-            if self._compiled(written, gradient, lr, bool(self.momentum) and not self.filled[position][0]):
-                continue
-            for arrays in updated(written, [gradient], scratch=1 + self.nesterov):
-                gradient, *room = arrays[len(written) :]
-                direction = decayed(arrays[0], gradient, self.weight_decay, self.maximize, room[0])
-                if self.momentum:
-                    direction = self._with_momentum(direction, arrays[1], room, not self.filled[position][0])
-                step = np.multiply(direction, lr, out=room[0])
-                np.subtract(arrays[0], step, out=arrays[0])
+            written, first = outputs[position::count], bool(self.momentum) and not self.filled[position][0]
+            if not self._compiled(written, gradient, lr, first):
+                move = partial(self._move, lr, first)
+                change_pieces(move, written, [gradient], scratch=1 + self.nesterov, cost=2 + len(written))
         for flag in self.filled:
             flag[0] = True
+
+    def _move(self, lr: float, first: bool, arrays: list[Array]) -> None:
+        gradient, *room = arrays[2 if self.momentum else 1 :]
+        direction = decayed(arrays[0], gradient, self.weight_decay, self.maximize, room[0])
+        if self.momentum:
+            direction = self._with_momentum(direction, arrays[1], room, first)
+        step = np.multiply(direction, lr, out=room[0])
+        np.subtract(arrays[0], step, out=arrays[0])
 
     def _compiled(self, written: list[Array], gradient: Array, lr: float, first: bool) -> bool:
         taken = 1 - self.dampening

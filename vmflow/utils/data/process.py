@@ -23,6 +23,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from vmflow.intra_op import set_num_threads
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
@@ -122,6 +123,8 @@ def _serve(link: socket.socket, recipe: Recipe, number: int) -> None:
     # Ctrl-C goes to all processes of a terminal; the consumer gets it, and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
+    # There are other workers, and the consumer, to share the cores with.
+    set_num_threads(1)
     # A forked process has the consumer's context, and must not use its machine.
     contextvars.Context().run(_answer_all, link, Fetcher(recipe, number))
 
