@@ -66,6 +66,7 @@ def ops(torch: Any, quick: bool) -> dict[str, Pair]:
     x = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     ours, theirs = flow.tensor(x), None if torch is None else torch.from_numpy(x)
     names = {
+        "exp": "exp",
         "sigmoid": "sigmoid",
         "tanh": "tanh",
         "erf": "erf",
