@@ -51,17 +51,19 @@ class _Job:
         pieces: see `run`.
         owners: by piece, who has begun it, or will see to it that nobody does; a helper is another one each time that
             it looks.
-        ended: by piece, what it has raised or None, once it has ended.
+        ended: the pieces that helpers have computed.
+        errors: by piece, what it has raised.
         bell: rung by helpers, once for each piece.
     """
 
-    __slots__ = ("bell", "ended", "function", "owners", "pieces")
+    __slots__ = ("bell", "ended", "errors", "function", "owners", "pieces")
 
     def __init__(self, function: Callable[..., object], pieces: Sequence[tuple[Any, ...]]) -> None:
         self.function = function
         self.pieces = pieces
         self.owners: dict[int, object] = {}
-        self.ended: dict[int, BaseException | None] = {}
+        self.ended: set[int] = set()
+        self.errors: dict[int, BaseException] = {}
         self.bell: SimpleQueue[None] = SimpleQueue()
 
     def work(self) -> None:
@@ -71,19 +73,18 @@ class _Job:
                 try:
                     self.function(*piece)
                 except Exception as error:
-                    self.ended[number] = error
+                    self.errors[number] = error
 
     def help(self) -> None:
         """The same, of a helper."""
         me = object()
         for number in reversed(range(len(self.pieces))):
             if self.owners.setdefault(number, me) is me:
-                error: BaseException | None = None
                 try:
                     self.function(*self.pieces[number])
-                except BaseException as problem:
-                    error = problem
-                self.ended[number] = error
+                except BaseException as error:
+                    self.errors[number] = error
+                self.ended.add(number)
                 self.bell.put(None)
 
     def settle(self) -> None:
@@ -102,10 +103,8 @@ class _Job:
 
     def check(self) -> None:
         """Raise what the first of the pieces that have failed has raised."""
-        for number in sorted(self.ended):
-            error = self.ended[number]
-            if error is not None:
-                raise error
+        if self.errors:
+            raise self.errors.pop(min(self.errors))
 
 
 class _Pool:
