@@ -1,4 +1,4 @@
-"""Imports point one way: streams <- instructions <- vm <- the eager front <- graph mode."""
+"""Imports point one way: streams <- instructions <- vm <- the eager front <- graph mode <- serving."""
 
 from __future__ import annotations
 
@@ -23,7 +23,15 @@ ROOT = Path(vmflow.__file__).parent
 VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.native")
 
 # Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
-LAYERS = ("vmflow.streams", "vmflow.instructions", "vmflow.vm", "vmflow", "vmflow.graph_mode")
+LAYERS = (
+    "vmflow.streams",
+    "vmflow.instructions",
+    "vmflow.vm",
+    "vmflow",
+    "vmflow.graph_mode",
+    "vmflow.serving",
+    "vmflow.__main__",
+)
 
 # Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
 ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}

@@ -9,6 +9,8 @@ import socket
 import sys
 from typing import Any
 
+from vmflow.graph_mode.saving import MANIFEST
+
 from .application import app
 from .optional import required
 from .session import InferenceSession
@@ -73,10 +75,10 @@ def _say(error: Exception) -> int:
 
 
 def _session(folder: str, max_queue: int, timeout: float | None) -> InferenceSession:
-    if not os.path.isdir(folder):
+    if not os.path.isfile(os.path.join(folder, MANIFEST)):
         raise ValueError(
-            f"{folder} is no folder; give one that vmflow.save(graph, folder) has written, of a graph that was called "
-            "with batches of each size to serve"
+            f"there is no graph in {folder}; give a folder that vmflow.save(graph, folder) has written, of a graph "
+            "that was called with batches of each size to serve"
         )
     name = os.path.basename(os.path.abspath(folder))
     return InferenceSession(folder, max_queue=max_queue, timeout=timeout, name=name)

@@ -1,0 +1,180 @@
+"""Applications that tests serve in processes of their own: `application` is what ``VMFLOW_SERVED`` names.
+
+``python -m tests.serving.served`` serves it with uvicorn on a port that the kernel chooses, and prints that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any, Final
+
+import vmflow as flow
+from vmflow import serving
+
+# What has been done so far.
+counts = {"begun": 0, "cancelled": 0, "done": 0, "made": 0, "closed": 0}
+
+# Ends `until_told`.
+TOLD: Final = "VMFLOW_SERVED_END"
+
+
+def model(x: flow.Tensor) -> flow.Tensor:
+    """Twice as much; in many seconds, if it begins with a number above 1000."""
+    if x.numpy()[0, 0] > 1000:
+        y = flow.zeros(1200, 1200)
+        for _ in range(500):
+            y = y @ y
+        return x + y[0, 0]
+    return x * 2
+
+
+async def until_told(model: Any, x: Any) -> AsyncIterator[int]:
+    """Numbers, until a file is there."""
+    count = 0
+    while not Path(os.environ[TOLD]).exists():  # noqa: ASYNC240 (it is in memory)
+        yield count
+        count += 1
+        await asyncio.sleep(0.01)
+
+
+async def endless(model: Any, x: Any) -> AsyncIterator[str]:
+    """Large chunks, without end."""
+    try:
+        while True:
+            counts["made"] += 1
+            yield "x" * 65_536
+    finally:
+        counts["closed"] += 1
+
+
+def broken(x: flow.Tensor) -> flow.Tensor:
+    """Cannot be called."""
+    raise ZeroDivisionError("this model is broken")
+
+
+def _session(function: Any = model, stream: Any = until_told) -> serving.InferenceSession:
+    return serving.InferenceSession(function, inputs=serving.TensorSpec((3,)), graph=False, max_batch=4, stream=stream)
+
+
+def _with_counts(made: Any) -> Any:
+    from starlette.responses import JSONResponse
+    from starlette.routing import Route
+
+    async def counted(request: Any) -> Any:
+        return JSONResponse(counts)
+
+    made.router.routes.append(Route("/counts", counted))
+    return made
+
+
+async def work(receive: Any = None) -> None:
+    """What a handler does that waits for something that does not come."""
+    counts["begun"] += 1
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        counts["cancelled"] += 1
+        raise
+    counts["done"] += 1
+
+
+async def chunks() -> AsyncIterator[bytes]:
+    """What a handler sends that never ends."""
+    counts["begun"] += 1
+    try:
+        while True:
+            yield b"chunk\n" * 100
+            await asyncio.sleep(0.005)
+    finally:
+        counts["closed"] += 1
+
+
+def _starlette() -> Any:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import PlainTextResponse, StreamingResponse
+    from starlette.routing import Route
+
+    async def works(request: Request) -> Any:
+        assert await request.body() == b"x" * 100_000
+        await work()
+        return PlainTextResponse("done")
+
+    async def streams(request: Request) -> Any:
+        return StreamingResponse(chunks())
+
+    return Starlette(routes=[Route("/work", works, methods=["POST"]), Route("/chunks", streams)])
+
+
+def _fastapi() -> Any:
+    from fastapi import Body, FastAPI
+    from fastapi.responses import StreamingResponse
+
+    made = FastAPI()
+
+    async def works(body: bytes = Body()) -> str:
+        await work()
+        return "done"
+
+    async def streams() -> Any:
+        return StreamingResponse(chunks())
+
+    made.post("/work")(works)
+    made.get("/chunks")(streams)
+    return made
+
+
+def _framework(framework: str, middleware: str) -> Any:
+    """An application whose clients are watched below and above the middleware named."""
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.middleware.gzip import GZipMiddleware
+
+    class Passing(BaseHTTPMiddleware):
+        async def dispatch(self, request: Any, call_next: Any) -> Any:
+            return await call_next(request)
+
+    made = {"starlette": _starlette, "fastapi": _fastapi}[framework]()
+    others: Any = {"plain": None, "base": Passing, "gzip": GZipMiddleware}[middleware]
+    if others is not None:
+        made.add_middleware(others)
+    made.add_middleware(serving.DisconnectScope)
+    if others is not None:
+        made.add_middleware(others)
+    return _with_counts(made)
+
+
+KINDS: Final[dict[str, Callable[[], Any]]] = {
+    "session": lambda: _with_counts(
+        serving.app(_session(), drain_delay=float(os.environ.get("VMFLOW_SERVED_DELAY", "0")), drain_timeout=20.0)
+    ),
+    "endless": lambda: _with_counts(serving.app(_session(stream=endless))),
+    "broken": lambda: serving.app(_session(broken)),
+    **{
+        f"{framework} {middleware}": lambda framework=framework, middleware=middleware: _framework(  # type: ignore[misc]
+            framework, middleware
+        )
+        for framework in ("starlette", "fastapi")
+        for middleware in ("plain", "base", "gzip")
+    },
+}
+
+application: Any = KINDS[os.environ["VMFLOW_SERVED"]]() if "VMFLOW_SERVED" in os.environ else None
+
+
+def main() -> None:
+    """Serve it."""
+    import uvicorn
+
+    with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
+        print(f"on port {listener.getsockname()[1]}", flush=True)
+        uvicorn.Server(uvicorn.Config(application, log_level="warning", lifespan="on")).run(sockets=[listener])
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)
