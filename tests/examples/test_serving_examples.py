@@ -1,0 +1,53 @@
+"""What the examples serve answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import vmflow as flow
+from tests.examples.test_sequence_examples import imported
+from vmflow import serving
+
+pytestmark = [pytest.mark.host, pytest.mark.slow]
+
+
+async def test_digits_are_served_on_a_page_to_draw_on(tmp_path: Path) -> None:
+    for needed in ("sklearn", "tqdm", "starlette", "httpx", "safetensors"):
+        pytest.importorskip(needed, reason="comes with the extras examples and test")
+    import httpx
+
+    with imported("digits") as example:
+        await example.save_for_serving(example.build(), tmp_path / "graph")
+    session = serving.InferenceSession(tmp_path / "graph")
+    assert session.batch_sizes == (1, 2, 4, 8, 16, 32)
+    async with session, _client(serving.app(session), httpx) as client:
+        answer = await client.post("/predict", json={"inputs": [[[0.5] * 8] * 8]})
+        assert sum(answer.json()["outputs"]) == pytest.approx(1, abs=1e-5)
+        assert "<canvas" in (await client.get("/")).text
+
+
+def _client(application: Any, httpx: Any) -> Any:
+    return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test")
+
+
+async def test_fastapi() -> None:
+    pytest.importorskip("fastapi", reason="fastapi is not installed; no extra brings it")
+    httpx = pytest.importorskip("httpx", reason="httpx comes with the test extra")
+    with imported("fastapi_app") as example:
+        async with example.app.router.lifespan_context(example.app), _client(example.app, httpx) as client:
+            while not (await client.get("/ready")).json()["ready"]:
+                pass
+            samples = [[1.0, 2.0, 3.0, place] for place in range(20)]
+            answer = await client.post("/classify", json=samples)
+            assert answer.status_code == 200
+            with flow.no_grad():
+                wanted = (await example.model(flow.tensor(samples))).tolist()
+            assert answer.json() == [pytest.approx(it, abs=1e-5) for it in wanted]
+            assert example.session.statistics.batches.batches < 20
+            answer = await client.post("/classify", json=[[1.0]])
+            assert (answer.status_code, answer.json()["title"]) == (422, "InvalidInput")
+            answer = await client.post("/classify", json=samples, headers={"X-Request-Timeout": "0.0000001"})
+            assert answer.status_code == 504
