@@ -220,6 +220,28 @@ def test_steps_are_the_same_to_the_bit(name: str, dtype: str) -> None:
         assert same_bits(expected, found)
 
 
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam", "adamw"])
+def test_small_parameters_take_their_steps_together(name: str) -> None:
+    """Among large ones, ones with gaps, and ones of another dtype, whose steps are taken one by one."""
+    kind, settings = OPTIMIZERS[name]
+
+    def compute() -> list[Array]:
+        base = flow.tensor(_random((20, 30), 1))
+        parameters = [flow.tensor(_random((size,), size)).requires_grad_() for size in (3, 70_001, 500, 1)]
+        parameters[2:2] = [base[:, ::2].requires_grad_(), flow.tensor(_random((7,), 2, "float64")).requires_grad_()]
+        optimizer = kind(parameters, **settings)
+        for step in range(STEPS):
+            for number, parameter in enumerate(parameters):
+                # One of them begins later, and counts its own steps.
+                if number or step:
+                    parameter.grad = flow.tensor(_random(tuple(parameter.shape), step, parameter.dtype.name))
+            optimizer.step()
+        return [it.detach().numpy() for it in parameters]
+
+    for expected, found in zip(*in_both_ways(compute), strict=True):
+        assert same_bits(expected, found)
+
+
 def test_a_parameter_with_gaps_is_left_to_numpy() -> None:
     def compute() -> Array:
         base = flow.tensor(_random((200, 100)))

@@ -110,6 +110,10 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         found[f"sgd_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,))
         found[f"sgd_momentum_{kind}"] = (True, (_POINTER,) * 3 + (_COUNT,) + (_REAL,) * 4 + (_COUNT,) * 3)
         found[f"adam_{kind}"] = (True, (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 4)
+        together = (_POINTER,) * 2 + (_COUNT,)
+        found[f"sgd_steps_{kind}"] = (True, together + (_REAL,) * 2 + (_COUNT,))
+        found[f"sgd_momentum_steps_{kind}"] = (True, together + (_REAL,) * 4 + (_COUNT,) * 2)
+        found[f"adam_steps_{kind}"] = (True, together + (_REAL,) + (_COUNT,) + (_REAL,) * 2)
     for name, operands in SINGLE.items():
         found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
     return found | _OF_IMAGES

@@ -55,3 +55,27 @@ void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradien
         parameter[i] = before - mean / (ROOT(spread) + eps) * size;
     }
 }
+
+/* The same of several parameters: a table of where the arrays of each are and how many elements they have, and the
+ * numbers that each has for itself. */
+
+void sgd_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double rate, double decay,
+                    int64_t maximizes) {
+    (void)numbers;
+    for (; count; count--, table += 3)
+        sgd_REAL((REAL *)table[0], (const REAL *)table[1], table[2], rate, decay, maximizes);
+}
+
+void sgd_momentum_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double rate, double decay,
+                             double momentum, double taken, int64_t maximizes, int64_t nesterov) {
+    for (; count; count--, table += 4, numbers++)
+        sgd_momentum_REAL((REAL *)table[0], (REAL *)table[1], (const REAL *)table[2], table[3], rate, decay, momentum,
+                          taken, maximizes, nesterov, *numbers != 0);
+}
+
+void adam_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double decay, int64_t maximizes,
+                     double beta1, double beta2) {
+    for (; count; count--, table += 5, numbers += 3)
+        adam_REAL((REAL *)table[0], (REAL *)table[1], (REAL *)table[2], (const REAL *)table[3], table[4], numbers[0],
+                  decay, maximizes, beta1, beta2, numbers[1], numbers[2]);
+}

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from vmflow.codegen.arrays import adam
+from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
@@ -89,19 +90,24 @@ class Adam(Optimizer):
         apart, weight_decay = _decays_apart(group, self.decoupled), group["weight_decay"]
         maximize = group["maximize"]
 
-        def compiled(planned: tuple[float, float, float], written: list[Array], gradient: Array) -> bool:
+        added = 0.0 if apart else weight_decay
+
+        def numbers(planned: tuple[float, float, float]) -> tuple[float, float, float]:
             lr, size, correction = planned
-            shrink = 1 - lr * weight_decay if apart else 1.0
-            added = 0.0 if apart else weight_decay
-            betas = beta1, beta2
-            return adam(written, gradient, shrink, added, maximize, betas, eps * correction, size * correction)
+            return 1 - lr * weight_decay if apart else 1.0, eps * correction, size * correction
+
+        def compiled(planned: tuple[float, float, float], written: list[Array], gradient: Array) -> bool:
+            shrink, small, size = numbers(planned)
+            return adam(written, gradient, shrink, added, maximize, (beta1, beta2), small, size)
 
         if amsgrad:
             shaped = {**AVERAGES, "max_exp_avg_sq": 0.0}
             return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
+        settings = added, maximize, beta1, beta2
         return elementwise_update(
-            self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4, compiled=compiled
-        )
+            self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4,
+            compiled=compiled, steps=Steps("adam_steps"), numbers=numbers, settings=settings,
+        )  # fmt: skip
 
 
 class AdamW(Adam):

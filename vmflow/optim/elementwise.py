@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
+from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, change_pieces
 from vmflow.ops.creation import full, full_like
@@ -32,6 +33,10 @@ Compiled: TypeAlias = Callable[[Planned, list[Array], Array], bool]
 
 # change(learning rate, gradient, [parameter, *shaped, *counts]) for one parameter.
 Change: TypeAlias = Callable[[float, Array, list[Array]], None]
+
+# together(learning rate, gradients, [*parameters, *shaped of the first kind, ..., *counts]): changes some parameters by
+# one call, and says which, by position.
+Together: TypeAlias = Callable[[float, list[Array], list[Array]], list[int]]
 
 
 def with_gradients(group: dict[str, Any]) -> list[Tensor]:
@@ -68,6 +73,7 @@ def group_update(
     counts: Mapping[str, float],
     shaped: Mapping[str, complex],
     cost: int,
+    together: Together | None = None,
 ) -> Update | None:
     """A step of a group, parameter by parameter; None if no parameter of it has a gradient.
 
@@ -77,6 +83,7 @@ def group_update(
         change: see `Change`.
         counts, shaped: see `remember`.
         cost: nanoseconds per element, estimated.
+        together: asked first, see `Together`.
     """
     parameters = with_gradients(group)
     if not parameters:
@@ -88,8 +95,10 @@ def group_update(
     def kernel(inputs: list[Array], outputs: list[Array]) -> None:
         taken = float(inputs[-1].item()) if by_tensor else rate
         count = len(inputs) - by_tensor
+        done = [] if together is None else together(taken, inputs[:count], outputs)
         for position, gradient in enumerate(inputs[:count]):
-            change(taken, gradient, outputs[position::count])
+            if position not in done:
+                change(taken, gradient, outputs[position::count])
 
     inputs = [it.grad for it in parameters] + ([rate] if by_tensor else [])
     outputs = [*parameters]
@@ -110,6 +119,9 @@ def elementwise_update(
     scratch: int,
     cost: int,
     compiled: Compiled[Planned] | None = None,
+    steps: Steps | None = None,
+    numbers: Callable[[Planned], tuple[float, ...]] | None = None,
+    settings: tuple[float, ...] = (),
 ) -> Update | None:
     """A step of a group, piece by piece; None if no parameter of it has a gradient.
 
@@ -118,6 +130,8 @@ def elementwise_update(
         group: one of its groups.
         plan, move: see `Plan` and `Move`.
         compiled: asked first, see `Compiled`.
+        steps, numbers, settings: the same of many parameters at once, what each of them has for itself, and what all
+            have in common; see `Steps`.
         counts, shaped: see `remember`.
         scratch: how many arrays `move` wants to work in.
         cost: nanoseconds per element, estimated.
@@ -130,7 +144,18 @@ def elementwise_update(
             return
         change_pieces(lambda arrays: move(planned, arrays), written[:kinds], [gradient], scratch, cost)
 
-    return group_update(optimizer, group, change, counts=counts, shaped=shaped, cost=cost)
+    def together(rate: float, gradients: list[Array], outputs: list[Array]) -> list[int]:
+        assert steps is not None
+        assert numbers is not None
+        count = len(gradients)
+        columns = [outputs[kind * count : (kind + 1) * count] for kind in range(kinds)]
+        chosen = steps.chosen([*columns, gradients])
+        own = [number for it in chosen for number in numbers(plan(rate, outputs[it::count][kinds:]))]
+        steps.take(own, *settings)
+        return chosen
+
+    many = None if steps is None else together
+    return group_update(optimizer, group, change, counts=counts, shaped=shaped, cost=cost, together=many)
 
 
 def decayed(parameter: Array, gradient: Array, weight_decay: float, maximize: bool, room: Array) -> Array:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
 from vmflow.codegen.arrays import sgd
+from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, change_pieces
 from vmflow.ops.creation import zeros_like
@@ -93,6 +94,7 @@ class SGD(Optimizer):
             nesterov=group["nesterov"],
             maximize=group["maximize"],
             filled=tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
+            steps=Steps("sgd_momentum_steps" if states else "sgd_steps"),
         )
         for parameter, state in zip(parameters, states, strict=False):
             if "momentum_buffer" not in state:
@@ -118,11 +120,15 @@ class _Step:
     nesterov: bool
     maximize: bool
     filled: tuple[list[bool], ...]
+    steps: Steps = field(compare=False)
 
     def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
         lr = float(inputs.pop().item()) if self.lr is None else self.lr
         count = len(inputs)
+        taken = self._together(inputs, outputs, lr)
         for position, gradient in enumerate(inputs):
+            if position in taken:
+                continue
             written, first = outputs[position::count], bool(self.momentum) and not self.filled[position][0]
             if not self._compiled(written, gradient, lr, first):
                 move = partial(self._move, lr, first)
@@ -137,6 +143,19 @@ class _Step:
             direction = self._with_momentum(direction, arrays[1], room, first)
         step = np.multiply(direction, lr, out=room[0])
         np.subtract(arrays[0], step, out=arrays[0])
+
+    def _together(self, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
+        """Take the steps of small parameters, and say of which."""
+        count = len(inputs)
+        kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
+        chosen = self.steps.chosen([*kinds, inputs])
+        decay, maximize = self.weight_decay, self.maximize
+        if self.momentum:
+            empty = [float(not self.filled[it][0]) for it in chosen]
+            self.steps.take(empty, lr, decay, self.momentum, 1 - self.dampening, maximize, self.nesterov)
+        else:
+            self.steps.take((), lr, decay, maximize)
+        return chosen
 
     def _compiled(self, written: list[Array], gradient: Array, lr: float, first: bool) -> bool:
         taken = 1 - self.dampening
