@@ -249,7 +249,10 @@ class _Endpoints:
         try:
             kind = bodies.kind_of(scope["headers"])
             body = await bodies.read_body(receive, scope["headers"], self._most)
-            return bodies.inputs_of(body, kind, self._session.signature), told
+            signature = self._session.signature
+            # As arrays of just the kind, which a session takes without a further look at every number.
+            arrays, _ = signature.arrays(bodies.inputs_of(body, kind, signature))
+            return signature.given(arrays), told
         except InvalidInput:
             self._session.statistics.rejected["invalid"] += 1
             raise

@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
+from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
 import vmflow as flow
@@ -325,6 +326,16 @@ def _name_of(headers: Any) -> str:
     return str(parent[2]) if parent is not None else secrets.token_hex(16)
 
 
+@cache
+def _opentelemetry() -> tuple[Any, Any] | None:
+    """Its modules propagate and trace, if it is installed."""
+    try:
+        from opentelemetry import propagate, trace
+    except ImportError:
+        return None
+    return propagate, trace
+
+
 class _Span:
     """The span of a request, if opentelemetry is installed.
 
@@ -337,10 +348,11 @@ class _Span:
         self._scope = scope
         self._manager: Any = nullcontext()
         self._span: Any = None
-        try:
-            from opentelemetry import propagate, trace
-        except ImportError:
+        found = _opentelemetry()
+        # A provider that stands for one to come has nobody to tell.
+        if found is None or isinstance(found[1].get_tracer_provider(), found[1].ProxyTracerProvider):
             return
+        propagate, trace = found
         headers = {key.decode("latin-1"): value.decode("latin-1") for key, value in scope["headers"]}
         self._manager = trace.get_tracer("vmflow.serving").start_as_current_span(
             scope["method"],
@@ -374,6 +386,6 @@ class _Span:
             return
         self._span.set_attribute("http.response.status_code", status)
         if status >= 500:
-            from opentelemetry.trace import Status, StatusCode
-
-            self._span.set_status(Status(StatusCode.ERROR))
+            found = _opentelemetry()
+            assert found is not None
+            self._span.set_status(found[1].Status(found[1].StatusCode.ERROR))

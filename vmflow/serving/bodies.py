@@ -17,7 +17,8 @@ import json
 import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
-from typing import Any, Final, TypeAlias
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,7 +26,7 @@ from vmflow.instructions.blob import Array
 from vmflow.tensors import Tensor
 
 from .errors import InvalidInput, ServingError
-from .specs import Dim, Signature
+from .specs import Dim, Signature, TensorSpec
 from .tensor_bytes import read_npy, read_safetensors, unique, write_npy, write_safetensors
 
 JSON: Final = "application/json"
@@ -87,9 +88,8 @@ class ClientGone(ServingError):
 
 def body_limit(signature: Signature) -> int:
     """How many bytes a body can need for the largest inputs, in whichever kind."""
-    elements = _elements(signature)
-    lists = sum([_lists(it.shape) for it in signature.specs])
-    return max(elements * _NUMBER + 2 * lists, 2 * signature.nbytes(), 8 * elements) + (1 << 14)
+    most = _most(tuple(signature.specs))
+    return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
 
 async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
@@ -200,6 +200,7 @@ def _from_json(body: bytes, signature: Signature) -> Any:
 
 def _count(body: bytes, signature: Signature) -> None:
     """Refuse what cannot be inputs, judging by brackets, commas, strings and digits; in linear time."""
+    most = _most(tuple(signature.specs))
     # Before anything is split at them.
     if body.count(b'"') > 2 * (len(signature.specs) + 2) + sum([it.count('"') for it in signature.names]):
         raise InvalidInput("the body has more strings than there are names of inputs")
@@ -210,16 +211,16 @@ def _count(body: bytes, signature: Signature) -> None:
         raise BadBody("the body has strings other than the names of inputs, or is not JSON")
     if keys > len(signature.specs) + 1:
         raise InvalidInput("the body has more keys than there are inputs")
-    lists = sum([_lists(it.shape) for it in signature.specs]) + 1
-    if structure.count(b"[") > lists or structure.count(b"{") > 2:
+    lists, objects = structure.count(b"["), structure.count(b"{")
+    if lists > most.lists or objects > 2:
         raise InvalidInput("the body has more lists than the inputs can have")
-    if structure.count(b",") > _elements(signature) + lists + keys:
+    if structure.count(b",") > most.elements + most.lists + keys:
         raise InvalidInput("the body has more values than the inputs can have")
-    deepest = max([len(it.shape) for it in signature.specs]) + 2
-    depths = np.cumsum(_STEPS[np.frombuffer(structure, np.uint8)], dtype=np.int32)
-    if depths.size and depths.max() > deepest:
-        raise InvalidInput(f"the body is nested {depths.max()} deep; inputs of this shape are {deepest} at most")
-    if b"0" * _MOST_DIGITS in bare.translate(_DIGITS):
+    if lists + objects > most.deep:
+        deep = np.cumsum(_STEPS[np.frombuffer(structure, np.uint8)], dtype=np.int32).max()
+        if deep > most.deep:
+            raise InvalidInput(f"the body is nested {deep} deep; inputs of this shape are {most.deep} at most")
+    if len(bare) >= _MOST_DIGITS and b"0" * _MOST_DIGITS in bare.translate(_DIGITS):
         raise InvalidInput(f"a number has {_MOST_DIGITS} digits or more")
 
 
@@ -227,14 +228,21 @@ def _no_constant(name: str) -> float:
     raise ValueError(f"{name} is not in JSON")
 
 
-def _elements(signature: Signature) -> int:
-    return sum([math.prod(_largest(it.shape)) for it in signature.specs])
+class _Most(NamedTuple):
+    """What the largest inputs of a signature have."""
+
+    elements: int
+    lists: int
+    deep: int
 
 
-def _lists(shape: tuple[int | Dim, ...]) -> int:
-    """How many lists an array of this shape is, one in the other."""
-    sizes = _largest(shape)
-    return sum([math.prod(sizes[:place]) for place in range(len(sizes))])
+@cache
+def _most(specs: tuple[TensorSpec, ...]) -> _Most:
+    shapes = [_largest(it.shape) for it in specs]
+    # An array is one list of lists of lists: of so many as its first sizes say.
+    lists = sum([math.prod(sizes[:place]) for sizes in shapes for place in range(len(sizes))])
+    deepest = max([len(sizes) for sizes in shapes])
+    return _Most(sum([math.prod(sizes) for sizes in shapes]), lists + 1, deepest + 2)
 
 
 def _largest(shape: tuple[int | Dim, ...]) -> list[int]:
