@@ -433,6 +433,25 @@ async def test_a_session_of_somebody_else_is_left_to_them() -> None:
         assert session.state == "ready"
 
 
+async def test_it_can_be_a_part_of_another_application() -> None:
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    session = session_of(stream=(endless := Endless()))
+    inner = serving.app(session, on_disconnect="finish")
+    outer = Starlette(routes=[Mount("/model", inner)], lifespan=serving.lifespan(session))
+    async with outer.router.lifespan_context(outer):
+        await until(lambda: session.state == "ready")
+        assert (await post(outer, GOOD, "/model/predict")).status == 200
+        exchange = SlowExchange(GOOD, 2)
+        task = asyncio.create_task(called(outer, exchange, http_scope("POST", "/model/stream")))
+        await exchange.full.wait()
+        exchange.leave()
+        await task
+        await endless.closed.wait()
+    assert session.state == "closed"
+
+
 async def test_a_session_that_cannot_be_started_is_told_of() -> None:
     def broken(x: Any) -> Any:
         raise ZeroDivisionError("broken")

@@ -247,11 +247,20 @@ SIZE = 1 << 20
     ],
 )
 def test_large_ones_are_refused_in_time_and_memory_like_their_size(kind: str, make: Callable[[], bytes]) -> None:
-    body = make()
+    _refused_cheaply(make(), kind, SQUARE)
+
+
+def test_one_long_string_does_not_make_all_numbers_long() -> None:
+    """Which an array of strings would, each being as wide as the widest."""
+    line = Signature(TensorSpec((1000,)))
+    _refused_cheaply(b'{"inputs": ["' + b"x" * (SIZE // 2) + b'"' + b",1" * 999 + b"]}", bodies.JSON, line)
+
+
+def _refused_cheaply(body: bytes, kind: str, signature: Signature) -> None:
     tracemalloc.start()
     try:
         begin = time.process_time()
-        refused(body, kind, SQUARE)
+        refused(body, kind, signature)
         seconds = time.process_time() - begin
         _, most = tracemalloc.get_traced_memory()
     finally:
