@@ -15,7 +15,19 @@ from typing import Any
 import pytest
 
 import vmflow as flow
-from tests.serving.processes import GOOD, PATIENCE, Server, chunks, free_port, head, request, served, serving, until
+from tests.serving.processes import (
+    GOOD,
+    PATIENCE,
+    Server,
+    answer,
+    chunks,
+    free_port,
+    head,
+    request,
+    served,
+    serving,
+    until,
+)
 from vmflow import nn
 
 pytest.importorskip("starlette", reason="starlette comes with the serve extra")
@@ -45,6 +57,31 @@ def _given_up(server: Server) -> Any:
     """How many requests have been, when none is computed any more."""
     until(lambda: not server.json("/stats")["running"], "it is given up")
     return server.json("/stats")["cancelled"]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_body_that_is_too_large_is_answered_and_takes_no_memory(chunked: bool, tmp_path: Path) -> None:
+    parts, part = 512, b" " * 65_536
+    with served(tmp_path, "session") as server:
+        until(server.ready, "ready")
+        before = _resident(server)
+        with server.connect() as connection:
+            size = "Transfer-Encoding: chunked" if chunked else f"Content-Length: {parts * len(part)}"
+            connection.sendall(f"POST /predict HTTP/1.1\r\nHost: test\r\n{size}\r\n\r\n".encode())
+            for _ in range(parts):
+                connection.sendall(b"10000\r\n" + part + b"\r\n" if chunked else part)
+            connection.sendall(b"0\r\n\r\n" if chunked else b"")
+            file = connection.makefile("rb")
+            assert answer(file)[0] == 413
+            connection.sendall(request("POST", "/predict", GOOD))
+            assert answer(file)[0] == 200
+        assert _resident(server) - before < 8 << 20
+
+
+def _resident(server: Server) -> int:
+    """Bytes of memory."""
+    (line,) = [it for it in Path(f"/proc/{server.process.pid}/status").read_text().split("\n") if "VmRSS" in it]
+    return int(line.split()[1]) << 10
 
 
 def test_a_client_that_reads_no_more_stops_its_stream(tmp_path: Path) -> None:
