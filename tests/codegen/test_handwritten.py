@@ -11,6 +11,7 @@ import pytest
 import vmflow as flow
 from vmflow.codegen import arrays as by_hand
 from vmflow.codegen.kernels import SINGLE
+from vmflow.codegen.loading import LOADER
 
 from .support import Array, check_alike, hard_numbers, in_both_ways, same_bits, steps_apart
 
@@ -240,6 +241,37 @@ def test_small_parameters_take_their_steps_together(name: str) -> None:
 
     for expected, found in zip(*in_both_ways(compute), strict=True):
         assert same_bits(expected, found)
+
+
+@pytest.mark.parametrize("name", ["sgd", "momentum", "adam"])
+def test_c_may_be_switched_off_between_two_steps_of_a_graph(name: str, compiled: None) -> None:
+    kind, settings = OPTIMIZERS[name]
+
+    class Training(flow.nn.Graph):
+        def __init__(self, layer: flow.nn.Module) -> None:
+            super().__init__()
+            self.layer = layer
+            self.add_optimizer(kind(layer.parameters(), **settings))
+
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            loss: flow.Tensor = self.layer(x).sum()
+            loss.backward()
+            return loss
+
+    def trained(modes: list[str]) -> list[Array]:
+        layer = flow.nn.Linear(6, 5)
+        with flow.no_grad():
+            for parameter in layer.parameters():
+                parameter.copy_(flow.tensor(_random(tuple(parameter.shape), 1)))
+        graph = Training(layer)
+        for mode in modes:
+            LOADER.mode = mode
+            _numpy(graph(flow.tensor(_random((4, 6)))))
+        return [it.detach().numpy() for it in layer.parameters()]
+
+    expected = trained(["off"] * 6)
+    for one, other in zip(trained(["wait", "wait", "off", "off", "wait", "wait"]), expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-6)
 
 
 def test_a_parameter_with_gaps_is_left_to_numpy() -> None:

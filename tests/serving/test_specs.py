@@ -20,7 +20,14 @@ def test_arrays_tensors_lists_and_numbers() -> None:
     made = spec.array("x", given, {})
     given[0] = 9
     assert made.tolist() == [1.0, 2.0]
-    for value in ([1, 2], (1, 2), flow.tensor([1.0, 2.0], requires_grad=True), np.array([1, 2], np.uint8), given[::-1]):
+    for value in (
+        [1, 2],
+        (1, 2),
+        np.array([1, 2], np.uint64),
+        flow.tensor([1.0, 2.0], requires_grad=True),
+        np.array([1, 2], np.uint8),
+        given[::-1],
+    ):
         found = spec.array("x", value, {})
         assert found.dtype == np.float32
         assert found.flags.c_contiguous
@@ -49,6 +56,7 @@ def test_arrays_tensors_lists_and_numbers() -> None:
         (TensorSpec((1,), flow.int64), [1.5], "float64 values do not fit into int64"),
         (TensorSpec((1,), flow.uint8), [300], "do not fit into uint8"),
         (TensorSpec((1,), flow.uint8), [-1], "do not fit into uint8"),
+        (TensorSpec((1,), flow.int64), np.array([1 << 63], np.uint64), "do not fit into int64"),
         (TensorSpec((1,), flow.bool), [2], "int64 values do not fit into bool"),
         (TensorSpec((LENGTH,)), [0.0] * 9, "length is 9, and must be from 1 to 8"),
         (TensorSpec((LENGTH,)), [], "length is 0"),

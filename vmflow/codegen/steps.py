@@ -49,7 +49,8 @@ class Steps:
         first = columns[0][0]
         kind = _KINDS.get(first.dtype)
         self._kernel = None if kind is None else function(f"{self._name}_{kind}", sum([it.size for it in columns[0]]))
-        if self._kernel is None:
+        if self._kernel is None:  # any more, perhaps: C can be switched off between two steps
+            self._chosen, self._seen = [], []
             return []
         arrays = [it for column in columns for it in column]
         threads = intra_op.get_num_threads()

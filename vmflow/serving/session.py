@@ -6,10 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-
 from vmflow.context import MODE
-from vmflow.graph_mode import args_tree
+from vmflow.tensors import Tensor
 from vmflow.vm.wakers import running_loop
 
 from .batcher import Batch, Batcher
@@ -351,9 +349,12 @@ class InferenceSession:
         return batcher
 
     async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
-        if type(inputs) is not np.ndarray:
-            for tensor in args_tree.flatten(inputs)[1]:
-                await tensor
+        given = (
+            inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, list | tuple) else [inputs]
+        )
+        for it in given:
+            if isinstance(it, Tensor):
+                await it
         try:
             return self.signature.arrays(inputs)
         except InvalidInput:

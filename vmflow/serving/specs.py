@@ -8,18 +8,21 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import attrs
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import FLOATING
+from vmflow.dtypes import BOOL, FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.tensors import Tensor
 
 from .errors import InvalidInput
+
+# By numpy's kinds: also of those for which vmflow has no dtype, as the larger unsigned integers.
+_CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 
 
 def _sizes(value: Sequence[int]) -> tuple[int, ...]:
@@ -97,10 +100,11 @@ class TensorSpec:
         if isinstance(value, Tensor):
             value = value.detach().numpy()
         found = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
-        if found.dtype.kind not in "biuf" and found.dtype != to:
+        category = self.dtype.category if found.dtype == to else _CATEGORIES.get(found.dtype.kind)
+        if category is None:
             raise InvalidInput(f"{name}: expected numbers, got an array of {found.dtype}")
         self._check_shape(name, found.shape, sizes)
-        if dtypes.from_numpy(found.dtype).category > self.dtype.category:
+        if category > self.dtype.category:
             raise InvalidInput(f"{name}: {found.dtype} values do not fit into {self.dtype.name}")
         made = self._converted(name, found)
         self._check_finite(name, made)
