@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-import vmflow as flow
 from tests.serving.processes import (
     GOOD,
     PATIENCE,
@@ -28,7 +27,6 @@ from tests.serving.processes import (
     serving,
     until,
 )
-from vmflow import nn
 
 pytest.importorskip("starlette", reason="starlette comes with the serve extra")
 pytest.importorskip("uvicorn", reason="uvicorn comes with the serve extra")
@@ -368,36 +366,6 @@ def test_who_leaves_is_noticed_everywhere(program: str, framework: str, middlewa
 
 
 # The command
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """A saved graph, for batches of up to four."""
-
-    class Scores(nn.Graph):
-        def __init__(self) -> None:
-            super().__init__()
-            self.model = nn.Sequential(nn.Flatten(), nn.Linear(64, 10)).eval()
-            self.with_dynamic_input_shape(size=3)
-
-        def build(self, images: flow.Tensor) -> flow.Tensor:
-            likely: flow.Tensor = self.model(images).softmax(1)
-            return likely
-
-    graph = Scores()
-    with flow.no_grad():
-        for size in (1, 2, 4):
-            graph(flow.zeros(size, 1, 8, 8)).numpy()
-    path = tmp_path / "digits"
-    flow.save(graph, path)
-    return path
-
-
-@pytest.fixture
-def logs(tmp_path: Path) -> Path:
-    path = tmp_path / "logs"
-    path.mkdir()
-    return path
 
 
 def test_the_command_serves_a_saved_graph(folder: Path, logs: Path) -> None:
