@@ -51,9 +51,9 @@ class Server:
 
     def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, dict[str, str], bytes]:
         """The status, the headers and the body of an answer, over a connection of its own."""
-        with self.connect() as connection:
+        with self.connect() as connection, connection.makefile("rb") as file:
             connection.sendall(request(method, path, body, "Connection: close"))
-            return answer(connection.makefile("rb"))
+            return answer(file)
 
     def json(self, path: str) -> Any:
         """An answer."""
@@ -139,6 +139,7 @@ def serving(
             env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", **environment},
             stdout=output,
             stderr=subprocess.STDOUT,
+            preexec_fn=_hear_interrupts,
         )
     try:
         server = Server(process, port or _printed_port(process, log), log)
@@ -146,6 +147,11 @@ def serving(
     finally:
         process.kill()
         process.wait()
+
+
+def _hear_interrupts() -> None:
+    # What is started in the background of a shell ignores Ctrl-C, and so would the server.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _printed_port(process: subprocess.Popen[bytes], log: Path) -> int:

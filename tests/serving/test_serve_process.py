@@ -121,9 +121,8 @@ def test_a_stream_goes_on_while_the_server_drains(tmp_path: Path, number: int) -
     told = tmp_path / "told"
     with served(tmp_path, "session", VMFLOW_SERVED_END=str(told), VMFLOW_SERVED_DELAY="0.7") as server:
         until(server.ready, "ready")
-        with server.connect() as connection:
+        with server.connect() as connection, connection.makefile("rb") as file:
             connection.sendall(request("POST", "/stream", GOOD))
-            file = connection.makefile("rb")
             assert head(file)[0] == 200
             events = chunks(file)
             assert next(events).startswith(b"data: 0")
@@ -356,9 +355,9 @@ def test_who_leaves_is_noticed_everywhere(program: str, framework: str, middlewa
             until(lambda: server.json("/counts")["begun"] == 1, "the handler has begun")
             assert server.json("/counts")["cancelled"] == 0
         until(lambda: server.json("/counts")["cancelled"] == 1, "the handler is cancelled")
-        with server.connect() as connection:
+        with server.connect() as connection, connection.makefile("rb") as file:
             connection.sendall(request("GET", "/chunks", b"", "Accept-Encoding: gzip"))
-            assert head(connection.makefile("rb"))[0] == 200
+            assert head(file)[0] == 200
             until(lambda: server.json("/counts")["begun"] == 2, "the stream has begun")
         until(lambda: server.json("/counts")["closed"] == 1, "the stream is closed")
         assert server.json("/counts")["done"] == 0
