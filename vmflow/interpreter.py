@@ -27,6 +27,7 @@ from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
 from .tensor_fields import TensorFields
 from .vm import at_once
+from .vm.machine_fields import MachineFields
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
 # counting does as well and costs nothing.
 _LEASED_FROM: Final = 1 << 16
+
+_HOST: Final = Device("cpu")
 
 
 class Interpreter(Protocol):
@@ -348,6 +351,20 @@ def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     fields._autograd = None
     fields._base = None
     return tensor
+
+
+def settled_array(tensor: Tensor) -> Array:
+    """The memory of a tensor on the host that is computed, and the whole of its storage; None for any other."""
+    fields: TensorFields = tensor
+    blob = fields._blob
+    storage = blob.storage
+    array = storage.array
+    if array is None or blob.strides is not None or storage.failure is not None or blob.meta.device is not _HOST:
+        return None
+    machine: MachineFields | None = storage.dependence.machine
+    if not storage.settled() or (machine is not None and machine.races is not None):
+        return None
+    return array
 
 
 def view_of(op: ViewExpr, blob: Blob, attributes: Attributes, storage: Storage) -> Blob:
