@@ -28,19 +28,15 @@ Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]
 class Batch:
     """Requests that are computed together.
 
-    Args:
-        requests: those.
-
     Attributes:
         wanted: how many of them somebody still waits for.
         abandon: called when that has become none; set by who computes.
     """
 
-    __slots__ = ("abandon", "requests", "wanted")
+    __slots__ = ("abandon", "wanted")
 
-    def __init__(self, requests: Sequence[Request]) -> None:
-        self.requests = requests
-        self.wanted = len(requests)
+    def __init__(self, wanted: int) -> None:
+        self.wanted = wanted
         self.abandon: Callable[[], object] | None = None
 
 
@@ -99,10 +95,6 @@ class Batcher:
     def running(self) -> int:
         """How many requests are being computed and still waited for."""
         return len(self._batches)
-
-    def busy(self) -> int:
-        """How many batches are being computed."""
-        return len(self._tasks)
 
     def expected_wait(self) -> float:
         """Seconds until what waits now will have been computed, judging by what has been so far; one at least."""
@@ -213,7 +205,7 @@ class Batcher:
             self._statistics.waiting.add(now - request.arrived)
         self._work.begun[release] += 1
         task = self._loop.create_task(self._run(requests), context=self._context)
-        batch = Batch(requests)
+        batch = Batch(len(requests))
         for request in requests:
             self._batches[request] = batch
         self._tasks.add(task)
@@ -240,7 +232,7 @@ class Batcher:
         wanted = [it for it in requests if it.state == RUNNING]
         if not wanted:
             return
-        batch = Batch(wanted)
+        batch = Batch(len(wanted))
         for request in wanted:
             self._batches[request] = batch
         begin = self._loop.time()

@@ -43,6 +43,10 @@ class _Served(Graph):
     def build(self, *args: Any, **kwargs: Any) -> Any:
         return self.model(*args, **kwargs)
 
+    def forms(self) -> int:
+        """How many there are of it, for inputs of different shapes."""
+        return len(self._compiled)
+
 
 class Runner:
     """A model, called with batches of a few sizes.
@@ -234,7 +238,7 @@ class Runner:
         return True
 
     def _forms(self) -> int:
-        return len(self._served._compiled) if self._served is not None else 0
+        return self._served.forms() if self._served is not None else 0
 
     def count_compilations(self) -> None:
         """Note those that were made after warming up, of which there should be none."""

@@ -349,13 +349,10 @@ class InferenceSession:
         return batcher
 
     async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
-        given = (
-            inputs.values() if isinstance(inputs, Mapping) else inputs if isinstance(inputs, list | tuple) else [inputs]
-        )
-        for it in given:
-            if isinstance(it, Tensor):
-                await it
         try:
+            for it in self.signature.values(inputs):
+                if isinstance(it, Tensor):
+                    await it
             return self.signature.arrays(inputs)
         except InvalidInput:
             self.statistics.rejected["invalid"] += 1

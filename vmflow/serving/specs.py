@@ -25,10 +25,6 @@ from .errors import InvalidInput
 _CATEGORIES: Final = {"b": BOOL, "i": INTEGER, "u": INTEGER, "f": FLOATING}
 
 
-def _sizes(value: Sequence[int]) -> tuple[int, ...]:
-    return tuple(value)
-
-
 @attrs.frozen
 class Dim:
     """A dimension that differs from request to request, such as the length of a text.
@@ -41,7 +37,7 @@ class Dim:
     """
 
     name: str
-    sizes: tuple[int, ...] = attrs.field(converter=_sizes)
+    sizes: tuple[int, ...] = attrs.field(converter=tuple[int, ...])
 
     @sizes.validator
     def _check(self, attribute: object, sizes: tuple[int, ...]) -> None:
@@ -52,10 +48,6 @@ class Dim:
         """The next of the sizes; None if this is more than the largest."""
         place = bisect_left(self.sizes, size)
         return self.sizes[place] if place < len(self.sizes) else None
-
-
-def _shape(value: Sequence[int | Dim]) -> tuple[int | Dim, ...]:
-    return tuple(value)
 
 
 @attrs.frozen
@@ -69,7 +61,7 @@ class TensorSpec:
         finite: whether nan and inf are refused.
     """
 
-    shape: tuple[int | Dim, ...] = attrs.field(converter=_shape)
+    shape: tuple[int | Dim, ...] = attrs.field(converter=tuple[int | Dim, ...])
     dtype: DType = dtypes.float32
     pad: float = 0
     finite: bool = True
@@ -218,12 +210,17 @@ class Signature:
             InvalidInput: if the inputs do not fit.
         """
         sizes: dict[str, int] = {}
-        values = self._values(inputs)
+        values = self.values(inputs)
         return tuple(
             [spec.array(name, it, sizes) for name, spec, it in zip(self.names, self.specs, values, strict=True)]
         ), sizes
 
-    def _values(self, inputs: Any) -> Sequence[Any]:
+    def values(self, inputs: Any) -> Sequence[Any]:
+        """What is given for each input, in order.
+
+        Raises:
+            InvalidInput: if it is not as many, or not by these names.
+        """
         if self.single:
             return [inputs]
         if self.named:

@@ -72,8 +72,8 @@ class Statistics:
     Attributes:
         accepted: requests that were let in.
         ends: of these, how many came to which end: done, failed, cancelled, expired.
+        never_ran: of those that ended, how many nothing was computed for.
         rejected: requests that were not let in, by the reason.
-        never_ran: those of them that nothing was computed for.
         batches, streams: what was computed.
         places: in batches, with those that were only padding.
         compiled: graphs made while warming up, and since the session is ready.
@@ -83,8 +83,8 @@ class Statistics:
     def __init__(self) -> None:
         self.accepted = 0
         self.ends = dict.fromkeys((DONE, FAILED, CANCELLED, EXPIRED), 0)
-        self.rejected = dict.fromkeys(REASONS, 0)
         self.never_ran = 0
+        self.rejected = dict.fromkeys(REASONS, 0)
         self.batches = Work()
         self.streams = Work()
         self.places = 0
@@ -97,8 +97,8 @@ class Statistics:
         return {
             "accepted": self.accepted,
             **self.ends,
-            "rejected": dict(self.rejected),
             "never_ran": self.never_ran,
+            "rejected": dict(self.rejected),
             "batches": self.batches.batches,
             "samples": self.batches.samples,
             "places": self.places,

@@ -36,8 +36,13 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
         if not loop.is_closed():
             loop.call_soon_threadsafe(deliver, result, error)
 
-    threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True).start()
-    return await future
+    thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
+    thread.start()
+    try:
+        return await future
+    finally:
+        if future.done() and not future.cancelled():
+            thread.join()  # which has nothing left to do: that it has ended can be relied on
 
 
 class LoopThread:
