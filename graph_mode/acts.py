@@ -9,6 +9,7 @@ from vmflow.instructions.policy import InstructionPolicy
 
 from .actors import Action
 from .launch import Launch
+from .lone_task import LoneTask
 
 if TYPE_CHECKING:
     from .runtime import GraphRuntime
@@ -44,19 +45,19 @@ class ActorAct(InstructionPolicy):
 class LoneAct(InstructionPolicy):
     """What the only task of a plan does for a launch."""
 
-    __slots__ = ("done", "launch", "name", "runtime")
+    __slots__ = ("done", "launch", "name", "task")
 
     droppable = False
 
-    def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
-        self.runtime = runtime
+    def __init__(self, task: LoneTask, launch: Launch, name: str) -> None:
+        self.task = task
         self.launch = launch
-        self.name = runtime.name
+        self.name = name
         self.done = False
 
     def compute(self) -> None:
         self.done = True
-        self.runtime.act_alone(self.launch)
+        self.task.act(self.launch)
 
     def fail(self, failure: Failure) -> None:
         # What raises out of `compute` (SystemExit, say) has been seen to there.

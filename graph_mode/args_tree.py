@@ -80,11 +80,11 @@ def flatten_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tree, l
     for it in args:
         if type(it) is not Tensor:
             return flatten((args, kwargs))
-    return _of_tensors(len(args)), list(args)
+    return of_tensors(len(args)), list(args)
 
 
 @cache
-def _of_tensors(count: int) -> Tree:
+def of_tensors(count: int) -> Tree:
     """The tree of a call with so many tensors, which is always this one object."""
     return Branch("tuple", (0, 1), (Branch("tuple", tuple(range(count)), (Leaf(),) * count), Branch("dict", (), ())))
 

@@ -28,15 +28,17 @@ from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run
-from .args_tree import Branch, Tree
+from .args_tree import Branch, Leaf, Tree
 from .compiler import compile_job
 from .describing import SILENT, BuildReport
 from .job import Draw, Job
 from .launch import Launch
+from .lone_task import PureCall
 from .passes import Settings, run_passes
 from .plan import Plan
 from .runtime import GraphRuntime, Handle
 from .session import default_session
+from .variables import Variables
 
 
 @attrs.frozen
@@ -70,6 +72,7 @@ class CompiledGraph:
         full_job: after all passes.
         plan: how that is run.
         calling: held while a call takes what calls have to take in order.
+        pure: a shorter way for calls like the last one; None if there is none.
     """
 
     def __init__(
@@ -109,6 +112,13 @@ class CompiledGraph:
         self._nbytes = sum(
             [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
         )
+        # Takes tensors by place, and returns one tensor that is not said to be anything else.
+        self._is_pure = (
+            isinstance(out_tree, Leaf)
+            and tree == args_tree.of_tensors(len(metas))
+            and not (self.full_job.draws or self.full_job.numbers)
+        )
+        self.pure: PureCall | None = None
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
@@ -146,13 +156,13 @@ class CompiledGraph:
             self._draws(),
             self._uses,
             variables.storages,
-            runtime.over,
         )
-        while not runtime.expect(launch):
-            runtime = self._runtime(machine)
-            launch.over_to = runtime.over
         try:
-            if not self._ran_at_once(machine, runtime, launch, variables, mode):
+            if not self._ran_at_once(runtime, launch, variables, mode):
+                launch.over_to = runtime.over
+                while not runtime.expect(launch):
+                    runtime = self._runtime(machine)
+                    launch.over_to = runtime.over
                 self._issue(machine, runtime, launch, variables, mode)
         finally:
             # Even if Ctrl-C comes in between, what was issued runs.
@@ -162,22 +172,16 @@ class CompiledGraph:
                 runtime.close()
         return self._structured(results)
 
-    def _ran_at_once(
-        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
-    ) -> bool:
+    def _ran_at_once(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run it here, if all that it needs is there and nothing is before it; whether that was so."""
-        if self._nbytes or mode.scope is not None or runtime.memory.unsettled():
+        lone = runtime.lone
+        if lone is None or self._nbytes or mode.scope is not None or runtime.memory.unsettled():
             return False
-        for blob in launch.sources:
-            if blob.storage.dependence.machine is not machine:
-                return False
-            if blob.storage in variables.changed:
-                launch.own = variables.changed
-        for storage in (*variables.written, *variables.read):
-            if storage.dependence.machine is not machine or storage.failure is not None:
-                return False
-        launch.opened = True
-        return runtime.run_at_once(launch)
+        if not lone.act_at_once(launch, variables):
+            return False
+        if self._is_pure and not variables.written and not self._closed:
+            self.pure = PureCall(lone, self.metas, self.full_job.outputs[0].meta, variables, self._no_draws, self._uses)
+        return True
 
     def _issue(
         self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
@@ -204,6 +208,7 @@ class CompiledGraph:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
         self._closed = True
+        self.pure = None
         for handle in list(self._handles):
             handle.close()
 
@@ -303,58 +308,6 @@ def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
     """What orders the accesses to a storage.  Which of a device's streams used it last does not matter to a graph."""
     dependence = storage.dependence
     return dependence if dependence.machine is machine else machine.take_over(storage)
-
-
-@final
-class Variables:
-    """The memory of a job's variables, as it is between two changes of ``tensor.data``.
-
-    Args:
-        bindings: by buffer, the tensors outside.
-        job: whose variables they are.
-        changed: the buffers that it writes.
-
-    Attributes:
-        storages: by buffer.
-        written, read: of what the job changes, and of what it only reads; `written_blobs` and `read_blobs` likewise.
-        changed: what is written, as a set.
-
-    Raises:
-        ValueError: if a tensor is not what it was when the graph was built.
-    """
-
-    def __init__(self, bindings: dict[int, Tensor], job: Job, changed: frozenset[int]) -> None:
-        self._held = [(tensor, tensor._blob) for tensor in bindings.values()]
-        for number, (_, blob) in zip(bindings, self._held, strict=True):
-            _check_variable(job, number, blob)
-        blobs = {number: blob for number, (_, blob) in zip(bindings, self._held, strict=True)}
-        self.storages = {number: blob.storage for number, blob in blobs.items()}
-        self.written_blobs = tuple([blob for number, blob in blobs.items() if number in changed])
-        self.read_blobs = tuple([blob for number, blob in blobs.items() if number not in changed])
-        self.written = [blob.storage for blob in self.written_blobs]
-        self.read = [blob.storage for blob in self.read_blobs]
-        self.changed = frozenset(self.written)
-
-    def current(self) -> bool:
-        """Whether all tensors still have this memory."""
-        for tensor, blob in self._held:  # noqa: SIM110 (every call of a graph passes here)
-            if tensor._blob is not blob:
-                return False
-        return True
-
-
-def _check_variable(job: Job, number: int, blob: Blob) -> None:
-    buffer = job.buffers[number]
-    old, new = buffer.meta, blob.meta
-    name = f"{job.name}: {buffer.name or 'a tensor'}"
-    again = "close() the graph, so that its next call builds it anew"
-    if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
-        raise ValueError(
-            f"{name} was {old!r} on {old.device} when the graph was built, and has since been made {new!r} on "
-            f"{new.device}; {again}"
-        )
-    if blob.strides is not None:
-        raise ValueError(f"{name} has become a view of another tensor, which a built graph cannot see; {again}")
 
 
 @final

@@ -15,6 +15,7 @@ from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
+from vmflow.vm.at_once import NOT_NOW
 
 from . import accumulation, args_tree
 from .args_tree import Tree
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from .functions import CompiledFunction
     from .job import Job
+    from .lone_task import PureCall
     from .plan import Plan
 
 _counts: defaultdict[str, int] = defaultdict(int)
@@ -80,6 +82,7 @@ class Graph:
         self._scaler: GradScaler | None = None
         self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
         self._built_for: list[Any] = []
+        self._pure: PureCall | None = None
         self._dynamic = 0
         self._debug = -1
 
@@ -220,8 +223,15 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
+        pure = self._pure
+        if pure is not None and not kwargs:
+            result = pure.call(args)
+            if result is not NOT_NOW:
+                return result
         compiled, given, rates = self._prepared(args, kwargs)
-        return compiled.call(given, rates)
+        result = compiled.call(given, rates)
+        self._pure = compiled.pure
+        return result
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
@@ -262,6 +272,7 @@ class Graph:
                 if found is None:
                     found = self._compiled[key] = self._built(tree, given)
                     while len(self._compiled) > max(self._dynamic, 1):
+                        self._pure = None
                         self._compiled.popitem(last=False)[1].close()
         if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
             misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
@@ -478,6 +489,7 @@ class Graph:
 
     def close(self) -> None:
         """Forget what was built; launches under way end as they would.  The next call builds anew."""
+        self._pure = None
         while self._compiled:
             self._compiled.popitem()[1].close()
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import weakref
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING, Final, final
 
 from vmflow.errors import InternalError
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.streams import Stream
-from vmflow.vm import at_once
 from vmflow.vm.turn_lock import TurnLock
 
 from .actors import Action, ActorSystem
@@ -31,6 +31,7 @@ from .acts import ActorAct, LoneAct
 from .job import Job
 from .job_queue import queue_of
 from .launch import Launch
+from .lone_task import LoneTask
 from .plan import Plan
 from .plan_memory import PlanMemory
 from .program import ProgramError, Torn
@@ -84,7 +85,7 @@ class GraphRuntime:
         launches: the stream on which runs are started.
         cost: nanoseconds that starting a run may take, since it may be the run.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
-        alone: the task, if the plan has no other.
+        lone: the task, if the plan has no other.
         system: the actors; None if there is one task alone.
     """
 
@@ -120,17 +121,18 @@ class GraphRuntime:
         self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
         self.memory = PlanMemory(job, plan)
-        self.alone: int | None = None
+        self.lone: LoneTask | None = None
         self.brief = False
         self.cost = 0
         self.launching = f"launch_lazy_job: {self.name}"
         if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
-            self.alone, chain = next(iter(plan.chains.items()))
-            self._lone = (self._streams[self.alone], chain.cost)
+            task, chain = next(iter(plan.chains.items()))
+            program = partial(self.memory.program, task, None)
+            self.lone = LoneTask(self, self._tasks[task].name, program, self._streams[task], chain.cost, self._open)
             self.brief = chain.cost < _BRIEF
             self.cost = chain.cost if self.brief else 0
         self.system: ActorSystem | None = None
-        if self.alone is None:
+        if self.lone is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
 
     def _stream_of(self, task: int) -> Stream:
@@ -186,16 +188,6 @@ class GraphRuntime:
         if self._closing and not self._open:
             self._pump()
 
-    def run_at_once(self, launch: Launch) -> bool:
-        """Run it in this call, as an instruction with nothing before it is; whether that was possible."""
-        if self.alone is None or self._closing:
-            return False
-        stream, cost = self._lone
-        return (
-            at_once.possible(self.machine, stream, cost)
-            and at_once.call_shielded(self.machine, self.act_alone, [launch]) is not at_once.NOT_NOW
-        )
-
     def launch(self, launch: Launch) -> None:
         """Start it when those before it allow."""
         self._queue.enter(self, launch)
@@ -206,24 +198,30 @@ class GraphRuntime:
 
     def start(self, launch: Launch) -> None:
         """Called by the queue."""
-        if self.alone is None:
-            self._fetch(launch)
+        lone = self.lone
+        if lone is None:
+            try:
+                launch.fetch()
+            except Exception as error:  # no memory for a copy
+                self.fetching_failed(launch, error)
             self._news.append(launch)
             self._pump()
         elif self.machine.closed:
             launch.fail(self.machine._closed_failure())
             launch.finish()
         else:
-            stream, cost = self._lone
             # Not with others under way: what those are to compute may be its arguments, or what it changes.
-            if self.brief and self._queue.has_one() and self.machine.would_run_here(stream, cost):
-                self.act_alone(launch)  # an instruction more would take longer than the run
+            if self.brief and self._queue.has_one() and self.machine.would_run_here(lone.stream, lone.cost):
+                lone.act(launch)  # an instruction more would take longer than the run
                 return
-            self.machine.issue_from_within(Instruction(stream, LoneAct(self, launch), (), (), cost))
+            act = LoneAct(lone, launch, self.name)
+            self.machine.issue_from_within(Instruction(lone.stream, act, (), (), lone.cost))
 
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
         self._closing = True
+        if self.lone is not None:
+            self.lone.closed = True
         if not self._open:
             self._pump()
 
@@ -289,6 +287,8 @@ class GraphRuntime:
 
     def _forget(self) -> None:
         """Give the memory back.  All this and the acts hold each other, and memory must not wait for the collector."""
+        if self.lone is not None:
+            self.lone.forget()
         self.memory.forget()
 
     def _turns(self, system: ActorSystem, ended: list[Launch]) -> None:
@@ -349,41 +349,16 @@ class GraphRuntime:
         finally:
             self._ended(thread_of(task))
 
-    def act_alone(self, launch: Launch) -> None:
-        """The same for the only task of a plan."""
-        assert self.alone is not None
-        try:
-            # Not before: a launch may have begun while the one that makes its argument had only begun, too.
-            self._fetch(launch)
-            self._do(self.alone, None, launch, 0)
-        finally:
-            launch.finish()
-
-    def _fetch(self, launch: Launch) -> None:
-        try:
-            launch.fetch()
-        except Exception as error:  # no memory for a copy
-            error.add_note(f"while fetching the arguments of graph {self.name!r}")
-            launch.fail(self._remembered(Failure(error)))
-
-    def _do(self, task: int, action: Action | None, launch: Launch, micro: int) -> None:
+    def _do(self, task: int, action: Action, launch: Launch, micro: int) -> None:
         if launch.failure is not None:
             return
         try:
             if task in self.plan.chains:
                 self.memory.program(task, action).run(launch, micro)
             else:
-                assert action is not None
                 self.memory.gather(task, action)
-        except ProgramError as error:
-            launch.fail(self._failure(error, launch))
-        except Torn as torn:
-            launch.fail(torn.failure)
         except BaseException as error:
-            error.add_note(f"while running {self._tasks[task].name} of graph {self.name!r}")
-            launch.fail(self._remembered(Failure(error)))
-            if not isinstance(error, Exception):
-                raise
+            self.running_failed(launch, error, self._tasks[task].name)
 
     def fail_act(self, action: Action, failure: Failure) -> None:
         """It will not be done: its device has failed, or the machine has been closed."""
@@ -447,6 +422,23 @@ class GraphRuntime:
             launch.finish()
 
     # What went wrong
+
+    def fetching_failed(self, launch: Launch, error: Exception) -> None:
+        """The arguments could not be had."""
+        error.add_note(f"while fetching the arguments of graph {self.name!r}")
+        launch.fail(self._remembered(Failure(error)))
+
+    def running_failed(self, launch: Launch, error: BaseException, task: str) -> None:
+        """What was done for a launch has raised; raises it again if that is nothing that a launch may fail with."""
+        if isinstance(error, ProgramError):
+            launch.fail(self._failure(error, launch))
+        elif isinstance(error, Torn):
+            launch.fail(error.failure)
+        else:
+            error.add_note(f"while running {task} of graph {self.name!r}")
+            launch.fail(self._remembered(Failure(error)))
+            if not isinstance(error, Exception):
+                raise error
 
     def _failure(self, failed: ProgramError, launch: Launch) -> Failure:
         op, error = failed.op, failed.error

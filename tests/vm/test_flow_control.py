@@ -7,6 +7,7 @@ import itertools
 import re
 import threading
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 import vmflow as flow
 from tests.vm.gates import HEAVY, PATIENCE, call, eager, entered, gate, held, in_thread, line_of, listening, turns
 from vmflow.context import MODE
+from vmflow.vm import stall_watch
 from vmflow.vm.stall_watch import STALL_SECONDS
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -459,9 +461,13 @@ async def test_no_report_when_nobody_waits() -> None:
         assert stalled.messages == []
 
 
-def test_an_idle_machine_does_not_stall() -> None:
+def test_an_idle_machine_does_not_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    hours = itertools.count()
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(stall_watch, "time", SimpleNamespace(monotonic=lambda: clock.now))
     with listening(STALL) as stalled, entered(eager(stall_after=0.001)):
         for step in itertools.repeat(1, 20):
+            clock.now = 3600.0 * next(hours)  # it was idle for that long, and takes no time now
             assert (flow.ones(1) + step).item() == 2.0
     assert stalled.messages == []
 

@@ -1,0 +1,193 @@
+"""Plans of one task, as most are: `LoneTask` does what a launch consists of, `PureCall` calls without launching."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+from vmflow.context import MODE
+from vmflow.instructions.blob import Blob, Storage, TensorMeta
+from vmflow.instructions.instruction import Dependence
+from vmflow.interpreter import new_tensor
+from vmflow.streams.stream import Stream
+from vmflow.tensor_fields import TensorFields
+from vmflow.tensors import Tensor
+from vmflow.vm import at_once
+from vmflow.vm.virtual_machine import default_machine
+
+from .launch import Launch
+from .program import Program
+from .variables import Variables
+
+if TYPE_CHECKING:
+    from vmflow.vm.virtual_machine import VirtualMachine
+
+    from .runtime import GraphRuntime
+
+
+@final
+class LoneTask:
+    """The only task of a plan: it has nobody to wait for, and acts when it is launched.
+
+    Args:
+        runtime: whose.
+        name: of the task.
+        program: makes the program, once the memory for it is there.
+        stream: on which it acts.
+        cost: of that, in nanoseconds.
+        launches: those that were called and are not over.
+
+    Attributes:
+        machine: on which it acts.
+        runtime, stream, cost: as given.
+        closed: whether nothing is to be begun any more.
+    """
+
+    def __init__(
+        self,
+        runtime: GraphRuntime,
+        name: str,
+        program: Callable[[], Program],
+        stream: Stream,
+        cost: int,
+        launches: set[Launch],
+    ) -> None:
+        self.runtime = runtime
+        self.machine: VirtualMachine = runtime.machine
+        self.stream = stream
+        self.cost = cost
+        self.closed = False
+        self._launches = launches
+        self._name = name
+        self._make = program
+        self._program: Program | None = None
+
+    def act(self, launch: Launch) -> None:
+        """Do what there is to be done for a launch."""
+        try:
+            # Not before: a launch may have begun while the one that makes its argument had only begun, too.
+            try:
+                launch.fetch()
+            except Exception as error:  # no memory for a copy
+                self.runtime.fetching_failed(launch, error)
+            if launch.failure is None:
+                try:
+                    self._run(launch)
+                except BaseException as error:
+                    self.runtime.running_failed(launch, error, self._name)
+        finally:
+            launch.finish()
+
+    def _run(self, launch: Launch) -> None:
+        program = self._program
+        if program is None:
+            program = self._program = self._make()
+        program.run(launch)
+
+    def forget(self) -> None:
+        """Let go of the memory; nothing is under way."""
+        self._program = None
+
+    def act_at_once(self, launch: Launch, variables: Variables) -> bool:
+        """Do it in this call, if all that it needs is there and nothing is before it; whether that was so.
+
+        Args:
+            launch: one without a scope, whose results lie where kernels put them.
+            variables: the job's.
+        """
+        machine = self.machine
+        if self.closed:
+            return False
+        for blob in launch.sources:
+            if blob.storage.dependence.machine is not machine:
+                return False
+            if variables.written and blob.storage in variables.changed:
+                launch.own = variables.changed
+        for storage in variables.written:
+            if storage.dependence.machine is not machine or storage.failure is not None:
+                return False
+        for storage in variables.read:
+            if storage.dependence.machine is not machine or storage.failure is not None:
+                return False
+        if not at_once.possible(machine, self.stream, self.cost):
+            return False
+        launch.opened = True
+        if variables.written:
+            done = at_once.call_shielded(machine, self._act_unless_closed, [launch])
+        else:
+            # Ctrl-C may come out of this: nobody will ever see what it would have written.
+            done = at_once.call(machine, self._act_unless_closed, [launch])
+        return done is not at_once.NOT_NOW
+
+    def _act_unless_closed(self, launch: Launch) -> object:
+        self._launches.add(launch)
+        try:
+            # Whoever closes says so first and looks for launches then: one of the two sees the other.
+            if self.closed:
+                return at_once.NOT_NOW
+            self.act(launch)
+        finally:
+            self._launches.discard(launch)
+            if self.closed:
+                self.runtime.close()
+        return None
+
+
+@final
+class PureCall:
+    """Calls of a graph that takes tensors and returns one, and changes nothing: as few steps as they can be.
+
+    Args:
+        task: what runs.
+        metas: of the arguments.
+        output: of the result.
+        variables: of the job.
+        draws, uses: see `Launch`.
+    """
+
+    def __init__(
+        self,
+        task: LoneTask,
+        metas: tuple[TensorMeta, ...],
+        output: TensorMeta,
+        variables: Variables,
+        draws: list[list[tuple[int, int]]],
+        uses: int,
+    ) -> None:
+        self._task = task
+        self._metas = metas
+        self._output = output
+        self._variables = variables
+        self._draws = draws
+        self._uses = uses
+        self._stream = at_once.compute_stream(task.machine, output.device)
+
+    def call(self, arguments: tuple[Any, ...]) -> Any:
+        """The result; `at_once.NOT_NOW`, and nothing has happened, if it has to be launched or refused.
+
+        Args:
+            arguments: by place, whatever they are.
+        """
+        task, metas = self._task, self._metas
+        machine = task.machine
+        mode = MODE.get()
+        if mode.scope is not None or mode.interpreter is not None or (mode.machine or default_machine()) is not machine:
+            return at_once.NOT_NOW
+        if len(arguments) != len(metas) or not self._variables.current():
+            return at_once.NOT_NOW
+        sources: list[Blob] = []
+        for place, given in enumerate(arguments):
+            if type(given) is not Tensor:
+                return at_once.NOT_NOW
+            fields: TensorFields = given
+            blob = fields._blob
+            if blob.meta is not metas[place]:
+                return at_once.NOT_NOW
+            sources.append(blob)
+        storage = Storage(Dependence(machine), None, self._stream)
+        result = Blob(storage, self._output)
+        variables = self._variables
+        launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)
+        if not task.act_at_once(launch, variables):
+            return at_once.NOT_NOW
+        return new_tensor(result, None)

@@ -1,0 +1,64 @@
+"""`Variables`: the memory of the variables that a job was built with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import final
+
+from vmflow.instructions.blob import Blob, Storage
+from vmflow.tensor_fields import TensorFields
+from vmflow.tensors import Tensor
+
+from .job import Job
+
+
+@final
+class Variables:
+    """The memory of a job's variables, as it is between two changes of ``tensor.data``.
+
+    Args:
+        bindings: by buffer, the tensors outside.
+        job: whose variables they are.
+        changed: the buffers that it writes.
+
+    Attributes:
+        storages: by buffer.
+        written, read: of what the job changes, and of what it only reads; `written_blobs` and `read_blobs` likewise.
+        changed: what is written, as a set.
+
+    Raises:
+        ValueError: if a tensor is not what it was when the graph was built.
+    """
+
+    def __init__(self, bindings: dict[int, Tensor], job: Job, changed: frozenset[int]) -> None:
+        self._held: list[tuple[TensorFields, Blob]] = [(tensor, tensor._blob) for tensor in bindings.values()]
+        for number, (_, blob) in zip(bindings, self._held, strict=True):
+            _check_variable(job, number, blob)
+        blobs = {number: blob for number, (_, blob) in zip(bindings, self._held, strict=True)}
+        self.storages: Mapping[int, Storage] = {number: blob.storage for number, blob in blobs.items()}
+        self.written_blobs = tuple([blob for number, blob in blobs.items() if number in changed])
+        self.read_blobs = tuple([blob for number, blob in blobs.items() if number not in changed])
+        self.written = [blob.storage for blob in self.written_blobs]
+        self.read = [blob.storage for blob in self.read_blobs]
+        self.changed = frozenset(self.written)
+
+    def current(self) -> bool:
+        """Whether all tensors still have this memory."""
+        for tensor, blob in self._held:  # noqa: SIM110 (every call of a graph passes here)
+            if tensor._blob is not blob:
+                return False
+        return True
+
+
+def _check_variable(job: Job, number: int, blob: Blob) -> None:
+    buffer = job.buffers[number]
+    old, new = buffer.meta, blob.meta
+    name = f"{job.name}: {buffer.name or 'a tensor'}"
+    again = "close() the graph, so that its next call builds it anew"
+    if (old.shape, old.dtype, old.device) != (new.shape, new.dtype, new.device):
+        raise ValueError(
+            f"{name} was {old!r} on {old.device} when the graph was built, and has since been made {new!r} on "
+            f"{new.device}; {again}"
+        )
+    if blob.strides is not None:
+        raise ValueError(f"{name} has become a view of another tensor, which a built graph cannot see; {again}")

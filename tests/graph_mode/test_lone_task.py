@@ -1,0 +1,235 @@
+"""Calls that run where they are made, without a launch: where they may, and that nobody can tell the difference."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextvars import copy_context
+from typing import Any, TypeVar
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from tests.vm.gates import entered
+from vmflow import nn
+from vmflow.graph_mode.compiled import CompiledGraph
+from vmflow.vm.virtual_machine import VirtualMachine
+
+pytestmark = pytest.mark.host
+
+
+class Product(nn.Graph):
+    """Of a row and a parameter, and one more."""
+
+    def __init__(self, size: int = 3) -> None:
+        super().__init__()
+        self.linear = nn.Linear(size, 2, bias=False)
+
+    def build(self, x: flow.Tensor) -> Any:
+        return self.linear(x) + 1
+
+
+Made = TypeVar("Made", bound=nn.Graph)
+
+
+def ready(graph: Made, *given: flow.Tensor) -> Made:
+    """The graph after calls that have made it what later calls find."""
+    for _ in range(2):
+        graph(*given).numpy()
+    assert graph._pure is not None
+    return graph
+
+
+def wanted(graph: Product, x: flow.Tensor) -> Any:
+    weight = next(graph.linear.parameters()).detach().numpy()
+    return x.numpy() @ weight.T + 1
+
+
+@pytest.fixture(autouse=True)
+def machine() -> Iterator[VirtualMachine]:
+    """One that leaves nothing to a worker."""
+    with entered(VirtualMachine("calls", cpu_worker="never")) as made:
+        yield made
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The graphs that were called in the usual way."""
+    seen: list[str] = []
+    usual = CompiledGraph.call
+
+    def call(self: CompiledGraph, *given: Any) -> Any:
+        seen.append(self.job.name)
+        return usual(self, *given)
+
+    monkeypatch.setattr(CompiledGraph, "call", call)
+    return seen
+
+
+def test_a_call_takes_the_short_way_and_gives_the_same(launches: list[str]) -> None:
+    graph = Product()
+    ready(graph, flow.ones(4, 3))
+    launches.clear()
+    for _ in range(3):
+        x = flow.randn(4, 3)
+        found = graph(x)
+        np.testing.assert_array_equal(found.numpy(), graph.run_by_vm(x).numpy())
+        np.testing.assert_allclose(found.numpy(), wanted(graph, x), rtol=1e-5)
+    assert not launches
+    first, second = graph(flow.ones(4, 3)), graph(flow.zeros(4, 3))
+    assert first.sum().item() != second.sum().item()  # each has memory of its own
+
+
+def test_views_are_arguments_as_others() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    x = flow.arange(12, dtype=flow.float32).reshape(3, 4).T
+    np.testing.assert_allclose(graph(x).numpy(), wanted(graph, x), rtol=1e-5)
+
+
+def test_other_arguments_are_refused_as_ever() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    for given in [(flow.ones(5, 3),), (flow.ones(4, 3, dtype=flow.float64),), (flow.ones(4, 3),) * 2, (1.0,), ()]:
+        with pytest.raises(ValueError, match="when the graph was built"):
+            graph(*given)
+    with pytest.raises(ValueError, match="when the graph was built"):
+        graph(x=flow.ones(4, 3))
+    assert graph(flow.ones(4, 3)).shape == (4, 2)
+
+
+def test_a_parameter_of_other_memory_is_seen() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    parameter = next(graph.linear.parameters())
+    x = flow.randn(4, 3)
+    with flow.no_grad():
+        parameter.mul_(2)
+    np.testing.assert_allclose(graph(x).numpy(), wanted(graph, x), rtol=1e-5)
+    parameter.data = flow.full((2, 3), 3.0)
+    np.testing.assert_allclose(graph(x).numpy(), x.numpy() @ np.full((3, 2), 3.0) + 1, rtol=1e-5)
+    parameter.data = flow.zeros(3, 3)
+    with pytest.raises(ValueError, match="has since been made"):
+        graph(x)
+
+
+def test_a_failed_argument_fails_the_call_and_no_other() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    broken = flow.ones(4, 3, dtype=flow.int64)
+    index = flow.tensor([7])
+    failed = broken.index_select(0, index).to(flow.float32).expand(4, 3)
+    with pytest.raises(IndexError):
+        graph(failed).numpy()
+    assert graph(flow.ones(4, 3)).shape == (4, 2)
+
+
+def test_an_op_that_fails_is_named_with_its_line_and_the_next_call_works() -> None:
+    class Chosen(nn.Graph):
+        def build(self, x: flow.Tensor, index: flow.Tensor) -> flow.Tensor:
+            return x.index_select(0, index) * 2
+
+    x = flow.ones(4, 3)
+    graph = ready(Chosen(), x, flow.tensor([1]))
+    with pytest.raises(IndexError) as caught:
+        graph(x, flow.tensor([9])).numpy()
+    notes = "".join(caught.value.__notes__)
+    assert "test_lone_task.py" in notes
+    assert "of graph 'Chosen" in notes
+    assert graph(x, flow.tensor([2])).tolist() == [[2.0] * 3]
+
+
+def test_an_argument_that_the_graph_changes_is_copied_first(launches: list[str]) -> None:
+    class Counting(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("count", flow.zeros(3))
+
+        def forward(self, x: flow.Tensor) -> flow.Tensor:
+            self.count.add_(x + 1)
+            return x * 2
+
+    class Counts(nn.Graph):
+        def __init__(self, module: nn.Module) -> None:
+            super().__init__()
+            self.module = module
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.module(x)
+
+    module = Counting()
+    graph = Counts(module)
+    values = []
+    for _ in range(4):
+        values.append((graph(module.count).tolist()[0], module.count.tolist()[0]))
+    assert values == [(0.0, 1.0), (2.0, 3.0), (6.0, 7.0), (14.0, 15.0)]
+    assert graph._pure is None
+    version = module.count._blob.storage.version
+    graph(module.count)
+    assert module.count._blob.storage.version == version + 1
+
+
+def test_another_machine_has_its_own() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    machine = VirtualMachine("other", cpu_worker="never")
+    with entered(machine):
+        x = flow.ones(4, 3)
+        found = graph(x)
+        assert found._blob.storage.dependence.machine is machine
+        np.testing.assert_allclose(found.numpy(), wanted(graph, x), rtol=1e-5)
+    again = graph(flow.ones(4, 3))
+    assert again._blob.storage.dependence.machine is not machine
+    machine.close()
+
+
+def test_a_scope_is_obeyed(launches: list[str]) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    launches.clear()
+    with flow.scope(name="one") as scope:
+        graph(flow.ones(4, 3)).numpy()
+        assert launches  # what it has launched can be cancelled
+        scope.cancel()
+
+
+def test_what_is_closed_runs_no_more() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    pure = graph._pure
+    assert pure is not None
+    graph.close()
+    assert graph._pure is None
+    assert graph(flow.ones(4, 3)).shape == (4, 2)  # built anew
+    assert graph._pure is not pure
+
+
+def test_the_form_used_last_is_the_one_that_is_kept() -> None:
+    graph = Product()
+    graph.with_dynamic_input_shape(size=2)
+    for rows in (1, 2):
+        graph(flow.ones(rows, 3)).numpy()
+        graph(flow.ones(rows, 3)).numpy()
+    graph(flow.ones(1, 3)).numpy()
+    for _ in range(3):
+        graph(flow.ones(1, 3)).numpy()
+    graph(flow.ones(3, 3)).numpy()  # which takes the place of two rows
+    assert sorted([key[1][0].shape[0] for key in graph._compiled]) == [1, 3]
+
+
+def test_closing_while_another_thread_calls() -> None:
+    graph = ready(Product(64), flow.ones(4, 64))
+    x, stop = flow.ones(4, 64), threading.Event()
+    expected = graph(x).numpy()
+    wrong: list[Any] = []
+
+    def calls() -> None:
+        while not stop.is_set():
+            found = graph(x).numpy()
+            if not np.array_equal(found, expected):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=copy_context().run, args=(calls,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        graph.close()
+        graph(x).numpy()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong
