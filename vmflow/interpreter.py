@@ -22,7 +22,7 @@ from .dtypes import dtype as DType
 from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
-from .instructions.op_call import OpCall
+from .instructions.op_call import Kernel, OpCall
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
 from .tensor_fields import TensorFields
@@ -172,15 +172,10 @@ def _call_one(
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, output.device)
-    if (
-        not inferred.allocates
-        and mode.scope is None
-        and not mode.anomaly
-        and at_once.possible(machine, stream, inferred.cost)
-    ):
-        storage = _compute_at_once(machine, stream, inferred, blobs, scalars)
+    if mode.scope is None and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
+        storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
-            return new_tensor(Blob(storage, output), None)
+            return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= _LEASED_FROM else None)
     written = Dependence(machine)
     storage = Storage(written, None, stream)
     blob = Blob(storage, output)
@@ -214,28 +209,53 @@ def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
 
 
 def _compute_at_once(
-    machine: VirtualMachine, stream: Stream, inferred: Inferred, blobs: tuple[Blob, ...], scalars: tuple[Any, ...]
+    machine: VirtualMachine,
+    stream: Stream,
+    op: OpExpr,
+    inferred: Inferred,
+    blobs: tuple[Blob, ...],
+    scalars: tuple[Any, ...],
 ) -> Storage | None:
-    """The result of a kernel that needs only plain arrays, without the instruction that would have called it.
+    """The result of a kernel whose operands are there, without the instruction that would have called it.
 
     None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
     arguments: list[Any] = []
+    strided = False
     for blob in blobs:
         storage = blob.storage
         if (
-            blob.strides is not None
-            or storage.failure is not None
+            storage.failure is not None
             or storage.stream is not stream
             or storage.dependence.machine is not machine
+            or storage.array is None
         ):
             return None
-        arguments.append(storage.array)
+        if blob.strides is None:
+            arguments.append(storage.array)
+        else:
+            strided = True
+            arguments.append(blob.array())
     if scalars:
         arguments.extend(scalars)
-    arguments.append(None)
+    if inferred.allocates:
+        storage = Storage(Dependence(machine), None, stream)
+        call: list[Any] = [op, inferred, storage, arguments]
+        try:
+            # The allocator must not be left half-way through a change.
+            done = at_once.call_shielded(machine, _allocate_and_compute, call)
+        except Exception:
+            return None
+        return None if done is at_once.NOT_NOW else storage
     try:
-        array = at_once.call(machine, inferred.kernel, arguments)
+        if strided:
+            # The kernel might choose a layout of its own.
+            output = inferred.outputs[0]
+            arguments.append(np.empty(output.shape, output.dtype.numpy))
+            array = at_once.call(machine, _compute_into, [inferred.kernel, arguments])
+        else:
+            arguments.append(None)
+            array = at_once.call(machine, inferred.kernel, arguments)
     except Exception:
         return None
     if array is at_once.NOT_NOW:
@@ -243,6 +263,26 @@ def _compute_at_once(
     if type(array) is not _ndarray:
         array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
     return Storage(Dependence(machine), array, stream)
+
+
+def _allocate_and_compute(op: OpExpr, inferred: Inferred, storage: Storage, arguments: list[Any]) -> None:
+    stream = storage.stream
+    assert stream is not None
+    output = inferred.outputs[0]
+    allocation = stream.allocator.allocate(output.nbytes, (op.name, None, 0, storage.dependence))
+    storage.allocation = allocation
+    arguments.append(allocation.array(output.shape, output.dtype.numpy))
+    storage.array = _compute_into(inferred.kernel, arguments)
+
+
+def _compute_into(kernel: Kernel, arguments: list[Any]) -> Array:
+    """The last of the arguments, with the kernel's result in it."""
+    out: Array = arguments[-1]
+    result = kernel(*arguments)
+    if result is not out:
+        # Whether the dtype fits was decided before: int64 into uint8 does, and numpy says no.
+        np.copyto(out, result, casting="unsafe")
+    return out
 
 
 def dispatch_several(
