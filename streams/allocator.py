@@ -26,8 +26,20 @@ import numpy as np
 from vmflow.errors import InternalError, OutOfMemory
 
 from .allocator_checks import contradictions
-from .device_memory import Array, DeviceMemory, in_words
-from .pieces import BINS, LARGE_GRANULE, SPLIT_OFF, Block, Piece, absorb, block_size, is_idle, pieces_of
+from .device_memory import PAGE, Array, DeviceMemory, in_words
+from .pieces import (
+    BINS,
+    LARGE_GRANULE,
+    MIDDLING_BELOW,
+    SPLIT_OFF,
+    STAGGERED_FROM,
+    Block,
+    Piece,
+    absorb,
+    block_size,
+    is_idle,
+    pieces_of,
+)
 
 # More bits than the size of any block has.
 _BITS: Final = 64
@@ -157,6 +169,7 @@ class BinAllocator:
             raise ValueError(f"the alignment must be a power of two from 16 to {LARGE_GRANULE} bytes, not {alignment}")
         self.memory = memory
         self.alignment = alignment
+        self._staggers = memory.staggers and alignment < PAGE
         self.on_handout = on_handout
         self.on_free = on_free
         self.retries = 0
@@ -211,6 +224,8 @@ class BinAllocator:
             self._settle()
         alignment = self.alignment
         size = (nbytes + alignment - 1) & -alignment
+        if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
+            size += alignment  # the next piece begins at another place of its page
         # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.
         self._lock.acquire()
         if self._changing:

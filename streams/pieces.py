@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any, Final
 
-from .device_memory import MIB
+from .device_memory import KIB, MIB
 
 # One for each power of two: with the usual alignment of 512 bytes the last, open-ended one begins at 256 MiB.
 BINS: Final = 20
@@ -14,9 +14,13 @@ BINS: Final = 20
 # Small requests share a block.  Middling ones share a larger one, so that few of them do not leave one block each.
 _SMALL_BELOW: Final = 1 * MIB
 _SMALL_BLOCK: Final = 2 * MIB
-_MIDDLING_BELOW: Final = 10 * MIB
+MIDDLING_BELOW: Final = 10 * MIB
 _MIDDLING_BLOCK: Final = 20 * MIB
 LARGE_GRANULE: Final = 2 * MIB
+
+# Where it matters at which place of a page a piece begins (see `device_memory.PAGE`), pieces of whole pages are made a
+# little larger from this size on; those that have a block each begin where the block does.
+STAGGERED_FROM: Final = 64 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
 # kind.  Unless the rest is as large as this: nobody can afford to waste so much.
@@ -93,6 +97,6 @@ def block_size(size: int) -> int:
     """How much to take from the device for a request of `size` bytes."""
     if size < _SMALL_BELOW:
         return _SMALL_BLOCK
-    if size < _MIDDLING_BELOW:
+    if size < MIDDLING_BELOW:
         return _MIDDLING_BLOCK
     return -(-size // LARGE_GRANULE) * LARGE_GRANULE

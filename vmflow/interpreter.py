@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -25,6 +26,7 @@ from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import Kernel, OpCall
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, ViewExpr
+from .streams.allocator import BinAllocator
 from .tensor_fields import TensorFields
 from .vm import at_once
 from .vm.machine_fields import MachineFields
@@ -41,6 +43,10 @@ if TYPE_CHECKING:
 _LEASED_FROM: Final = 1 << 16
 
 _HOST: Final = Device("cpu")
+
+# Ctrl-C must not leave the allocator half-way through a change.  Compiled code is never interrupted between its own
+# steps, and putting the shield up takes as long as a small op.
+_CALL: Final = at_once.call_shielded if isinstance(BinAllocator.allocate, FunctionType) else at_once.call
 
 
 class Interpreter(Protocol):
@@ -242,8 +248,7 @@ def _compute_at_once(
         storage = Storage(Dependence(machine), None, stream)
         call: list[Any] = [op, inferred, storage, arguments]
         try:
-            # The allocator must not be left half-way through a change.
-            done = at_once.call_shielded(machine, _allocate_and_compute, call)
+            done = _CALL(machine, _allocate_and_compute, call)
         except Exception:
             return None
         return None if done is at_once.NOT_NOW else storage

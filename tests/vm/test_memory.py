@@ -208,7 +208,9 @@ def test_results_of_the_host_are_reused(worker: str) -> None:
         for _ in range(50):
             x = x + 1
         assert x[7].item() == 50
-        assert machine.memory.allocator(flow.device("cpu")).statistics()["allocated_bytes.all.peak"] <= 3 * 4 * MIB
+        assert machine.memory.allocator(flow.device("cpu")).statistics()["allocated_bytes.all.peak"] <= 3 * (
+            4 * MIB + 512
+        )
     finally:
         MODE.set(before)
         machine.close()
