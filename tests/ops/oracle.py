@@ -128,7 +128,7 @@ class KernelContract:
         views = {op: op.view for op in OPS.values() if isinstance(op, ViewExpr)}
         for op, infer in kept.items():
             op.infer = self._wrapped(op, infer)
-            op.known.clear()
+            op.forget()
         for op, view in views.items():
             op.view = self._noticed(op, view)
         try:
@@ -136,7 +136,7 @@ class KernelContract:
         finally:
             for op, infer in kept.items():
                 op.infer = infer
-                op.known.clear()
+                op.forget()
             for op, view in views.items():
                 op.view = view
         assert not self.broken, "\n".join(self.broken)

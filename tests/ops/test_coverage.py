@@ -178,7 +178,7 @@ def test_an_op_is_right_in_each_dtype_or_refuses_it(op: str, contract: KernelCon
         for row in ROWS[op]:
             contract.ran.clear()
             for it in OPS.values():
-                it.known.clear()
+                it.forget()
             message = _message(row, row.usual(), dtype)
             if message is None:
                 # The call may have made another dtype of it.

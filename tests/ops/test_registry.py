@@ -175,7 +175,7 @@ def test_each_row_runs_the_op_it_is_for(contract: KernelContract) -> None:
     for row in ROWS:
         contract.seen.clear()
         for op in OPS.values():
-            op.known.clear()
+            op.forget()
         row.call(*[flow.tensor(it) for it in row.operands(row.usual(), row.dtypes[0])])
         flow.synchronize()
         assert row.op in contract.seen, str(row)
@@ -210,7 +210,7 @@ def test_names_are_unique_and_cannot_be_declared_twice() -> None:
 
 def test_inference_is_remembered_by_what_determines_it() -> None:
     op = OPS["mul_scalar"]
-    op.known.clear()
+    op.forget()
     tensor = flow.ones(3)
     for number in (0.1, 0.2, 0.3):
         tensor * number

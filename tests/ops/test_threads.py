@@ -51,7 +51,7 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 def _forget() -> None:
     """What is worth being cut is decided once for each shape."""
     for op in OPS.values():
-        op.known.clear()
+        op.forget()
 
 
 def check(compute: Callable[[], list[Array]], cuts: list[int], cut: bool = True) -> None:

@@ -11,7 +11,7 @@ entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
 
@@ -69,6 +69,31 @@ class Inferred:
         self.allocates = any([places_memory(it) for it in self.outputs])
 
 
+@final
+class Recent:
+    """The last inference of an op of one or two inputs and at most one scalar: often the next is the same.
+
+    Never changed, for another thread may be looking at it.
+
+    Attributes:
+        first, second: the metas; None for the second of one.
+        attributes, kind, default: the attributes, the type of the scalar or None, and the mode's dtype.
+        inferred: what was inferred.
+    """
+
+    __slots__ = ("attributes", "default", "first", "inferred", "kind", "second")
+
+    def __init__(
+        self, metas: Metas, attributes: Attributes, kinds: Kinds, default: DType | None, inferred: Inferred
+    ) -> None:
+        self.first = metas[0]
+        self.second = metas[1] if len(metas) == 2 else None
+        self.attributes = attributes
+        self.kind = kinds[0] if kinds else None
+        self.default = default
+        self.inferred = inferred
+
+
 # infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError on what does not fit
 Infer: TypeAlias = Callable[[Attributes, Metas, Kinds], Inferred]
 # rule(node, gradient of each output) -> gradient of each input, None where there is none
@@ -87,9 +112,10 @@ class OpExpr:
         saves_inputs, saves_outputs: which of them the rule looks at.
         readers: for some of those inputs, the only one whose gradient needs a look at it.
         known: the inferences made so far, by key.
+        recent: the last one; None if it was of another form than `Recent` has.
     """
 
-    __slots__ = ("infer", "known", "name", "readers", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = ("infer", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
 
     def __init__(self, name: str, infer: Infer) -> None:
         if name in OPS:
@@ -102,6 +128,7 @@ class OpExpr:
         self.saves_outputs: tuple[int, ...] = ()
         self.readers: dict[int, int] = {}
         self.known: dict[Hashable, Inferred] = {}
+        self.recent: Recent | None = None
 
     def gradient(
         self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = (), readers: dict[int, int] | None = None
@@ -134,6 +161,11 @@ class OpExpr:
             self.known.clear()
         self.known[key] = found
         return found
+
+    def forget(self) -> None:
+        """Infer everything anew from now on."""
+        self.known.clear()
+        self.recent = None
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
