@@ -171,7 +171,7 @@ def _call_one(
 ) -> Tensor:
     """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
     try:
-        inferred = _recently(op, inputs, attributes, scalars, mode.dtype)
+        inferred = recently_inferred(op, inputs, attributes, scalars, mode.dtype)
         blobs = _blobs(inputs) if inferred is None else ()
     except (AttributeError, TypeError):
         raise _not_tensors(op, inputs) from None
@@ -453,7 +453,7 @@ def infer(
     return found if found is not None else op.inferred(key, attributes, metas, kinds)
 
 
-def _recently(
+def recently_inferred(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred | None:
     """What `infer` says if it was asked the very same just before, else None."""
@@ -479,7 +479,7 @@ def _recently(
 def _infer_anew(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred:
-    """`infer`, remembered for `_recently`."""
+    """`infer`, remembered for `recently_inferred`."""
     inferred = infer(op, blobs, attributes, scalars, default)
     if 1 <= len(blobs) <= 2 and len(scalars) <= 1:
         metas, kinds = tuple([it.meta for it in blobs]), tuple([type(it) for it in scalars])

@@ -4,7 +4,8 @@
 
 Each way is a server process of its own (uvicorn, one plain ASGI function, the same for all but for how a request is
 computed), and the clients are another process.  For each: requests a second by 32 clients at a time, the latency of one
-alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.
+alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.  Who
+asks for that is a third process: in that of the clients, it would wait for them and not for the server.
 """
 
 from __future__ import annotations
@@ -232,17 +233,26 @@ async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
     body = np.random.default_rng(1).standard_normal(SIZES[0]).astype(np.float32).tobytes()
     await latencies(port, "POST", "/predict", body, seconds / 10)
     one = await latencies(port, "POST", "/predict", body, seconds)
-    idle = await latencies(port, "GET", "/health", b"", seconds, 0.002)
-    health = asyncio.create_task(latencies(port, "GET", "/health", b"", seconds, 0.002))
-    many = await asyncio.gather(*[latencies(port, "POST", "/predict", body, seconds) for _ in range(clients)])
+    idle = await _health(port, seconds)
+    health = asyncio.create_task(_health(port, seconds))
+    many = await asyncio.gather(*[latencies(port, "POST", "/predict", body, seconds + 1) for _ in range(clients)])
     busy = await health
     return {
-        "requests": sum(map(len, many)) / seconds,
+        "requests": sum(map(len, many)) / (seconds + 1),
         "one": statistics.median(one) * 1e3,
         "idle": _percentile(idle, 99) * 1e3,
         "busy p50": statistics.median(busy) * 1e3,
         "busy": _percentile(busy, 99) * 1e3,
     }
+
+
+async def _health(port: int, seconds: float) -> list[float]:
+    """Latencies of what needs no model, seen by a process of its own."""
+    command = [sys.executable, "-m", "tests.benchmarks.serving", "--health", str(port), "--seconds", str(seconds)]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
+    output, _ = await process.communicate()
+    found: list[float] = json.loads(output)
+    return found
 
 
 def _percentile(values: list[float], percent: int) -> float:
@@ -273,9 +283,13 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32, help="that ask at the same time")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--health", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
         asyncio.run(serve(given.serve[0], socket.socket(fileno=int(given.serve[1]))))
+        return
+    if given.health:
+        print(json.dumps(asyncio.run(latencies(given.health, "GET", "/health", b"", given.seconds, 0.002))))
         return
     if given.load:
         print(json.dumps(asyncio.run(load(given.load, given.seconds, given.clients))))
