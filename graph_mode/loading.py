@@ -19,6 +19,7 @@ from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
+from vmflow.vm.at_once import NOT_NOW
 
 from . import args_tree
 from .args_tree import Branch, Fixed, Leaf, Tree
@@ -27,6 +28,7 @@ from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import described_job
 from .job import Job
+from .lone_task import PureCall
 from .passes import Settings
 from .plan import Plan
 from .relocation import device_of, moved, relocated
@@ -225,6 +227,7 @@ class LoadedGraph:
         self.config = settings.config
         self._settings = settings
         self._forms = forms
+        self._pure: PureCall | None = None
         self._variables = dict(variables)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -234,9 +237,16 @@ class LoadedGraph:
             ValueError: if it was not saved for such arguments.
             SessionClosed: if the session that it was loaded in has been closed.
         """
+        pure = self._pure
+        if pure is not None and not kwargs:
+            result = pure.call(args)
+            if result is not NOT_NOW:
+                return result
         form, given = self._form(args, kwargs)
         form.require_open()
-        return form.call(given, ())
+        result = form.call(given, ())
+        self._pure = form.pure
+        return result
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

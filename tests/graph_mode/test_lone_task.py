@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextvars import copy_context
+from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
@@ -233,3 +234,16 @@ def test_closing_while_another_thread_calls() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+def test_a_loaded_graph_takes_the_short_way_too(tmp_path: Path, launches: list[str]) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    flow.save(graph, tmp_path / "graph")
+    loaded = flow.load_graph(tmp_path / "graph")
+    x = flow.randn(4, 3)
+    found = [loaded(x).numpy() for _ in range(3)]
+    launches.clear()
+    np.testing.assert_array_equal(loaded(x).numpy(), found[0])
+    assert not launches
+    with pytest.raises(ValueError, match="when the graph was built"):
+        loaded(flow.ones(5, 3))

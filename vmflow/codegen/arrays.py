@@ -13,7 +13,7 @@ import numpy as np
 from vmflow.intra_op import over, parts, run
 
 from .elementwise import TOGETHER, address
-from .kernels import LAYER_NORM_PART, function
+from .kernels import LAYER_NORM_PART, SINGLE, function
 
 Array: TypeAlias = Any
 
@@ -21,6 +21,7 @@ Array: TypeAlias = Any
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
 
 _SINGLE: Final = np.dtype(np.float32)
+_NAMES: Final = {name: f"single_{name}" for name in SINGLE}
 _INDEX: Final = np.dtype(np.int64)
 _KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
 
@@ -35,33 +36,49 @@ def _clear_of(out: Array, array: Array) -> bool:
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
 
-def single(name: str, *arguments: Any) -> Array | None:
-    """An op of float32 element by element.
+def single(name: str, array: Array, out: Array | None) -> Array | None:
+    """An op of one operand of float32, element by element.
 
     Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
 
     Args:
         name: see `kernels.SINGLE`.
-        arguments: arrays of one shape, and where the result should go, or None.
+        out: where the result should go.
 
     Returns:
         The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
     """
-    *arrays, out = arguments
-    first = arrays[0]
-    shape, size = first.shape, first.size
-    kernel = function(f"single_{name}", size) if first.dtype is _SINGLE else None
+    if type(array) is not np.ndarray or array.dtype is not _SINGLE:
+        return None
+    size = array.size
+    kernel = function(_NAMES[name], size)
     if kernel is None:
         return None
+    if out is not None or not array.flags.c_contiguous:
+        return _element_by_element(kernel, [array], out)
     # Written out, since for a few numbers this takes longer than computing them.
-    for place, array in enumerate(arrays):
-        if type(array) is not np.ndarray or array.dtype is not _SINGLE or array.shape != shape:
-            return None
-        if not array.flags.c_contiguous:
-            arrays[place] = array.copy()
-    if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in arrays]):
+    made = np.empty(array.shape, _SINGLE)
+    kernel(address(array), address(made), size)
+    return made
+
+
+def single_of_two(name: str, first: Array, second: Array, out: Array | None) -> Array | None:
+    """`single` for an op of two operands of one shape."""
+    if first.shape != second.shape or not all(
+        [type(it) is np.ndarray and it.dtype is _SINGLE for it in (first, second)]
+    ):
+        return None
+    kernel = function(_NAMES[name], first.size)
+    return None if kernel is None else _element_by_element(kernel, [first, second], out)
+
+
+def _element_by_element(kernel: Callable[..., Any], arrays: list[Array], out: Array | None) -> Array:
+    """What a kernel makes of arrays of float32 of one shape, wherever they lie."""
+    shape, size = arrays[0].shape, arrays[0].size
+    given = [it if it.flags.c_contiguous else it.copy() for it in arrays]
+    if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in given]):
         out = np.empty(shape, _SINGLE)
-    kernel(*[address(it) for it in arrays], address(out), size)
+    kernel(*[address(it) for it in given], address(out), size)
     return out
 
 
@@ -72,7 +89,7 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
         work: how much that is, see `vmflow.intra_op.LEAST`; the number of threads is that of now.
     """
     together = [*arrays, *outs]
-    kernel = function(f"single_{name}", outs[0].size)
+    kernel = function(_NAMES[name], outs[0].size)
     if kernel is None or not all([_fits(it) and it.shape == outs[0].shape for it in together]):
         return None
     if not all([_clear_of(outs[0], it) for it in arrays]):

@@ -11,7 +11,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import single, softmax_of_rows
+from vmflow.codegen.arrays import single, single_of_two, softmax_of_rows
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
@@ -56,7 +56,7 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 def _relu_gradient_kernel(xp: Any) -> Kernel:
     def relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-        found = single("relu_gradient", result, gradient, out)
+        found = single_of_two("relu_gradient", result, gradient, out)
         if found is not None:
             return found
         dead = xp.less_equal(result, 0)  # so that it is alive where the result is NaN
@@ -162,7 +162,7 @@ def _gelu_kernel(array: Array, out: Array | None) -> Array:
 def _gelu_gradient_kernel(gradient: Array, array: Array, out: Array | None) -> Array:
     if gradient.shape != array.shape:
         gradient, array = np.broadcast_arrays(gradient, array)
-    found = single("gelu_gradient", gradient, array, out)
+    found = single_of_two("gelu_gradient", gradient, array, out)
     if found is not None:
         return found
     return (_gelu_gradient_of_double if array.dtype == np.float64 else gelu_gradient_of_single)(gradient, array, out)
