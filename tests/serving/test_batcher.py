@@ -106,6 +106,36 @@ async def test_what_comes_meanwhile_becomes_one_batch() -> None:
 
 
 @timed
+async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> None:
+    device, loop = Device(), asyncio.get_running_loop()
+    turns = 0
+    seen: list[int] = []
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if len(seen) < 21:
+            loop.call_soon(turn)
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        results = await device.compute(requests, batch)
+        if len(requests) > 1:
+            turn()
+        return results
+
+    batcher = batcher_of(compute, most=32, limit=32, limit_per_client=32)
+
+    async def one(number: int) -> None:
+        await ask(batcher, number)
+        seen.append(turns)
+
+    await asyncio.gather(*[one(it) for it in range(21)])
+    assert [len(numbers) for _, numbers in device.batches] == [1, 20]
+    assert max([seen.count(it) for it in seen]) <= 4
+    assert turns < 30
+
+
+@timed
 async def test_several_places() -> None:
     device = Device()
     batcher = batcher_of(device.compute, places=2)

@@ -21,6 +21,10 @@ from .statistics import Statistics, Work
 
 _log: Final = logging.getLogger(__name__)
 
+# How many results are delivered in one turn of the loop.  Each is an answer to be written and often the next request
+# to be read, and in between the loop gets to what else has come.
+_DELIVERED_TOGETHER: Final = 4
+
 # compute(requests, the scope-like thing to cancel it by) -> results in the same order
 Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]
 
@@ -249,7 +253,9 @@ class Batcher:
         self._work.batches += 1
         self._work.samples += len(wanted)
         self._work.computing.add(self._loop.time() - begin)
-        for request, result in zip(wanted, results, strict=True):
+        for place, (request, result) in enumerate(zip(wanted, results, strict=True)):
+            if place and place % _DELIVERED_TOGETHER == 0:
+                await asyncio.sleep(0)
             if request.state == RUNNING:
                 self._end(request, DONE, result)
 
