@@ -59,12 +59,12 @@ class Server:
         """An answer."""
         return json.loads(self.ask("GET", path)[2])
 
-    def ready(self) -> bool:
-        """Whether it says so."""
+    def ready(self, path: str = "/ready") -> bool:
+        """Whether it says so there."""
         if self.process.poll() is not None:
             raise AssertionError(f"the server has ended: {self.log.read_text()}")
         try:
-            return self.ask("GET", "/ready")[0] == 200
+            return self.ask("GET", path)[0] == 200
         except OSError:
             return False
 

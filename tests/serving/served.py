@@ -10,10 +10,12 @@ import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import vmflow as flow
+from tests.serving import hostile
 from vmflow import serving
 
 # What has been done so far.
@@ -57,8 +59,9 @@ def broken(x: flow.Tensor) -> flow.Tensor:
     raise ZeroDivisionError("this model is broken")
 
 
-def _session(function: Any = model, stream: Any = until_told) -> serving.InferenceSession:
-    return serving.InferenceSession(function, inputs=serving.TensorSpec((3,)), graph=False, max_batch=4, stream=stream)
+def _session(function: Any = model, stream: Any = until_told, inputs: Any = None) -> serving.InferenceSession:
+    inputs = inputs or serving.TensorSpec((3,))
+    return serving.InferenceSession(function, inputs=inputs, graph=False, max_batch=4, stream=stream)
 
 
 def _with_counts(made: Any) -> Any:
@@ -70,6 +73,36 @@ def _with_counts(made: Any) -> Any:
 
     made.router.routes.append(Route("/counts", counted))
     return made
+
+
+async def few(model: Any, x: Any) -> AsyncIterator[int]:
+    """Some numbers."""
+    for number in range(3):
+        yield number
+
+
+def _hostile() -> Any:
+    """Three sessions for requests that make no sense, which are there as long as the application is."""
+    from starlette.applications import Starlette
+    from starlette.routing import Mount
+
+    table = serving.TensorSpec((serving.Dim("rows", (2, hostile.ROWS)), hostile.COLUMNS))
+    inputs: dict[str, Any] = {
+        hostile.ONE: table,
+        hostile.NAMED: {"table": table, "scale": serving.TensorSpec((), flow.int64)},
+        hostile.WIDE: serving.TensorSpec((hostile.WIDTH,)),
+    }
+    functions = {hostile.NAMED: lambda table, scale: table * scale.reshape(-1, 1, 1)}
+    sessions = {path: _session(functions.get(path, lambda x: x * 2), few, it) for path, it in inputs.items()}
+
+    @asynccontextmanager
+    async def living(application: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for it in sessions.values():
+                await stack.enter_async_context(it)
+            yield
+
+    return Starlette(routes=[Mount(path, serving.app(it)) for path, it in sessions.items()], lifespan=living)
 
 
 async def work(receive: Any = None) -> None:
@@ -153,6 +186,7 @@ KINDS: Final[dict[str, Callable[[], Any]]] = {
         serving.app(_session(), drain_delay=float(os.environ.get("VMFLOW_SERVED_DELAY", "0")), drain_timeout=20.0)
     ),
     "endless": lambda: _with_counts(serving.app(_session(stream=endless))),
+    "hostile": _hostile,
     "broken": lambda: serving.app(_session(broken)),
     **{
         f"{framework} {middleware}": lambda framework=framework, middleware=middleware: _framework(  # type: ignore[misc]

@@ -175,6 +175,7 @@ async def test_what_the_model_raises_is_500_and_says_nothing() -> None:
         with pytest.raises(ZeroDivisionError):  # for the server to log
             await called(application, exchange, http_scope("POST", "/predict"))
         assert (exchange.status, b"secret" in exchange.body) == (500, False)
+        assert len(exchange.headers["x-request-id"]) == 32  # by which the client can ask about it
         assert json.loads(exchange.body)["status"] == 500
         assert (await post(application, b'{"inputs": [[1, 2], [3, 3]]}')).status == 200
 

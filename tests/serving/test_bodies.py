@@ -65,6 +65,29 @@ def test_json() -> None:
     assert numbers[1:].tolist() == [-np.inf, np.inf]
 
 
+def test_integers_larger_than_numpy_has_are_numbers() -> None:
+    (array,) = decoded(b'{"inputs": [[1, 2.5], [100000000000000000000, true]]}', bodies.JSON, SQUARE)
+    assert array.tolist() == [[1, 2.5], [np.float32(1e20), 1]]
+    with pytest.raises(InvalidInput, match="length: has values that do not fit into int64"):
+        decoded(b'{"inputs": {"length": 100000000000000000000, "image": [[1, 2], [3, 4]]}}', bodies.JSON, NAMED)
+
+
+def test_a_long_body_is_read_with_pauses() -> None:
+    pauses: list[None] = []
+    line = Signature(TensorSpec((5000,)))
+    for value in (b"1,", b"0.5,"):
+        pauses.clear()
+        body = b'{"inputs": [' + value * 4999 + b"1]}"
+        assert len(bodies.inputs_of(body, bodies.JSON, line, lambda: pauses.append(None))) == 5000
+        assert len(pauses) == 4
+
+    def stop() -> None:
+        raise KeyError("nobody waits")
+
+    with pytest.raises(KeyError):
+        bodies.inputs_of(body, bodies.JSON, line, stop)
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">f8", "<f2", "|b1", "|u1", "<i8"])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
@@ -133,7 +156,9 @@ def test_safetensors_by_place(signature: Signature) -> None:
         b'{"inputs": "' + b"x" * 1000 + b'"}',
         b'{"inputs": [[1, 2], [3, 1' + b"0" * 5000 + b"]]}",
         b'{"inputs": [[1, 2], [3, 1' + b"0" * 300 + b"]]}",
-        b'{"inputs": [[1, 2], [3, ' + b"4" * 30 + b"]]}",
+        b'{"inputs": [[1, 2], [3, ' + b"4" * 60 + b"]]}",
+        b'{"inputs": [[1, 2], [3, ' + b"4" * 390 + b"]]}",
+        b'{"inputs": [[1, ' + b"4" * 30 + b"], [3, null]]}",
         '{"inputs": [[1, 2], [3, 4]]}'.encode("utf-16"),
         b'\xef\xbb\xbf{"inputs": [[1, 2], [3, 4]]}',
         b'{"inputs": [[1, 2], [3, 4]], "\xff": 1}',

@@ -17,6 +17,7 @@ from vmflow.graph_mode import args_tree
 from . import bodies
 from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, RequestScope, Send
 from .bodies import Message, Receive
+from .decoding import Decoder
 from .draining import can_take_signals, drain_on_signal
 from .errors import InvalidInput
 from .lag import LoopLag
@@ -25,7 +26,7 @@ from .openapi import description
 from .optional import required
 from .page import POLICY
 from .page import page as page_of
-from .problems import Problem, problem_of
+from .problems import FAILED, Problem, problem_of
 from .session import InferenceSession
 
 if TYPE_CHECKING:
@@ -70,8 +71,8 @@ def app(
     SIGINT it is drained before the server ends, where the server lets that be done: see `drain_on_signal`.  Where it is
     mounted in another application, that needs the `lifespan`.
 
-    Reading a large array as JSON holds the event loop up, for a tenth of a second or two if it has 150,000 numbers; npy
-    and safetensors take no time.
+    A large array as JSON is read on a thread, and one after the other; a tenth of a second or two if it has 150,000
+    numbers, in which the event loop is late by some milliseconds.  npy and safetensors take no time.
 
     Args:
         session: one that has not been started; or one that somebody else starts and closes, on the same loop.
@@ -115,7 +116,7 @@ def app(
             Middleware(DisconnectScope, on_disconnect=on_disconnect, paths={"/stream": "cancel", "/drain": "finish"}),
             Middleware(_Goodbye, session=session),
             Middleware(RequestScope),
-            Middleware(ErrorResponses),
+            Middleware(ErrorResponses, others=True),
         ],
     )
     return made
@@ -237,6 +238,7 @@ class _Endpoints:
         self._session = session
         self._identify = identify
         self._most = bodies.body_limit(session.signature) if max_body is None else max_body
+        self._decoder = Decoder(session)
         self._ending = ending
         self._begun = time.monotonic()
         self._metrics: Metrics | None = None
@@ -253,10 +255,7 @@ class _Endpoints:
         try:
             kind = bodies.kind_of(scope["headers"])
             body = await bodies.read_body(receive, scope["headers"], self._most)
-            signature = self._session.signature
-            # As arrays of just the kind, which a session takes without a further look at every number.
-            arrays, _ = signature.arrays(bodies.inputs_of(body, kind, signature))
-            return signature.given(arrays), told
+            return await self._decoder.inputs(body, kind), told
         except InvalidInput:
             self._session.statistics.rejected["invalid"] += 1
             raise
@@ -295,7 +294,7 @@ class _Endpoints:
                 problem = problem_of(error)
                 if problem is None:
                     _log.exception("a stream has failed")
-                    problem = _FAILED
+                    problem = FAILED
                 await send(_event(b"event: error\ndata: " + problem.body(), more=False))
                 return
         if not begun:
@@ -386,7 +385,6 @@ _EVENTS: Final[Message] = {
         (b"x-accel-buffering", b"no"),
     ],
 }
-_FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
 
 
 def _event(lines: bytes, *, more: bool = True) -> Message:
@@ -413,6 +411,6 @@ def _handlers() -> dict[Any, Any]:
         return _told(Problem(error.status_code, "HTTPException", str(error.detail)), error.headers)
 
     async def failed(request: Any, error: Any) -> Response:
-        return _told(_FAILED)
+        return _told(FAILED)
 
     return {HTTPException: told, Exception: failed}

@@ -27,7 +27,7 @@ from typing import Any, Final, Literal, TypeAlias
 import vmflow as flow
 
 from .bodies import Message, Receive
-from .problems import Problem, problem_of
+from .problems import FAILED, Problem, problem_of
 
 Policy: TypeAlias = Literal["cancel", "finish"]
 ASGIScope: TypeAlias = Any
@@ -209,10 +209,13 @@ class ErrorResponses:
 
     Args:
         app: the application.
+        others: whether other exceptions are answered with 500 before they go on, so that middleware around this, such
+            as `RequestScope`, sees the answer.
     """
 
-    def __init__(self, app: ASGIApp) -> None:
+    def __init__(self, app: ASGIApp, *, others: bool = False) -> None:
         self.app = app
+        self._others = others
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -229,12 +232,14 @@ class ErrorResponses:
             await self.app(scope, receive, noting)
         except Exception as error:
             problem = problem_of(error)
-            if problem is None or begun:
+            if begun or (problem is None and not self._others):
                 raise
+            for message in (problem or FAILED).messages():
+                await send(message)
+            if problem is None:
+                raise  # for the server to log
             if problem.status == 500:
                 _log.error("a request has failed", exc_info=error)
-            for message in problem.messages():
-                await send(message)
 
 
 # Deadlines and traces

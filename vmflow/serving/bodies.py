@@ -18,7 +18,7 @@ import math
 import re
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from functools import cache
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -34,15 +34,21 @@ NPY: Final = "application/x-npy"
 SAFETENSORS: Final = "application/x-safetensors"
 KINDS: Final = (JSON, NPY, SAFETENSORS)
 
+Number = TypeVar("Number", int, float)
+
 # What an ASGI server calls an application with.
 Message: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Headers: TypeAlias = Iterable[tuple[bytes, bytes]]
+# Called every so often while a long body is read.
+Pause: TypeAlias = Callable[[], None]
 
 # Bytes of a number in JSON, at the most with which room is reckoned: "-1.7976931348623157e+308, ".
 _NUMBER: Final = 26
 # No number that any dtype can hold has more digits before it is rounded.
 _MOST_DIGITS: Final = 400
+# Numbers that are read between two pauses: about half a millisecond's.
+_STRIDE: Final = 1024
 
 # One that does not end reaches to the end, so that no place is looked at twice.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -149,19 +155,21 @@ def kind_of(headers: Headers) -> str:
     return name
 
 
-def inputs_of(body: bytes, kind: str, signature: Signature) -> Any:
+def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None = None) -> Any:
     """The inputs in a body, as `InferenceSession.run` takes them, which checks them further.
 
     Args:
         body: all of it.
         kind: one of `KINDS`.
         signature: of the session.
+        pause: called every so often while numbers are read from JSON, which then takes half as long again: for a thread
+            to let others go on.  What it raises is raised here.
 
     Raises:
         InvalidInput: if the body is none of that kind, or cannot be inputs of that signature.
     """
     if kind == JSON:
-        return _from_json(body, signature)
+        return _from_json(body, signature, pause)
     if kind == NPY:
         if len(signature.specs) != 1:
             raise InvalidInput(f"an npy file is one array, and the inputs are {', '.join(signature.names)}")
@@ -185,17 +193,37 @@ def _widened(array: Array) -> Array:
     return array.astype(np.float32) if array.dtype.kind == "V" else array
 
 
-def _from_json(body: bytes, signature: Signature) -> Any:
+def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
     _count(body, signature)
     finite = all([it.finite for it in signature.specs])
     try:
-        text = body.decode("utf-8")
-        found = json.loads(text, object_pairs_hook=unique, parse_constant=_no_constant if finite else None)
+        found = json.loads(
+            body.decode("utf-8"),
+            object_pairs_hook=unique,
+            parse_constant=_no_constant if finite else None,
+            parse_float=None if pause is None else _pausing(float, pause),
+            parse_int=None if pause is None else _pausing(int, pause),
+        )
     except (ValueError, RecursionError) as error:
         raise BadBody(f"the body is not JSON: {error}") from None
     if not isinstance(found, dict) or found.keys() != {"inputs"}:
         raise InvalidInput('expected an object {"inputs": ...} with nothing else in it')
     return found["inputs"]
+
+
+def _pausing(convert: Callable[[str], Number], pause: Pause) -> Callable[[str], Number]:
+    """The same conversion, with pauses."""
+    left = _STRIDE
+
+    def converted(text: str) -> Number:
+        nonlocal left
+        left -= 1
+        if not left:
+            left = _STRIDE
+            pause()
+        return convert(text)
+
+    return converted
 
 
 def _count(body: bytes, signature: Signature) -> None:

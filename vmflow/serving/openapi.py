@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from vmflow.dtypes import BOOL, FLOATING
+from vmflow.dtypes import BOOL, FLOATING, finfo, iinfo
 
 from .bodies import JSON, NPY, SAFETENSORS
 from .problems import MEDIA_TYPE
@@ -21,6 +21,9 @@ _PROBLEMS: Final = {
     503: "Too many requests wait, or the server is starting or ending; Retry-After says when to come again.",
     504: "The deadline has passed.",
 }
+
+# Not zero.
+_SECONDS: Final = "^(?=.*[1-9])[0-9]{1,9}(\\.[0-9]{0,9})?$"
 
 
 def description(session: InferenceSession, most: int, paths: list[str]) -> dict[str, Any]:
@@ -74,8 +77,11 @@ def _post(session: InferenceSession, most: int, summary: str, answer: dict[str, 
     return {
         "summary": summary,
         "parameters": [
-            _parameter("X-Request-Timeout", "Seconds in which the answer is wanted.", "^[0-9]{1,9}(\\.[0-9]{0,9})?$"),
-            _parameter("X-Request-ID", "A name for the request.", "^[A-Za-z0-9._~:+/=@-]{1,128}$"),
+            _parameter("X-Request-Timeout", "Seconds in which the answer is wanted.", pattern=_SECONDS),
+            _parameter(
+                "X-Request-ID",
+                "A name for the request: up to 128 letters, digits and ._~:+/=@-; anything else is passed over.",
+            ),
         ],
         "requestBody": {"required": True, "description": f"At most {most} bytes.", "content": content},
         "responses": responses,
@@ -89,13 +95,13 @@ def _get(summary: str, answers: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def _parameter(name: str, about: str, pattern: str) -> dict[str, Any]:
+def _parameter(name: str, about: str, **schema: str) -> dict[str, Any]:
     return {
         "name": name,
         "in": "header",
         "required": False,
         "description": about,
-        "schema": {"type": "string", "pattern": pattern},
+        "schema": {"type": "string", **schema},
     }
 
 
@@ -129,9 +135,16 @@ def _object(properties: dict[str, Any]) -> dict[str, Any]:
 
 def _array(spec: TensorSpec) -> dict[str, Any]:
     """Lists in lists, of numbers."""
-    schema: dict[str, Any] = {"type": "number"}
-    if spec.dtype.category < FLOATING:
-        schema = {"type": "boolean"} if spec.dtype.category == BOOL else {"type": ["integer", "boolean"]}
+    if spec.dtype.category == BOOL:
+        schema: dict[str, Any] = {"type": "boolean"}
+    elif spec.dtype.category < FLOATING:
+        whole = iinfo(spec.dtype)
+        schema = {"type": ["integer", "boolean"], "minimum": whole.min, "maximum": whole.max}
+    else:
+        schema = {"type": ["number", "boolean"]}
+        if spec.finite:
+            real = finfo(spec.dtype)
+            schema |= {"minimum": real.min, "maximum": real.max}
     for size in reversed(spec.shape):
         if isinstance(size, Dim):
             bounds: dict[str, Any] = {"minItems": 1, "maxItems": size.sizes[-1], "title": size.name}
@@ -159,7 +172,7 @@ def _events() -> dict[str, Any]:
             "An event for each chunk, with its JSON as data; then one named end, or one named error with a problem."
         ),
         "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": {"text/event-stream": {}},
     }
 
 

@@ -59,6 +59,10 @@ class Problem:
         yield {"type": "http.response.body", "body": body, "more_body": False}
 
 
+# Told of mistakes, about which a client learns nothing.
+FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
+
+
 def problem_of(error: BaseException) -> Problem | None:
     """What to tell of an error; None if that is not vmflow's to say, as for a mistake in a handler."""
     error = _alone(error)

@@ -10,6 +10,7 @@ from vmflow.context import MODE
 from vmflow.tensors import Tensor
 from vmflow.vm.wakers import running_loop
 
+from .arrivals import Arrivals
 from .batcher import Batch, Batcher
 from .channel import Channel
 from .errors import Draining, InvalidInput, NotReady
@@ -60,6 +61,7 @@ class InferenceSession:
     Attributes:
         state: "new", "warming", "ready", "draining" or "closed".
         statistics: see `Statistics`.
+        arrivals: what a drain lets in first.
         version: of the weights; goes up with each `swap`.
 
     Raises:
@@ -103,6 +105,7 @@ class InferenceSession:
         self.name = name
         self.state: State = "new"
         self.statistics = Statistics()
+        self.arrivals = Arrivals()
         self.version = 0
         self.timeout = timeout
         self._runner = Runner(
@@ -209,10 +212,13 @@ class InferenceSession:
         self.state = "draining"
         await asyncio.sleep(delay)
         batchers = self._batchers()
-        for it in batchers:
-            it.refuse(Draining)
         try:
             async with asyncio.timeout(timeout):
+                try:
+                    await self.arrivals.gone_in()
+                finally:
+                    for it in batchers:
+                        it.refuse(Draining)
                 for it in batchers:
                     await it.until_idle()
         except TimeoutError:

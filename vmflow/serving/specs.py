@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -158,9 +159,20 @@ def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
     if isinstance(value, (str, bytes)) or value is None:
         raise InvalidInput(f"{name}: expected numbers, got {type(value).__name__}")
     try:
-        return np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
+        found = np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
     except (ValueError, TypeError, OverflowError) as error:
         raise InvalidInput(f"{name}: expected numbers of shape {spec.shown()}: {error}") from None
+    if found.dtype == object and all([type(it) in (int, float, bool) for it in found.flat]):
+        return _with_large_integers(name, found, spec)
+    return found
+
+
+def _with_large_integers(name: str, found: Array, spec: TensorSpec) -> Array:
+    """Numbers of which some are integers that numpy has no dtype for; to a client they are numbers like others."""
+    if spec.dtype.category >= FLOATING:
+        with suppress(OverflowError):
+            return found.astype(np.float64)
+    raise InvalidInput(f"{name}: has values that do not fit into {spec.dtype.name}")
 
 
 # One, several in order, or several by name: as the model is called with them.

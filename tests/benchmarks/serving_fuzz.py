@@ -1,0 +1,133 @@
+"""What a server makes of requests that make no sense: answers, within a time, and no mistakes of its own.
+
+``python -m tests.benchmarks.serving_fuzz [--bodies 100000] [--seed 0] [--described 0.1]``
+
+One uvicorn process serves sessions of one input, of several by name and of one large input; several connections send
+what `tests.serving.hostile` draws, and what schemathesis makes of the sessions' own descriptions.  Printed is what came
+back; the exit code is 1 if any of it must not be.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import importlib.util
+import re
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Final
+
+from tests.benchmarks.contenders import restart_with_one_thread
+from tests.serving import hostile
+from tests.serving.fuzzing import GOOD, Tally, counts, described_requests, fired
+from tests.serving.hostile import Hostile
+from tests.serving.processes import Server, served, until
+
+# Requests that are drawn and sent at a time; how many are sent before memory is looked at; and MiB it may grow by.
+ROUND: Final = 1000
+WARM_UP: Final = 4000
+GROWTH: Final = 4.0
+# How many of each thousand are large.
+LARGE: Final = 10
+
+# What uvicorn prints where the bytes behind a request, which it has handed on, turn out to be no HTTP.
+SERVERS_OWN: Final = "h11._util.LocalProtocolError"
+
+
+def resident(server: Server) -> float:
+    """MiB of memory."""
+    text = Path(f"/proc/{server.process.pid}/status").read_text()
+    return int(text.partition("VmRSS:")[2].split()[0]) / 1024
+
+
+def requests_of(server: Server, number: int, count: int, described: int) -> list[Hostile]:
+    """One round of requests, always the same for the same number.
+
+    Args:
+        server: whose descriptions are read.
+        number: of the round.
+        count: how many requests.
+        described: how many of them are made from descriptions.
+    """
+    large = count * LARGE // ROUND
+    found = hostile.drawn(hostile.requests(), count - large - described, number)
+    if large:
+        found += hostile.drawn(hostile.large_requests(), large, number)
+    if described:
+        found += hostile.drawn(described_requests(server), described, number)
+    return found
+
+
+def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
+    """Send so many, and print what came back; whether all of it may be.
+
+    Args:
+        server: that is ready.
+        bodies: how many.
+        number: the seed.
+        described: the share made from descriptions.
+    """
+    tally, before = Tally(), counts(server)
+    warm, different, sending = 0.0, set(), 0.0
+    total = 0
+    while total < bodies:
+        count = min(ROUND, bodies - total)
+        requests = requests_of(server, (number << 20) + total, count, int(count * described))
+        begin = time.perf_counter()
+        asyncio.run(fired(server.port, requests, tally))
+        sending += time.perf_counter() - begin
+        different |= {hash(it.raw) for it in requests}
+        total += len(requests)
+        if not warm and total >= min(WARM_UP, bodies // 2):
+            warm = resident(server)
+        if sys.stderr.isatty():
+            print(f"\r{total} of {bodies}", end="", file=sys.stderr, flush=True)
+    wrong = tally.wrong + tally.differs(counts(server), before)
+    last = Tally()
+    asyncio.run(fired(server.port, [GOOD], last))
+    if last.statuses != {200: 1}:
+        wrong.append(f"a valid request behind all these: {last.statuses}")
+    grown = resident(server) - warm
+    if grown > GROWTH:
+        wrong.append(f"memory has grown by {grown:.1f} MiB")
+    errors = Counter(re.findall(r"^Traceback .*\n(?:^[ ].*\n|^$\n)*(.*)$", server.log.read_text(), re.MULTILINE))
+    wrong += [f"{count} times in the log: {it}" for it, count in errors.items() if not it.startswith(SERVERS_OWN)]
+    print(f"requests  {total}, {len(different)} of them different, in {sending:.0f} s of sending")
+    print("of these  " + ", ".join([f"{count} {name}" for name, count in tally.families.most_common()]))
+    answers = [f"{count} x {status or 'none'}" for status, count in sorted(tally.statuses.items())]
+    print("answers   " + ", ".join(answers))
+    print(f"counted   {tally.served} served, {tally.invalid} invalid, {tally.unsure} that may be either or none")
+    print(f"slowest   {tally.slowest * 1e3:.0f} ms")
+    print(f"memory    {warm:.1f} MiB after the first {WARM_UP}, {grown:+.1f} MiB by the end")
+    for it, count in errors.items():
+        print(f"log       {count} x {it}")
+    print(f"wrong     {len(wrong)}")
+    for it in wrong[:20]:
+        print("  " + it)
+    return not wrong
+
+
+def main() -> None:
+    """Fuzz."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.serving_fuzz", description=__doc__.splitlines()[0]
+    )
+    parser.add_argument("--bodies", type=int, default=100_000, help="how many requests to send")
+    parser.add_argument("--seed", type=int, default=0, help="the same requests for the same seed")
+    parser.add_argument("--described", type=float, default=0.1, help="the share that schemathesis makes, if installed")
+    given = parser.parse_args()
+    restart_with_one_thread()
+    if importlib.util.find_spec("schemathesis") is None:
+        print("schemathesis is not installed: no requests are made from descriptions")
+        given.described = 0.0
+    with tempfile.TemporaryDirectory() as folder, served(Path(folder), "hostile") as server:
+        until(lambda: server.ready(hostile.WIDE + "/ready"), "ready")
+        good = fuzz(server, given.bodies, given.seed, given.described)
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()
