@@ -11,7 +11,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import Any, Final
 
 import vmflow as flow
@@ -21,8 +20,8 @@ from vmflow import serving
 # What has been done so far.
 counts = {"begun": 0, "cancelled": 0, "done": 0, "made": 0, "closed": 0}
 
-# Ends `until_told`.
-TOLD: Final = "VMFLOW_SERVED_END"
+# What `until_told` is told, by ``POST /tell/more`` and ``POST /tell/end``.
+told: asyncio.Queue[str] = asyncio.Queue()
 
 
 def model(x: flow.Tensor) -> flow.Tensor:
@@ -36,12 +35,12 @@ def model(x: flow.Tensor) -> flow.Tensor:
 
 
 async def until_told(model: Any, x: Any) -> AsyncIterator[int]:
-    """Numbers, until a file is there."""
+    """A number, and another one whenever it is told so, until it is told to end."""
     count = 0
-    while not Path(os.environ[TOLD]).exists():  # noqa: ASYNC240 (it is in memory)
-        yield count
+    yield count
+    while await told.get() != "end":
         count += 1
-        await asyncio.sleep(0.01)
+        yield count
 
 
 async def endless(model: Any, x: Any) -> AsyncIterator[str]:
@@ -71,7 +70,11 @@ def _with_counts(made: Any) -> Any:
     async def counted(request: Any) -> Any:
         return JSONResponse(counts)
 
-    made.router.routes.append(Route("/counts", counted))
+    async def tell(request: Any) -> Any:
+        told.put_nowait(request.path_params["what"])
+        return JSONResponse(None)
+
+    made.router.routes += [Route("/counts", counted), Route("/tell/{what}", tell, methods=["POST"])]
     return made
 
 

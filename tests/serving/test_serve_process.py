@@ -118,8 +118,7 @@ def _steady(server: Server) -> int:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stream_goes_on_while_the_server_drains(tmp_path: Path, number: int) -> None:
-    told = tmp_path / "told"
-    with served(tmp_path, "session", VMFLOW_SERVED_END=str(told), VMFLOW_SERVED_DELAY="0.7") as server:
+    with served(tmp_path, "session", VMFLOW_SERVED_DELAY="0.7") as server:
         until(server.ready, "ready")
         with server.connect() as connection, connection.makefile("rb") as file:
             connection.sendall(request("POST", "/stream", GOOD))
@@ -132,9 +131,10 @@ def test_a_stream_goes_on_while_the_server_drains(tmp_path: Path, number: int) -
             status, headers, _ = until(lambda: _refused(server), "it takes nothing new")
             assert (status, headers["connection"]) == (503, "close")
             assert int(headers["retry-after"]) >= 1
-            assert next(events).startswith(b"data: ")
+            assert server.ask("POST", "/tell/more")[0] == 200
+            assert next(events).startswith(b"data: 1")
             assert server.process.poll() is None
-            told.touch()
+            assert server.ask("POST", "/tell/end")[0] == 200
             assert list(events)[-1] == b"event: end\ndata: {}\n\n"
         assert server.ended() == -number
         assert ("Traceback" in server.log.read_text()) == (number == signal.SIGINT)  # that of KeyboardInterrupt
@@ -252,8 +252,6 @@ async def proxied(proxy: Proxy) -> AsyncIterator[int]:
 
 
 async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> None:
-    told = tmp_path / "told"
-    environment = {"VMFLOW_SERVED_END": str(told), "VMFLOW_SERVED_DELAY": "0.7"}
     statuses: list[int] = []
     stop = asyncio.Event()
     proxy = Proxy()
@@ -262,7 +260,7 @@ async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> N
         while not stop.is_set():
             statuses.append(await _ask(port, request("POST", "/predict", GOOD, "Connection: close")))
 
-    with _several(tmp_path, 4, environment) as make:
+    with _several(tmp_path, 4, {"VMFLOW_SERVED_DELAY": "0.7"}) as make:
         old = [await asyncio.to_thread(make) for _ in range(2)]
         proxy.servers = list(old)
         async with proxied(proxy) as port:
@@ -270,6 +268,7 @@ async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> N
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(request("POST", "/stream", GOOD))
             assert b"200" in await reader.readline()
+            (streaming,) = [it for it in old if (await asyncio.to_thread(it.json, "/stats"))["running"]]
             clients = [asyncio.create_task(asks(port)) for _ in range(4)]
             for server in old:
                 server.told()
@@ -281,7 +280,7 @@ async def test_no_request_fails_while_servers_are_restarted(tmp_path: Path) -> N
             await proxy.until(lambda: len(statuses) > before + 50)
             stop.set()
             await asyncio.gather(*clients)
-            told.touch()
+            assert (await asyncio.to_thread(streaming.ask, "POST", "/tell/end"))[0] == 200
             rest = await reader.readuntil(b"event: end\ndata: {}\n\n")
             assert b"event: error" not in rest
             writer.close()
