@@ -1,6 +1,7 @@
 """Applications that tests serve in processes of their own: `application` is what ``VMFLOW_SERVED`` names.
 
-``python -m tests.serving.served`` serves it with uvicorn on a port that the kernel chooses, and prints that.
+``python -m tests.serving.served`` serves it with uvicorn on a port that the kernel chooses, and prints that; on the
+kind of event loop that ``VMFLOW_SERVED_LOOP`` names.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _with_counts(made: Any) -> Any:
     from starlette.routing import Route
 
     async def counted(request: Any) -> Any:
-        return JSONResponse(counts)
+        return JSONResponse({**counts, "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0]})
 
     async def tell(request: Any) -> Any:
         told.put_nowait(request.path_params["what"])
@@ -209,7 +210,9 @@ def main() -> None:
 
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
         print(f"on port {listener.getsockname()[1]}", flush=True)
-        uvicorn.Server(uvicorn.Config(application, log_level="warning", lifespan="on")).run(sockets=[listener])
+        loop: Any = os.environ.get("VMFLOW_SERVED_LOOP", "asyncio")
+        config = uvicorn.Config(application, log_level="warning", lifespan="on", loop=loop)
+        uvicorn.Server(config).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -116,10 +116,14 @@ def _steady(server: Server) -> int:
 # Signals
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_stream_goes_on_while_the_server_drains(tmp_path: Path, number: int) -> None:
-    with served(tmp_path, "session", VMFLOW_SERVED_DELAY="0.7") as server:
+@pytest.mark.parametrize(
+    ("number", "loop"), [(signal.SIGTERM, "asyncio"), (signal.SIGINT, "asyncio"), (signal.SIGTERM, "uvloop")]
+)
+def test_a_stream_goes_on_while_the_server_drains(number: int, loop: str, tmp_path: Path) -> None:
+    _needs(loop)  # other servers than uvicorn keep their signals
+    with served(tmp_path, "session", VMFLOW_SERVED_DELAY="0.7", VMFLOW_SERVED_LOOP=loop) as server:
         until(server.ready, "ready")
+        assert server.json("/counts")["loop"] == loop
         with server.connect() as connection, connection.makefile("rb") as file:
             connection.sendall(request("POST", "/stream", GOOD))
             assert head(file)[0] == 200
@@ -314,20 +318,30 @@ class _several:
 
 # Other servers and frameworks
 
+SERVED = "tests.serving.served:application"
 SERVERS = {
-    "uvicorn": lambda port: ["uvicorn", "tests.serving.served:application", "--port", str(port)],
-    "hypercorn": lambda port: ["hypercorn", "tests.serving.served:application", "--bind", f"127.0.0.1:{port}"],
-    "granian": lambda port: [
-        "granian",
-        "--interface",
-        "asgi",
-        "tests.serving.served:application",
-        "--port",
-        str(port),
-        "--workers-kill-timeout",
-        "5",
+    "uvicorn": lambda port, loop: [SERVED, "--port", str(port), "--loop", loop],
+    "hypercorn": lambda port, loop: [SERVED, "--bind", f"127.0.0.1:{port}", "--worker-class", loop],
+    "granian": lambda port, loop: [
+        *["--interface", "asgi", SERVED, "--port", str(port), "--loop", loop],
+        *["--workers-kill-timeout", "5"],
     ],
 }
+# Each server is watched on both loops, but not with every framework and middleware on both.
+CELLS = [
+    ("starlette", "plain", "asyncio"),
+    ("starlette", "base", "asyncio"),
+    ("starlette", "gzip", "asyncio"),
+    ("fastapi", "plain", "asyncio"),
+    ("fastapi", "base", "uvloop"),
+    ("fastapi", "gzip", "asyncio"),
+]
+
+
+def _needs(*modules: str) -> None:
+    for needed in modules:
+        if importlib.util.find_spec(needed) is None:
+            pytest.skip(f"{needed} is not installed")
 
 
 def _counts(server: Server) -> Any:
@@ -337,17 +351,16 @@ def _counts(server: Server) -> Any:
         return None
 
 
-@pytest.mark.parametrize("middleware", ["plain", "base", "gzip"])
-@pytest.mark.parametrize("framework", ["starlette", "fastapi"])
+@pytest.mark.parametrize(("framework", "middleware", "loop"), CELLS)
 @pytest.mark.parametrize("program", ["uvicorn", "hypercorn", "granian"])
-def test_who_leaves_is_noticed_everywhere(program: str, framework: str, middleware: str, tmp_path: Path) -> None:
-    for needed in (program, framework):
-        if importlib.util.find_spec(needed) is None:
-            pytest.skip(f"{needed} is not installed")
+def test_who_leaves_is_noticed_everywhere(
+    program: str, framework: str, middleware: str, loop: str, tmp_path: Path
+) -> None:
+    _needs(program, framework, loop)
     port = free_port()
     environment = {"VMFLOW_SERVED": f"{framework} {middleware}"}
-    with serving(tmp_path, ["-m", *SERVERS[program](port)], environment, port) as server:
-        until(lambda: _counts(server), "it serves")
+    with serving(tmp_path, ["-m", program, *SERVERS[program](port, loop)], environment, port) as server:
+        assert until(lambda: _counts(server), "it serves")["loop"] == loop
         with server.connect() as connection:
             sent = request("POST", "/work", b"x" * 100_000).replace(b"application/json", b"text/plain")
             connection.sendall(sent)
