@@ -27,12 +27,14 @@ class Gate:
 
     Attributes:
         open: lets all of them go on.
+        out: lets those who have given up go.
         inside: how many read at this moment; `most` at any.
         threads: on which they did.
     """
 
     def __init__(self) -> None:
         self.open = threading.Event()
+        self.out = threading.Event()
         self.inside = self.most = 0
         self.threads: list[threading.Thread] = []
 
@@ -47,6 +49,9 @@ class Gate:
             while not self.open.is_set():
                 pause()
             return bodies.inputs_of(body, kind, signature, pause)
+        except Exception:
+            self.out.wait()
+            raise
         finally:
             self.inside -= 1
 
@@ -57,6 +62,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     monkeypatch.setattr(decoding, "inputs_of", made.read)
     yield made
     made.open.set()
+    made.out.set()
 
 
 def session_of() -> InferenceSession:
@@ -113,8 +119,11 @@ async def test_who_leaves_gives_up_the_reading_or_the_place_in_the_queue(first: 
         exchanges[not first].leave()
         await tasks[not first]
         if first:
+            for _ in range(100):
+                await asyncio.sleep(0)
+            assert len(gate.threads) == 1  # as long as the thread has not noticed
+            gate.out.set()
             await until(lambda: len(gate.threads) == 2)  # though nobody has opened
-            gate.threads[0].join()
         gate.open.set()
         assert (await tasks[first]).status == 200
         assert (await post(application, LARGE)).status == 200
@@ -123,6 +132,7 @@ async def test_who_leaves_gives_up_the_reading_or_the_place_in_the_queue(first: 
 
 
 async def test_a_deadline_holds_while_a_body_is_read(gate: Gate) -> None:
+    gate.out.set()
     async with living(session_of()) as application:
         answer = await posting(application, Exchange(LARGE), **{"x-request-timeout": "0.02"})
         assert (answer.status, json.loads(answer.body)["title"]) == (504, "Expired")
