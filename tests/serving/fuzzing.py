@@ -163,7 +163,7 @@ class _Connection:
             while status == 100:
                 status, headers = await self._head()
             body = await self._body(headers)
-        except (asyncio.IncompleteReadError, ConnectionError):
+        except (asyncio.IncompleteReadError, OSError):
             return 0, b"", False
         again = headers.get(b"connection") != b"close" and not request.leaves and not request.alone
         return status, body, again

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -107,6 +109,27 @@ async def test_what_is_wrong_with_a_large_body_is_told_and_counted() -> None:
             assert (answer.status, json.loads(answer.body)["status"]) == (status, status)
     assert session.statistics.rejected["invalid"] == 4
     assert session.statistics.accepted == 0
+
+
+async def test_what_is_refused_is_not_kept_until_garbage_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
+    errors: list[weakref.ref[BaseException]] = []
+
+    def refuse(*args: Any) -> None:
+        error = bodies.BadBody("whatever it is")
+        errors.append(weakref.ref(error))
+        try:
+            raise error
+        finally:
+            del error
+
+    async with living(session_of()) as application:
+        monkeypatch.setattr(decoding, "inputs_of", refuse)
+        gc.disable()
+        try:
+            assert (await post(application, LARGE)).status == 400
+            await until(lambda: errors[0]() is None)
+        finally:
+            gc.enable()
 
 
 @pytest.mark.parametrize("first", [True, False])

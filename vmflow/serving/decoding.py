@@ -86,6 +86,7 @@ class Decoder:
             return await asyncio.shield(task)
         finally:
             pace.stopped = True
+            del task  # has the error, if there is one, which has this frame, which has the body
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 Result = TypeVar("Result")
 
@@ -17,32 +17,32 @@ async def in_thread(function: Callable[[], Result], name: str) -> Result:
     Cancelling does not stop the function; what it returns is dropped.
     """
     loop = asyncio.get_running_loop()
-    future: asyncio.Future[Result] = loop.create_future()
+    ended: asyncio.Future[None] = loop.create_future()
+    results: list[Result] = []
+    # Taken out again: an error that its own frames can reach would keep all they have until garbage is collected.
+    errors: list[BaseException] = []
 
-    def deliver(result: Any, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(result)
+    def end() -> None:
+        if ended.done():
+            errors.clear()
         else:
-            future.set_exception(error)
+            ended.set_result(None)
 
     def work() -> None:
-        result, error = None, None
         try:
-            result = function()
+            results.append(function())
         except BaseException as raised:
-            error = raised
+            errors.append(raised)
         if not loop.is_closed():
-            loop.call_soon_threadsafe(deliver, result, error)
+            loop.call_soon_threadsafe(end)
 
     thread = threading.Thread(target=contextvars.copy_context().run, args=(work,), name=name, daemon=True)
     thread.start()
-    try:
-        return await future
-    finally:
-        if future.done() and not future.cancelled():
-            thread.join()  # which has nothing left to do: that it has ended can be relied on
+    await ended
+    thread.join()  # which has nothing left to do: that it has ended can be relied on
+    if errors:
+        raise errors.pop()
+    return results[0]
 
 
 class LoopThread:
