@@ -71,43 +71,56 @@ def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
         described: the share made from descriptions.
     """
     tally, before = Tally(), counts(server)
-    warm, different, sending = 0.0, set(), 0.0
+    warm, different, seconds = 0.0, set(), 0.0
     total = 0
     while total < bodies:
         count = min(ROUND, bodies - total)
         requests = requests_of(server, (number << 20) + total, count, int(count * described))
         begin = time.perf_counter()
         asyncio.run(fired(server.port, requests, tally))
-        sending += time.perf_counter() - begin
+        seconds += time.perf_counter() - begin
         different |= {hash(it.raw) for it in requests}
         total += len(requests)
         if not warm and total >= min(WARM_UP, bodies // 2):
             warm = resident(server)
         if sys.stderr.isatty():
             print(f"\r{total} of {bodies}", end="", file=sys.stderr, flush=True)
-    wrong = tally.wrong + tally.differs(counts(server), before)
-    last = Tally()
-    asyncio.run(fired(server.port, [GOOD], last))
-    if last.statuses != {200: 1}:
-        wrong.append(f"a valid request behind all these: {last.statuses}")
-    grown = resident(server) - warm
-    if grown > GROWTH:
-        wrong.append(f"memory has grown by {grown:.1f} MiB")
-    errors = Counter(re.findall(r"^Traceback .*\n(?:^[ ].*\n|^$\n)*(.*)$", server.log.read_text(), re.MULTILINE))
-    wrong += [f"{count} times in the log: {it}" for it, count in errors.items() if not it.startswith(SERVERS_OWN)]
-    print(f"requests  {total}, {len(different)} of them different, in {sending:.0f} s of sending")
+    print(f"requests  {total}, {len(different)} of them different, in {seconds:.0f} s of sending")
+    wrong = tally.wrong + tally.differs(counts(server), before) + afterwards(server, warm)
     print("of these  " + ", ".join([f"{count} {name}" for name, count in tally.families.most_common()]))
     answers = [f"{count} x {status or 'none'}" for status, count in sorted(tally.statuses.items())]
     print("answers   " + ", ".join(answers))
     print(f"counted   {tally.served} served, {tally.invalid} invalid, {tally.unsure} that may be either or none")
     print(f"slowest   {tally.slowest * 1e3:.0f} ms")
-    print(f"memory    {warm:.1f} MiB after the first {WARM_UP}, {grown:+.1f} MiB by the end")
-    for it, count in errors.items():
-        print(f"log       {count} x {it}")
     print(f"wrong     {len(wrong)}")
     for it in wrong[:20]:
         print("  " + it)
     return not wrong
+
+
+def afterwards(server: Server, warm: float) -> list[str]:
+    """Print what has become of the server, and return what must not have.
+
+    Args:
+        server: behind all requests.
+        warm: MiB of memory that it had at the beginning.
+    """
+    wrong = []
+    last = Tally()
+    asyncio.run(fired(server.port, [GOOD], last))
+    print(f"the last  {last.statuses[200]} valid request was answered with 200")
+    if last.statuses != {200: 1}:
+        wrong.append(f"a valid request was answered so: {last.statuses}, {last.wrong}")
+    grown = resident(server) - warm
+    print(f"memory    {warm:.1f} MiB after the first {WARM_UP}, {grown:+.1f} MiB by the end")
+    if grown > GROWTH:
+        wrong.append(f"memory has grown by {grown:.1f} MiB")
+    errors = Counter(re.findall(r"^Traceback .*\n(?:^[ ].*\n|^$\n)*(.*)$", server.log.read_text(), re.MULTILINE))
+    for it, count in errors.items():
+        print(f"log       {count} x {it}")
+        if not it.startswith(SERVERS_OWN):
+            wrong.append(f"{count} times in the log: {it}")
+    return wrong
 
 
 def main() -> None:

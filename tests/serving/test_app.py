@@ -566,6 +566,34 @@ def test_the_description_follows_the_signature() -> None:
     assert references
 
 
+@pytest.mark.parametrize(
+    ("spec", "limits"),
+    [
+        (TensorSpec((), flow.int8), (-128, 127)),
+        (TensorSpec((), flow.float16), (-65504, 65504)),
+        (TensorSpec((), flow.bfloat16), (-3.3895313892515355e38, 3.3895313892515355e38)),
+        (TensorSpec((), flow.float16, finite=False), (None, None)),
+    ],
+)
+def test_the_description_says_which_numbers_fit(spec: TensorSpec, limits: tuple[float | None, float | None]) -> None:
+    document = description(session_of(inputs=spec), 1000, ["/predict"])
+    body = document["paths"]["/predict"]["post"]["requestBody"]["content"][bodies.JSON]
+    inputs = body["schema"]["properties"]["inputs"]
+    assert (inputs.get("minimum"), inputs.get("maximum")) == limits
+
+
+@pytest.mark.parametrize(
+    ("given", "fits"), [("0", False), ("0.00", False), ("0.5", True), ("10", True), ("1e3", False)]
+)
+async def test_the_description_says_which_timeouts_are_taken(given: str, fits: bool) -> None:
+    async with living(session_of()) as application:
+        document = json.loads((await get(application, "/openapi.json")).body)
+        answer = await post(application, GOOD, x_request_timeout=given)
+    timeout = document["paths"]["/predict"]["post"]["parameters"][0]
+    assert timeout["name"] == "X-Request-Timeout"
+    assert bool(re.search(timeout["schema"]["pattern"], given)) == fits == (answer.status == 200)
+
+
 async def test_every_path_is_described() -> None:
     async with living(session_of(), drain_route=True) as application:
         document = json.loads((await get(application, "/openapi.json")).body)

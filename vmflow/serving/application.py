@@ -71,8 +71,9 @@ def app(
     SIGINT it is drained before the server ends, where the server lets that be done: see `drain_on_signal`.  Where it is
     mounted in another application, that needs the `lifespan`.
 
-    A large array as JSON is read on a thread, and one after the other; a tenth of a second or two if it has 150,000
-    numbers, in which the event loop is late by some milliseconds.  npy and safetensors take no time.
+    Large arrays as JSON are read on a thread, one after the other; 150,000 numbers take a tenth of a second or two, in
+    which the event loop is late by some milliseconds.  Writing as many numbers of a result as JSON takes as long, and
+    holds the loop up.  npy and safetensors take no time, either way.
 
     Args:
         session: one that has not been started; or one that somebody else starts and closes, on the same loop.
