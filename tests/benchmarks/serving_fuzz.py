@@ -86,12 +86,13 @@ def fuzz(server: Server, bodies: int, number: int, described: float) -> bool:
         if sys.stderr.isatty():
             print(f"\r{total} of {bodies}", end="", file=sys.stderr, flush=True)
     print(f"requests  {total}, {len(different)} of them different, in {seconds:.0f} s of sending")
-    wrong = tally.wrong + tally.differs(counts(server), before) + afterwards(server, warm)
+    wrong = tally.wrong + tally.differs(counts(server), before)
     print("of these  " + ", ".join([f"{count} {name}" for name, count in tally.families.most_common()]))
     answers = [f"{count} x {status or 'none'}" for status, count in sorted(tally.statuses.items())]
     print("answers   " + ", ".join(answers))
     print(f"counted   {tally.served} served, {tally.invalid} invalid, {tally.unsure} that may be either or none")
     print(f"slowest   {tally.slowest * 1e3:.0f} ms")
+    wrong += afterwards(server, warm)
     print(f"wrong     {len(wrong)}")
     for it in wrong[:20]:
         print("  " + it)
