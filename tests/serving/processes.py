@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Final
 
@@ -140,12 +140,15 @@ def serving(
             stdout=output,
             stderr=subprocess.STDOUT,
             preexec_fn=_hear_interrupts,
+            start_new_session=True,
         )
     try:
         server = Server(process, port or _printed_port(process, log), log)
         yield server
     finally:
-        process.kill()
+        # With the processes that it has started: some servers work in these, and they outlive who started them.
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
         process.wait()
 
 
