@@ -26,10 +26,11 @@ from tests.serving.fuzzing import GOOD, Tally, counts, described_requests, fired
 from tests.serving.hostile import Hostile
 from tests.serving.processes import Server, served, until
 
-# Requests that are drawn and sent at a time; how many are sent before memory is looked at; and MiB it may grow by.
+# Requests that are drawn and sent at a time, and how many are sent before memory is looked at.
 ROUND: Final = 1000
 WARM_UP: Final = 4000
-GROWTH: Final = 4.0
+# MiB that it may grow by: it levels off four to five above that, however often the same is sent.
+GROWTH: Final = 6.0
 # How many of each thousand are large.
 LARGE: Final = 10
 
