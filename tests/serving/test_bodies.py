@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -502,3 +503,46 @@ def test_results_as_files() -> None:
     ):
         with pytest.raises(bodies.NotAcceptable):
             bodies.encoded(result, kind)
+
+
+SHAPES = [
+    (),
+    (0,),
+    (7,),
+    (1024,),
+    (1025,),
+    (5000,),
+    (3, 2000),
+    (2, 3, 1500),
+    (4000, 1),
+    (0, 5),
+    (2000, 0, 3),
+    (3, 700, 2),
+]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_large_results_are_written_like_small_ones(shape: tuple[int, ...]) -> None:
+    random = np.random.default_rng(len(shape))
+    array = random.standard_normal(shape).astype(np.float32)
+    value = {"a": array, "b": [1, "two", None, True, 0.5, {}], "c": (array > 0), "d": []}
+    written = bodies.to_json(value)
+    plain = {**value, "a": array.tolist(), "c": (array > 0).tolist()}
+    assert written == json.dumps(plain, separators=(",", ":")).encode()
+    assert await bodies.to_json_in_turns(value) == written
+
+
+async def test_others_get_their_turn_while_a_large_result_is_written() -> None:
+    turns = 0
+    written = False
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not written:
+            asyncio.get_running_loop().call_soon(turn)
+
+    turn()
+    await bodies.to_json_in_turns(np.zeros(150_000))
+    written = True
+    assert turns > 20

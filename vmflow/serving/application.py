@@ -72,8 +72,8 @@ def app(
     mounted in another application, that needs the `lifespan`.
 
     Large arrays as JSON are read on a thread, one after the other; 150,000 numbers take a tenth of a second or two, in
-    which the event loop is late by some milliseconds.  Writing as many numbers of a result as JSON takes as long, and
-    holds the loop up.  npy and safetensors take no time, either way.
+    which the event loop is late by some milliseconds; so it is while as many are written.  npy and safetensors take no
+    time, either way.
 
     Args:
         session: one that has not been started; or one that somebody else starts and closes, on the same loop.
@@ -266,7 +266,10 @@ class _Endpoints:
         kind = bodies.accepted(scope["headers"])
         inputs, told = await self._asked(scope, receive)
         result = await self._session.run(inputs, **told)
-        body = bodies.encoded(result, kind)
+        if kind == bodies.JSON:
+            body = await bodies.to_json_in_turns({"outputs": result})
+        else:
+            body = bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -283,7 +286,7 @@ class _Endpoints:
                 async for chunk in chunks:
                     for tensor in args_tree.flatten(chunk)[1]:
                         await tensor
-                    data = bodies.to_json(chunk)
+                    data = await bodies.to_json_in_turns(chunk)
                     if not begun:
                         begun = True
                         await send(_EVENTS)

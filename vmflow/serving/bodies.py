@@ -13,10 +13,11 @@ Errors are `InvalidInput`, with the status that fits.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 import re
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
@@ -47,8 +48,10 @@ Pause: TypeAlias = Callable[[], None]
 _NUMBER: Final = 26
 # No number that any dtype can hold has more digits before it is rounded.
 _MOST_DIGITS: Final = 400
-# Numbers that are read between two pauses: about half a millisecond's.
+# Numbers that are read or written without a pause: about half a millisecond's.
 _STRIDE: Final = 1024
+# Characters that are written in one turn of a loop.
+_TURN: Final = 16 * _STRIDE
 
 # One that does not end reaches to the end, so that no place is looked at twice.
 _STRING: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
@@ -346,30 +349,74 @@ def to_json(value: Any) -> bytes:
     Raises:
         TypeError: for what is neither array, number, string nor nested of these.
     """
-    return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
+    return "".join(_parts(value)).encode()
 
 
-def _plain(value: Any) -> Any:
+async def to_json_in_turns(value: Any) -> bytes:
+    """`to_json` of what may be large: every millisecond or so others on the loop get their turn."""
+    parts: list[str] = []
+    since = 0
+    for part in _parts(value):
+        if since > _TURN:
+            since = 0
+            await asyncio.sleep(0)
+        parts.append(part)
+        since += len(part)
+    return "".join(parts).encode()
+
+
+def _parts(value: Any) -> Iterator[str]:
+    """Pieces of the JSON, none of which takes long."""
     if isinstance(value, Tensor):
         value = value.detach().numpy()
     if isinstance(value, (np.ndarray, np.generic)):
-        return _listed(np.asarray(value))
-    if isinstance(value, dict):
-        return {str(key): _plain(inner) for key, inner in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(it) for it in value]
-    if isinstance(value, complex):
-        return [_plain(value.real), _plain(value.imag)]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    raise TypeError(f"a {type(value).__name__} cannot be told in JSON")
+        array = np.asarray(value)
+        yield from _parts_of(np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array)
+    elif isinstance(value, dict):
+        yield "{"
+        for place, (key, inner) in enumerate(value.items()):
+            yield f"{',' if place else ''}{json.dumps(str(key))}:"
+            yield from _parts(inner)
+        yield "}"
+    elif isinstance(value, (tuple, list)):
+        yield "["
+        for place, inner in enumerate(value):
+            if place:
+                yield ","
+            yield from _parts(inner)
+        yield "]"
+    elif isinstance(value, complex):
+        yield from _parts([value.real, value.imag])
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield "null"
+    elif value is None or isinstance(value, (bool, int, float, str)):
+        yield json.dumps(value)
+    else:
+        raise TypeError(f"a {type(value).__name__} cannot be told in JSON")
+
+
+def _parts_of(array: Array) -> Iterator[str]:
+    if array.size <= _STRIDE:
+        yield _dumped(array)
+        return
+    rows = max(1, _STRIDE * len(array) // array.size)
+    yield "["
+    for start in range(0, len(array), rows):
+        if start:
+            yield ","
+        some = array[start : start + rows]
+        if some.size <= _STRIDE:
+            yield _dumped(some)[1:-1]
+        else:
+            yield from _parts_of(some[0])
+    yield "]"
+
+
+def _dumped(array: Array) -> str:
+    return json.dumps(_listed(array), allow_nan=False, separators=(",", ":"))
 
 
 def _listed(array: Array) -> Any:
-    if array.dtype.kind == "c":
-        array = np.stack([array.real, array.imag], -1)
     if array.dtype.kind in "biu":
         return array.tolist()
     if array.dtype.kind != "f":  # bfloat16
