@@ -10,6 +10,8 @@ found is printed beside what is wanted; the last line says how much of that was 
 - *swap*: new weights every 200 ms under load.
 - *chaos*: clients that leave, deadlines, samples that cannot be computed, batches too large for the memory, bodies that
   are too large or make no sense, and streams that nobody reads, all at once.
+- *scraping*: the metrics are asked for ten times a second, and not, in turns.
+- *invariance*: one sample among random neighbours, ten thousand times.
 """
 
 from __future__ import annotations
@@ -93,14 +95,23 @@ def session() -> Any:
     )
 
 
-async def serve(listening: socket.socket, swapping: bool) -> None:
+def fast_session() -> Any:
+    """A session that computes as soon as it can."""
+    from vmflow import nn, serving
+
+    layers = [nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)]
+    spec = serving.TensorSpec((WIDTH,))
+    return serving.InferenceSession(nn.Sequential(*layers).eval(), inputs=spec, batch_invariant=True)
+
+
+async def serve(listening: socket.socket, swapping: bool, fast: bool) -> None:
     """Serve on a socket that listens; with ``GET /tasks``, the tasks there are."""
     import uvicorn
 
     import vmflow as flow
     from vmflow import serving
 
-    served = session()
+    served = fast_session() if fast else session()
     application = serving.app(served)
 
     async def swap() -> None:
@@ -185,12 +196,13 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def server(swapping: bool = False) -> AsyncIterator[Server]:
+async def server(swapping: bool = False, fast: bool = False) -> AsyncIterator[Server]:
     """A server that is ready."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port, handed = listening.getsockname()[1], listening.fileno()
         command = [sys.executable, "-m", "tests.benchmarks.serving_stress", "--serve", str(handed)]
-        process = await asyncio.to_thread(subprocess.Popen, [*command, *["--swapping"] * swapping], pass_fds=[handed])
+        command += ["--swapping"] * swapping + ["--fast"] * fast
+        process = await asyncio.to_thread(subprocess.Popen, command, pass_fds=[handed])
     made = Server(process, port)
     try:
         async with asyncio.timeout(60):
@@ -397,7 +409,66 @@ async def chaos(report: Report, seconds: float) -> None:
         report.line("counts add up", adds_up(stats), adds_up(stats), "yes")
 
 
-SCENARIOS: Final = {"overload": overload, "disconnects": disconnects, "swap": swap, "chaos": chaos}
+async def scraping(report: Report, seconds: float) -> None:
+    async with server(fast=True) as it:
+        rates: dict[bool, list[float]] = {False: [], True: []}
+
+        async def client(end: float) -> int:
+            count = 0
+            while time.perf_counter() < end:
+                count += (await it.predict()).status == 200
+            return count
+
+        async def scrape() -> None:
+            while True:
+                assert (await it.ask("/metrics")).status == 200
+                await asyncio.sleep(0.1)
+
+        for window in range(max(4, round(seconds / 2))):
+            scraped = window % 2 == 1
+            asking = [asyncio.create_task(scrape())] if scraped else []
+            begin = time.perf_counter()
+            counts = await asyncio.gather(*[client(begin + 1) for _ in range(16)])
+            rates[scraped].append(sum(counts) / (time.perf_counter() - begin))
+            for task in asking:
+                task.cancel()
+                await asyncio.wait([task])
+        without, with_it = [statistics.median(rates[it]) for it in (False, True)]
+        report.line("answers a second without and with it", f"{without:.0f}, {with_it:.0f}")
+        report.line("fewer by, %", round(100 * (1 - with_it / without), 1), with_it > 0.98 * without, "< 2")
+
+
+async def invariance(report: Report, seconds: float) -> None:
+    async with server(fast=True) as it:
+        draw = random.Random(0)
+        seen: Counter[bytes] = Counter()
+        failed = 0
+
+        async def client(count: int) -> None:
+            nonlocal failed
+            for _ in range(count):
+                same = draw.random() < 0.5
+                answer = await it.predict(0.25 if same else draw.uniform(-9, 9))
+                failed += answer.status != 200
+                if same:
+                    seen[answer.body] += 1
+
+        await asyncio.gather(*[client(625) for _ in range(32)])
+        stats = await it.stats()
+        report.line("answers for one sample", seen.total())
+        report.line("in a batch, on average", round(stats["samples"] / stats["batches"], 1))
+        report.line("different ones", len(seen), len(seen) == 1, "1")
+        report.line("failed", failed, failed == 0, "none")
+
+
+SCENARIOS: Final = {
+    "overload": overload,
+    "disconnects": disconnects,
+    "swap": swap,
+    "chaos": chaos,
+    "scraping": scraping,
+    "invariance": invariance,
+}
 
 
 def main() -> None:
@@ -409,9 +480,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each scenario that lasts")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--swapping", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--fast", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve is not None:
-        asyncio.run(serve(socket.socket(fileno=given.serve), given.swapping))
+        asyncio.run(serve(socket.socket(fileno=given.serve), given.swapping, given.fast))
         return
     restart_with_one_thread()
     report = Report()
