@@ -35,15 +35,6 @@ from vmflow.vm.virtual_machine import current_machine
 ROUNDS: Final = 20
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_collections() -> Iterator[None]:
-    """Every round collects garbage several times; what is not ours need not be looked at."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 class Double(nn.Graph):
     """Counts for little."""
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -35,15 +34,6 @@ from vmflow.vm.wakers import ThreadWaker
 pytestmark = pytest.mark.host
 
 CASES: Final = 26  # about 38 programs
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _quick_collections() -> Iterator[None]:
-    """A machine short of memory collects garbage each time; what is not ours need not be looked at."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 def run_many(first: int, count: int, mode: str) -> None:
