@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import gc
 import os
+import shutil
+import sys
+import tempfile
 from collections.abc import Iterator
 
 # Two threads of OpenBLAS stall each other for milliseconds where cores are shared, and the
@@ -20,6 +23,12 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 
 # What a compiler has finished meanwhile must not decide what a test sees, nor take the time of the others.
 os.environ.setdefault("VMFLOW_JIT", "0")
+
+# Programs that tests start would each compile all that they import, where nothing is to be written next to it.
+_bytecode: str | None = None
+if sys.dont_write_bytecode and sys.pycache_prefix is None:
+    _bytecode = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="vmflow-bytecode-")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 
@@ -41,6 +50,12 @@ def pytest_report_header() -> str:
     return f"vmflow: {' '.join(chosen) or 'on the CPU'}"
 
 
+def pytest_unconfigure() -> None:
+    """What has been compiled for programs goes, unless one that was left behind still writes it."""
+    if _bytecode is not None:
+        shutil.rmtree(_bytecode, ignore_errors=True)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What is about the host says nothing about another device."""
     if TEST_DEVICE != "cpu":
@@ -49,8 +64,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="about the host, whatever the device"))
 
 
-def pytest_collection_finish() -> None:
-    """What has been imported and collected stays: looking at it takes each garbage collection a third of a second."""
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> None:
+    """What has been imported, collected and kept so far need not be looked at, which takes a third of a second."""
     gc.collect()
     gc.freeze()
 
