@@ -17,6 +17,7 @@ from typing import IO, Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PATIENCE: Final = 60.0
+PAUSE: Final = 0.005
 
 GOOD: Final = b'{"inputs": [1, 2, 3]}'
 
@@ -28,6 +29,8 @@ def until(condition: Callable[[], Any], what: str) -> Any:
         found = condition()
         if found:
             return found
+        # Who asks without a pause takes the processor from whom he waits for.
+        time.sleep(PAUSE)
     raise AssertionError(f"not within {PATIENCE} s: {what}")
 
 
