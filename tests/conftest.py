@@ -64,9 +64,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="about the host, whatever the device"))
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _quick_collections() -> None:
-    """What has been imported, collected and kept so far need not be looked at, which takes a third of a second."""
+def pytest_collection_finish() -> None:
+    """What has been imported and collected stays: looking at it takes each garbage collection a third of a second."""
     gc.collect()
     gc.freeze()
 

@@ -162,9 +162,12 @@ def _hear_interrupts() -> None:
 
 def _printed_port(process: subprocess.Popen[bytes], log: Path) -> int:
     def printed() -> Any:
-        if process.poll() is not None:
+        ended = process.poll() is not None
+        found = re.search(r"(?:on port |http://[^ ]*:)(\d+)", log.read_text())
+        # One that has printed it may have ended since.
+        if ended and found is None:
             raise AssertionError(f"the server has ended: {log.read_text()}")
-        return re.search(r"(?:on port |http://[^ ]*:)(\d+)", log.read_text())
+        return found
 
     return int(until(printed, "the port is printed")[1])
 

@@ -149,7 +149,7 @@ def test_results_that_nobody_wants_are_given_back(machine: VirtualMachine) -> No
 
 
 def test_without_memory_for_one_member_the_others_go_on() -> None:
-    device = flow.device("sim:7")
+    device = flow.device("sim:10")
     machine = VirtualMachine("small", gather=1 << 60)
     machine.engine = VirtualMachineEngine(story=1 << 10)
     before = MODE.get()
@@ -157,7 +157,7 @@ def test_without_memory_for_one_member_the_others_go_on() -> None:
     flow.set_memory_limit(4 << 20, device)
     try:
         first = flow.ones(4)
-        huge = call(lambda: None, shape=(1 << 21,), device="sim:7")
+        huge = call(lambda: None, shape=(1 << 21,), device="sim:10")
         second = first + 1
         assert second.cpu().tolist() == [2.0] * 4
         with pytest.raises(OutOfMemory, match=r"8\.00 MiB were requested"):

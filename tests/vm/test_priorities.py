@@ -222,9 +222,9 @@ async def test_each_stream_has_its_own_order() -> None:
     async with VirtualMachine(cpu_worker="always"):
         with gate() as closed:
             await closed.reached()
-            slow = [record.chain("slow", 10), on_device.chain("slow", 10, device="sim:7")]
+            slow = [record.chain("slow", 10), on_device.chain("slow", 10, device="sim:10")]
             with flow.scope(priority=1):
-                urgent = [record.op("urgent"), on_device.op("urgent", device="sim:7")]
+                urgent = [record.op("urgent"), on_device.op("urgent", device="sim:10")]
             await urgent[1]
             # The device goes on although the host's worker stands still.
             assert on_device.ran[0] == "urgent"
@@ -241,7 +241,7 @@ def test_an_urgent_op_that_needs_another_stream() -> None:
     with entered(VirtualMachine(cpu_worker="always", gather=1)):
         x = record.chain("slow", 20)
         with flow.scope(priority=5):
-            y = (x.to("sim:7") + 1).to("cpu")
+            y = (x.to("sim:10") + 1).to("cpu")
         z = record.chain("other", 20)
         assert [y.item(), z.item()] == [21.0, 20.0]
 
