@@ -64,10 +64,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="about the host, whatever the device"))
 
 
-def pytest_collection_finish() -> None:
-    """What has been imported and collected stays: looking at it takes each garbage collection a third of a second."""
+@pytest.fixture(autouse=True, scope="module")
+def _quick_collections() -> None:
+    """What has been imported, collected and kept so far need not be looked at, which takes a third of a second."""
     gc.collect()
-    gc.freeze()
+    # A machine that something still holds, such as a thread at its end, may be garbage soon, and its memory is wanted.
+    if all([machine is virtual_machine._default for machine in live_machines()]):
+        gc.freeze()
 
 
 @pytest.fixture(autouse=True)
