@@ -15,6 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 
 # Two threads of OpenBLAS stall each other for milliseconds where cores are shared, and the
 # matrices here are too small for a second thread to help.
@@ -23,12 +24,6 @@ for _library in ("OPENBLAS", "OMP", "MKL"):
 
 # What a compiler has finished meanwhile must not decide what a test sees, nor take the time of the others.
 os.environ.setdefault("VMFLOW_JIT", "0")
-
-# Programs that tests start would each compile all that they import, where nothing is to be written next to it.
-_bytecode: str | None = None
-if sys.dont_write_bytecode and sys.pycache_prefix is None:
-    _bytecode = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="vmflow-bytecode-")
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 import pytest
 
@@ -50,10 +45,13 @@ def pytest_report_header() -> str:
     return f"vmflow: {' '.join(chosen) or 'on the CPU'}"
 
 
-def pytest_unconfigure() -> None:
-    """What has been compiled for programs goes, unless one that was left behind still writes it."""
-    if _bytecode is not None:
-        shutil.rmtree(_bytecode, ignore_errors=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Programs that tests start would each compile all that they import, where nothing is to be written next to it."""
+    if sys.dont_write_bytecode and sys.pycache_prefix is None:
+        folder = os.environ["PYTHONPYCACHEPREFIX"] = tempfile.mkdtemp(prefix="vmflow-bytecode-")
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        # One that was left behind may still write to it.
+        config.add_cleanup(partial(shutil.rmtree, folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
