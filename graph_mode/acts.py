@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, final
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.policy import InstructionPolicy
 
-from .actors import Action
+from .actors.bus import Action
 from .launch import Launch
 from .lone_task import LoneTask
 

@@ -16,7 +16,7 @@ from .size import Size as Size
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.dtypes import dtype as DType
-    from vmflow.streams import Allocation
+    from vmflow.streams.allocator import Allocation
     from vmflow.streams.stream import Stream
 
     from .failure import Failure
