@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import copy_context
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from tests.support import weak_storage
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
-from vmflow.vm import loops
+from vmflow.vm import loops, process
 from vmflow.vm.handover import Arrival
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
-from .gates import entered
+from .gates import PATIENCE, entered
 
 WORKERS = ["never", "always", "auto"]
 
@@ -532,3 +533,23 @@ def test_memory_of_dropped_tensors_goes_back(worker: str, monkeypatch: pytest.Mo
     gc.collect()
     assert storage() is None
     machine.close()
+
+
+def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
+    """The fork had the turn, and gave it back without a word."""
+    results: list[Any] = []
+    with entered(VirtualMachine("forks", cpu_worker="never")) as machine:
+
+        def read() -> None:
+            results.append((flow.ones(2) + 1).tolist())
+
+        thread = threading.Thread(target=copy_context().run, args=(read,), daemon=True)
+        process._before_fork()
+        try:
+            thread.start()
+            while not machine._enlisted:
+                thread.join(0.001)
+        finally:
+            process._after_fork_in_parent()
+        thread.join(PATIENCE)
+    assert results == [[2.0, 2.0]]

@@ -39,12 +39,18 @@ def _before_fork() -> None:
             if machine.engine.idle() or machine.closed or time.monotonic() > deadline:
                 held.append(machine)
                 break
-            machine._turn_lock.release()
+            _give_back(machine)
 
 
 def _after_fork_in_parent() -> None:
     for machine in _held_for_fork.machines:
-        machine._turn_lock.release()
+        _give_back(machine)
+
+
+def _give_back(machine: VirtualMachine) -> None:
+    machine._turn_lock.release()
+    # Whoever came meanwhile has found it taken, and sleeps.
+    machine._pass_on()
 
 
 def _after_fork_in_child() -> None:
