@@ -862,7 +862,13 @@ class Player:
         trace = self.world.trace
         machine = MODE.get().machine
         streams = machine.streams()
-        before = [it for it in list(trace.of.values()) if it.instruction.stream in streams] if trace is not None else []
+        # The trace is told of an instruction a moment before it is in the queue, and so before it is ahead of anything.
+        queued = set(machine.engine.pending)
+        before = [
+            it
+            for it in (list(trace.of.values()) if trace is not None else [])
+            if it.instruction.stream in streams and (it.instruction in queued or it.instruction.serial >= 0)
+        ]
 
         def callback() -> None:
             self.called.append(index)
