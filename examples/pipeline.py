@@ -34,7 +34,7 @@ import numpy as np
 
 import vmflow as flow
 from vmflow import nn, profiler
-from vmflow.profiler.timeline import Event
+from vmflow.profiler.events import Event
 
 SIDE = 8
 

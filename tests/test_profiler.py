@@ -692,7 +692,7 @@ def test_host_time_is_what_lies_between() -> None:
         (Run, 0, 2, 1, 8000, 9999, 8, "s", None, "b", None, 0, None, None, 0, "ran", None, -1, 1),
         (Issue, 0, 3, 9500, 9600, 0, 7, "a", None, 0),
     ]
-    trace = Trace(0, 10_000, 0, 0.0, ["m"], ["thread"], events, 0)
+    trace = Trace(0, 10_000, 0, 0.0, ["m"], ["thread"], [], events, 0)
     assert host_times(trace) == {1: 0.1, 2: 2.1, 3: 0.6}
 
 

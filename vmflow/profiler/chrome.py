@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator
 from os import PathLike, fspath
 from typing import IO, Any, cast
 
+from .events import HOST, Event, Timeline
 from .records import Trace
-from .timeline import HOST, Event, Timeline
 
-# A slice stands for a span on a track where only one thing happens at a time; all others may overlap.
-_SLICES = ("issue", "run", "await")
+# A slice stands for a span on a track where others are before it, after it or inside it; all others may overlap.
+_SLICES = ("issue", "run", "await", "request", "waiting", "computing", "batch")
 
 
 def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:
@@ -44,10 +44,16 @@ def _write(file: IO[str], trace: Trace, timeline: Timeline, version: str) -> Non
 
 def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
     """The list "traceEvents", one by one."""
-    places = _Places(trace.machines)
+    places = _Places([*trace.machines, *trace.sessions])
+    # There may be hundreds of requests at a time: few would scroll past them for the batches.
+    for batch in [event for event in timeline.events if event.kind == "batch"]:
+        places.of(batch)
     for event in timeline.events:
         yield from _shown(event, places)
-    yield from _arrows(timeline.events, places)
+    numbers = itertools.count(1)
+    yield from _arrows(timeline.events, numbers, places)
+    for path in timeline.paths:
+        yield from _chain("request", path, next(numbers), places)
     for counter in timeline.counters:
         yield {
             "ph": "C",
@@ -72,8 +78,8 @@ def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:
 class _Places:
     """Numbers for processes and tracks, in the order in which they are first asked for."""
 
-    def __init__(self, machines: list[str]) -> None:
-        self._processes = {name: number for number, name in enumerate([HOST, *machines], 1)}
+    def __init__(self, processes: list[str]) -> None:
+        self._processes = {name: number for number, name in enumerate([HOST, *processes], 1)}
         self._tracks: dict[tuple[str, str], int] = {}
         self._spans = itertools.count(1)
 
@@ -112,7 +118,7 @@ def _shown(event: Event, places: _Places) -> Iterator[dict[str, Any]]:
         yield {"ph": "e", **common, "ts": end}
 
 
-def _arrows(events: Iterable[Event], places: _Places) -> Iterator[dict[str, Any]]:
+def _arrows(events: Iterable[Event], numbers: Iterator[int], places: _Places) -> Iterator[dict[str, Any]]:
     """Arrows from issuing over running to each await; also for what nobody awaits, and without what is not known."""
     issues: dict[int, Event] = {}
     runs: dict[int, Event] = {}
@@ -124,30 +130,28 @@ def _arrows(events: Iterable[Event], places: _Places) -> Iterator[dict[str, Any]
             runs[event.number] = event
         elif event.kind == "await" and event.number >= 0:
             waits.setdefault(event.number, []).append(event)
-    numbers = itertools.count(1)
     for number in {**issues, **runs}:
         for wait in waits.get(number, [None]):
             chain = [it for it in (issues.get(number), runs.get(number), wait) if it is not None]
-            yield from _chain(chain, next(numbers), places)
+            yield from _chain("flow", chain, next(numbers), places)
 
 
-def _chain(events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
-    # An await that was given up may have ended before the run began: the arrow then leads past the run.
-    points = [(event, _point(event)) for event in events]
-    if len(points) == 3 and points[1][1] > points[2][1]:
-        del points[1]
+def _chain(name: str, events: list[Event], number: int, places: _Places) -> Iterator[dict[str, Any]]:
+    # An await or a request that was given up may have ended before the run began: the arrow then leads past the run.
+    end = _point(events[-1])
+    points = [(event, _point(event)) for event in events if _point(event) <= end]
     if len(points) < 2:
         return
     for position, (event, point) in enumerate(points):
         phase = "s" if position == 0 else "f" if position == len(points) - 1 else "t"
-        arrow = {"ph": phase, "id": number, "cat": "flow", "name": "flow", **places.of(event), "ts": point}
+        arrow = {"ph": phase, "id": number, "cat": "flow", "name": name, **places.of(event), "ts": point}
         yield {**arrow, "bp": "e"} if phase == "f" else arrow
 
 
 def _point(event: Event) -> float:
-    """Where in its slice an arrow begins or ends: an await's is the end, when what was waited for had happened."""
+    """Where in its slice an arrow begins or ends: in one of waiting the end, when what was waited for had happened."""
     begin, end = _time(event.begin), _time(event.end)
-    if event.kind == "await":
+    if event.kind in ("await", "waiting", "request"):
         return _time(max(begin, end - 0.001))
     return _time(begin + (end - begin) / 2) if event.kind == "issue" else begin
 

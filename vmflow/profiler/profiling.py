@@ -15,10 +15,11 @@ from vmflow.vm.wakers import running_loop
 
 from . import chrome
 from .averages import KeyAverages, make_averages
+from .events import Event, Timeline
 from .recorder import Recording, active_recordings
 from .records import Trace
 from .schedules import ProfilerAction
-from .timeline import Event, Timeline, make_timeline
+from .timeline import make_timeline
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -51,6 +52,11 @@ class profile:
     no waiting and shows none.  Arrows lead from issuing to running to waiting.  A slice on a simulated device is the
     time of its simulation.  A scope lasts from when it was entered to the end of the last thing issued in it, or waited
     for.
+
+    What sessions of `vmflow.serving` do meanwhile is recorded as well, whatever machine they use.  Each has a process
+    of its own in the trace: a slice for every request, from its arrival to its end, with its waiting and computing
+    inside; one for every batch and stream; and how many requests wait and are computed.  Arrows lead from a request's
+    waiting to its batch, to the first instruction that a recorded machine ran for that, and to the request's end.
 
     Args:
         machines: to record; by default the one to which work is issued where the recording begins.

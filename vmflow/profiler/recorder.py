@@ -13,7 +13,8 @@ import sys
 import threading
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
@@ -22,6 +23,7 @@ from vmflow.vm.outcome import Later, Outcome
 from vmflow.vm.wakers import running_loop
 
 from .records import DEFERRED, DROPPED, FAILED, RAN, UNFINISHED, Abandoned, Finish, Issue, Note, Run, Trace, Wait
+from .session_recorder import SessionRecorder
 
 if TYPE_CHECKING:
     from vmflow.vm.virtual_machine import VirtualMachine
@@ -86,18 +88,22 @@ class Recording:
         self._recorders = [MachineRecorder(self, number, machine) for number, machine in enumerate(machines)]
         self._lost = itertools.count()
         self._open_notes: dict[int, tuple[str, str, int, int]] = {}
+        self._session_names: list[str] = []
+        self._sessions: dict[int, SessionRecorder] = {}
+        # Reentrant, like that of the tracks.
+        self._sessions_lock = threading.RLock()
 
     def attach(self) -> None:
         """Begin to listen."""
         for machine, recorder in zip(self.machines, self._recorders, strict=True):
             machine.tracer = recorder
         with _recordings_lock:
-            _recordings.append(self)
+            LISTENING.append(self)
 
     def detach(self) -> None:
         """Listen no more."""
         with _recordings_lock:
-            _recordings.remove(self)
+            LISTENING.remove(self)
         for machine in self.machines:
             machine.tracer = None
 
@@ -109,12 +115,15 @@ class Recording:
         events = self.events[: self.max_events]
         for recorder in self._recorders:
             events += recorder.unfinished(end)
+        for session in list(self._sessions.values()):
+            events += session.unfinished(end)
         events += [
             (Note, kind, name, begin, end, track) for kind, name, begin, track in list(self._open_notes.values())
         ]
         names = [machine.name for machine in self.machines]
         lost = next(self._lost) + max(0, len(self.events) - self.max_events)
-        return Trace(self.begin, end, self.monotonic_offset, self.wall_clock, names, self.tracks.names, events, lost)
+        tracks, sessions = self.tracks.names, self._session_names
+        return Trace(self.begin, end, self.monotonic_offset, self.wall_clock, names, tracks, sessions, events, lost)
 
     def add(self, event: tuple[Any, ...]) -> None:
         """Keep an event, or count it if there are too many."""
@@ -126,6 +135,24 @@ class Recording:
     def lose(self) -> None:
         """Count an event that there is no room for."""
         next(self._lost)
+
+    def session(self, key: int, name: str, load: Callable[[], tuple[int, int]]) -> SessionRecorder:
+        """Whom a session is to tell.
+
+        Args:
+            key: the session's alone, while several may have one name.
+            name: of the session.
+            load: tells how many of its requests wait and are computed.
+        """
+        found = self._sessions.get(key)
+        if found is None:
+            with self._sessions_lock:
+                found = self._sessions.get(key)
+                if found is None:
+                    index = len(self._session_names)
+                    self._session_names.append(name)
+                    found = self._sessions[key] = SessionRecorder(self, index, load(), _now())
+        return found
 
     def open_note(self, kind: str, name: str) -> int:
         """Something named begins; returns what `close_note` is to be given."""
@@ -141,14 +168,14 @@ class Recording:
             self.add((Note, kind, name, begin, _now(), track))
 
 
-# Those that `record_function` tells.
-_recordings: list[Recording] = []
+# Those that `record_function` and sessions tell.  The latter look at it for every request, so that it is a plain list.
+LISTENING: Final[list[Recording]] = []
 _recordings_lock = threading.Lock()
 
 
 def active_recordings() -> list[Recording]:
     """Those that listen now."""
-    return list(_recordings) if _recordings else []
+    return list(LISTENING) if LISTENING else []
 
 
 class MachineRecorder:

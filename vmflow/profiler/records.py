@@ -122,6 +122,70 @@ class Note(NamedTuple):
     track: int
 
 
+class RequestRecord(NamedTuple):
+    """A session of `vmflow.serving` answered a request, or did not.
+
+    Attributes:
+        number: among the requests of its session.
+        client: who asked, as text or number; None if nobody knows.
+        scopes: names of the scopes it was made in, the outermost first.
+        trace: what `vmflow.serving.trace_id` said there.
+        begun: when its turn came; None if it never did.
+        state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended first.
+        batch: the number of the last one that it was in; None if there was none.
+        early: whether it had arrived before the recording, where `arrived`, and perhaps `begun`, are those of that.
+    """
+
+    session: int
+    number: int
+    client: str | int | None
+    priority: int
+    scopes: tuple[str, ...]
+    trace: str | None
+    arrived: int
+    begun: int | None
+    ended: int
+    state: str
+    error: str | None
+    batch: int | None
+    early: bool
+
+
+class BatchRecord(NamedTuple):
+    """A session computed some requests together, or one of which a stream is wanted.
+
+    Attributes:
+        number: among the batches and streams of its session; each half of one that failed has its own.
+        kind: "batch" or "stream".
+        requests: how many there were.
+        size: to how many places they were padded; 0 if to none, or not yet.
+        state: "done", "failed" or "cancelled"; "unfinished" if the recording ended first.
+        scope: of what was issued for it.
+        early: whether it had begun before the recording, whose begin is then its own.
+    """
+
+    session: int
+    number: int
+    kind: str
+    begin: int
+    end: int
+    requests: int
+    size: int
+    state: str
+    error: str | None
+    scope: Scope | None
+    early: bool
+
+
+class Load(NamedTuple):
+    """How many requests of a session wait and are computed when it is first heard of."""
+
+    session: int
+    time: int
+    waiting: int
+    computing: int
+
+
 class Trace:
     """All that was recorded.
 
@@ -134,6 +198,7 @@ class Trace:
         wall_clock: when it began, in seconds since 1970.
         machines: their names, each a different one.
         tracks: those of the tasks and threads, likewise.
+        sessions: those of the sessions, likewise.
         lost: how many events there were no room for.
     """
 
@@ -145,6 +210,7 @@ class Trace:
         wall_clock: float,
         machines: list[str],
         tracks: list[str],
+        sessions: list[str],
         events: list[tuple[Any, ...]],
         lost: int,
     ) -> None:
@@ -154,6 +220,7 @@ class Trace:
         self.wall_clock = wall_clock
         self.machines = _distinct([f"machine {name}" for name in machines])
         self.tracks = _distinct(tracks)
+        self.sessions = _distinct([f"session {name}" for name in sessions])
         self.lost = lost
         self.recorded = len(events)
         self.issues = _of(events, Issue)
@@ -162,7 +229,14 @@ class Trace:
         self.abandoned = _of(events, Abandoned)
         self.waits = _of(events, Wait)
         self.notes = _of(events, Note)
+        self.requests = _of(events, RequestRecord)
+        self.batches = _of(events, BatchRecord)
+        self.loads = _of(events, Load)
         self._by_serial = {(run.machine, run.serial): run.number for run in self.runs}
+
+    def at(self, time: int) -> float:
+        """Microseconds since the recording began."""
+        return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait) -> int | None:
         """Of what was waited for; None if that was not recorded."""

@@ -3,75 +3,24 @@
 from __future__ import annotations
 
 from types import CodeType
-from typing import Any, Final
+from typing import Any
 
 import attrs
 
 from vmflow.instructions import origin
 from vmflow.instructions.scope import Scope
 
+from .events import HOST, Counter, Counters, Event, Lanes, Timeline
 from .records import DEFERRED, DROPPED, Run, Trace
-
-HOST: Final = "host"
-
-
-@attrs.frozen
-class Event:
-    """A slice of a track.
-
-    Attributes:
-        kind: "issue", "run", "await", "deferred" (from the beginning to the end of an instruction that ends later than
-            it returns), "dropped" (a point in time), "scope", "record_function" or "step".
-        name: of the instruction, scope or function.
-        process: the machine whose stream it is, or "host".
-        track: the stream, task or thread.
-        begin, end: microseconds since the recording began.
-        number: of the instruction, the same in all its events; -1 for what is none, or is not known.
-        args: what else there is to know.
-    """
-
-    kind: str
-    name: str
-    process: str
-    track: str
-    begin: float
-    end: float
-    number: int
-    args: dict[str, Any]
-
-    @property
-    def duration(self) -> float:
-        """Microseconds."""
-        return self.end - self.begin
-
-
-@attrs.frozen
-class Counter:
-    """A quantity that changed.
-
-    Attributes:
-        time: microseconds since the recording began.
-    """
-
-    name: str
-    process: str
-    time: float
-    value: int
-
-
-@attrs.frozen
-class Timeline:
-    """All events in order of their beginnings, and the counters in order of time."""
-
-    events: list[Event]
-    counters: list[Counter]
+from .session_timeline import count_requests, request_paths, session_events
 
 
 def make_timeline(trace: Trace) -> Timeline:
     """Name, place and sort everything."""
-    events = _Builder(trace).events()
+    events = [*_Builder(trace).events(), *session_events(trace)]
+    # Stable: what is inside of another slice comes behind it, even if it is as long.
     events.sort(key=lambda event: (event.begin, -event.end))
-    return Timeline(_on_lanes(events), _counters(trace))
+    return Timeline(_on_lanes(events), _counters(trace), request_paths(trace, events))
 
 
 class _Builder:
@@ -86,9 +35,6 @@ class _Builder:
 
     def events(self) -> list[Event]:
         return [*self._issues(), *self._runs(), *self._deferred(), *self._waits(), *self._scopes(), *self._notes()]
-
-    def _at(self, time: int) -> float:
-        return (time - self.trace.begin) / 1000
 
     def _line(self, code: CodeType | None, last: int) -> str:
         key = (code, last)
@@ -111,8 +57,8 @@ class _Builder:
                 it.name,
                 HOST,
                 tracks[it.track],
-                self._at(it.begin),
-                self._at(it.end),
+                self.trace.at(it.begin),
+                self.trace.at(it.end),
                 it.number,
                 {"line": self._line(it.code, it.last)},
             )
@@ -130,10 +76,10 @@ class _Builder:
                 args["scope"] = it.scope.name or "scope"
             if it.module is not None:
                 args["module"] = self._module(it.module)
-            begin, end = self._at(it.begin), self._at(it.end)
+            begin, end = self.trace.at(it.begin), self.trace.at(it.end)
             made.append(Event("run", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
         for gone in self.trace.abandoned:
-            time = self._at(gone.time)
+            time = self.trace.at(gone.time)
             args = {"state": DROPPED, "line": self._line(gone.code, gone.last)}
             process = self.machines[gone.machine]
             made.append(Event("dropped", gone.name, process, gone.stream, time, time, gone.number, args))
@@ -149,7 +95,7 @@ class _Builder:
             args: dict[str, Any] = {"serial": it.serial, "state": "unfinished" if finish is None else "ran"}
             if finish is not None and finish.error is not None:
                 args.update(state="failed", error=finish.error)
-            begin, end = self._at(it.begin), self._at(self.trace.end if finish is None else finish.time)
+            begin, end = self.trace.at(it.begin), self.trace.at(self.trace.end if finish is None else finish.time)
             made.append(Event("deferred", it.name, self.machines[it.machine], it.stream, begin, end, it.number, args))
         return made
 
@@ -158,7 +104,7 @@ class _Builder:
         for it in self.trace.waits:
             number = self.trace.number_of(it)
             args: dict[str, Any] = {} if it.complete else {"state": "unfinished"}
-            begin, end = self._at(it.begin), self._at(it.end)
+            begin, end = self.trace.at(it.begin), self.trace.at(it.end)
             track = self.trace.tracks[it.track]
             made.append(Event("await", it.name, HOST, track, begin, end, -1 if number is None else number, args))
         return made
@@ -185,8 +131,8 @@ class _Builder:
         args: dict[str, Any] = {"priority": scope.priority}
         if scope.deadline is not None:
             args["seconds to the deadline"] = round(scope.deadline - scope.begun, 6)
-        begin = self._at(max(begun, self.trace.begin))
-        return Event("scope", scope.name or "scope", HOST, "scopes", begin, self._at(end), -1, args)
+        begin = self.trace.at(max(begun, self.trace.begin))
+        return Event("scope", scope.name or "scope", HOST, "scopes", begin, self.trace.at(end), -1, args)
 
     def _notes(self) -> list[Event]:
         return [
@@ -195,8 +141,8 @@ class _Builder:
                 it.name,
                 HOST,
                 f"{it.kind}s",
-                self._at(it.begin),
-                self._at(it.end),
+                self.trace.at(it.begin),
+                self.trace.at(it.end),
                 -1,
                 {"by": self.trace.tracks[it.track]},
             )
@@ -209,35 +155,29 @@ def _on_lanes(events: list[Event]) -> list[Event]:
 
     A thread that waits runs instructions, which may issue others; a coroutine may be inside several awaits at once.
     """
-    free_from: dict[str, list[float]] = {}
+    lanes = Lanes()
     placed: list[Event] = []
     for event in events:
         if event.kind in ("issue", "await"):
-            lanes = free_from.setdefault(event.track, [])
-            lane = next((lane for lane, free in enumerate(lanes) if free <= event.begin), len(lanes))
-            lanes[lane:] = [event.end] + lanes[lane + 1 :]
-            if lane:
-                event = attrs.evolve(event, track=f"{event.track}, {lane + 1}")
+            event = attrs.evolve(event, track=lanes.track(event.process, event.track, event.begin, event.end))
         placed.append(event)
     return placed
 
 
 def _counters(trace: Trace) -> list[Counter]:
-    made: list[Counter] = []
-    last: dict[tuple[int, str], int] = {}
-
-    def count(machine: int, name: str, time: int, value: int) -> None:
-        if last.get((machine, name)) != value:
-            last[machine, name] = value
-            at = (time - trace.begin) / 1000
-            made.append(Counter(name, trace.machines[machine], at, value))
-
+    counters = Counters()
     for run in sorted(trace.runs, key=_end):
+        process, time = trace.machines[run.machine], trace.at(run.end)
         if run.allocated >= 0:
-            count(run.machine, f"bytes on {run.device}", run.end, run.allocated)
-        count(run.machine, "lively instructions", run.end, run.lively)
-    return made
+            counters.count(process, f"bytes on {run.device}", time, run.allocated)
+        counters.count(process, "lively instructions", time, run.lively)
+    count_requests(trace, counters)
+    return sorted(counters.changes, key=_time)
 
 
 def _end(run: Run) -> int:
     return run.end
+
+
+def _time(counter: Counter) -> float:
+    return counter.time

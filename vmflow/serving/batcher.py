@@ -15,9 +15,13 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
+from vmflow.instructions.scope import Scope
+from vmflow.profiler.recorder import LISTENING
+
 from .errors import Draining, Expired, NotReady
 from .requests import CANCELLED, DONE, EXPIRED, FAILED, QUEUED, RUNNING, Request, RequestQueue
 from .statistics import Statistics, Work
+from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
@@ -33,15 +37,28 @@ class Batch:
     """Requests that are computed together.
 
     Attributes:
+        requests: how many there are.
         wanted: how many of them somebody still waits for.
-        abandon: called when that has become none; set by who computes.
+        number: among those that its session has computed, from 1; 0 before it does.
+        begun: when the turn of its requests came, in nanoseconds of `time.perf_counter_ns`; 0 if nobody recorded then.
+
+    Who computes sets, for traces all but the first:
+        abandon: called when nobody waits any more.
+        kind: "batch" or "stream".
+        size: to how many places it was padded; 0 if to none.
+        scope: of what is issued for it.
     """
 
-    __slots__ = ("abandon", "wanted")
+    __slots__ = ("abandon", "begun", "kind", "number", "requests", "scope", "size", "wanted")
 
-    def __init__(self, wanted: int) -> None:
-        self.wanted = wanted
+    def __init__(self, requests: int, number: int = 0, begun: int = 0) -> None:
+        self.requests = self.wanted = requests
+        self.number = number
+        self.begun = begun
         self.abandon: Callable[[], object] | None = None
+        self.kind = "batch"
+        self.size = 0
+        self.scope: Scope | None = None
 
 
 class Batcher:
@@ -57,6 +74,7 @@ class Batcher:
         places: batches that are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
+        tracing: to tell when somebody records; by default one of its own.
     """
 
     def __init__(
@@ -70,6 +88,7 @@ class Batcher:
         wait: float,
         limit: int,
         limit_per_client: int,
+        tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
         self._statistics = statistics
@@ -87,6 +106,8 @@ class Batcher:
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
         self._refusing: type[Draining] | type[NotReady] | None = None
+        self._tracing = SessionTracing("batcher") if tracing is None else tracing
+        self._tracing.loads.append(self._load)
         self._idle = asyncio.Event()
         self._idle.set()
 
@@ -99,6 +120,9 @@ class Batcher:
     def running(self) -> int:
         """How many requests are being computed and still waited for."""
         return len(self._batches)
+
+    def _load(self) -> tuple[int, int]:
+        return len(self._queue), len(self._batches)
 
     def expected_wait(self) -> float:
         """Seconds until what waits now will have been computed, judging by what has been so far; one at least."""
@@ -118,7 +142,10 @@ class Batcher:
             raise self._refusing("nothing new is taken: the session is ending")
         self._queue.put(request, self.expected_wait)
         self._statistics.accepted += 1
+        request.number = self._statistics.accepted
         self._idle.clear()
+        if LISTENING:
+            self._tracing.arrived(request)
         if request.deadline is not None:
             if request.deadline <= self._loop.time():
                 self._expire(request)
@@ -154,6 +181,8 @@ class Batcher:
             batch.wanted -= 1
             if not batch.wanted and batch.abandon is not None and state != DONE:
                 batch.abandon()
+        if LISTENING:
+            self._tracing.ended(request, outcome)
         future = request.future
         if not future.done():
             if state == DONE:
@@ -208,10 +237,12 @@ class Batcher:
         for request in requests:
             self._statistics.waiting.add(now - request.arrived)
         self._work.begun[release] += 1
-        task = self._loop.create_task(self._run(requests), context=self._context)
+        task = self._loop.create_task(self._run(requests), context=self._context.copy())
         batch = Batch(len(requests))
         for request in requests:
-            self._batches[request] = batch
+            self._batches[request] = request.batch = batch
+        if LISTENING:
+            self._tracing.begun(requests, batch)
         self._tasks.add(task)
         task.add_done_callback(self._over)
 
@@ -236,12 +267,12 @@ class Batcher:
         wanted = [it for it in requests if it.state == RUNNING]
         if not wanted:
             return
-        batch = Batch(len(wanted))
+        batch = Batch(len(wanted), next(self._tracing.batches), self._batches[wanted[0]].begun)
         for request in wanted:
-            self._batches[request] = batch
+            self._batches[request] = request.batch = batch
         begin = self._loop.time()
         try:
-            results = await self._compute(wanted, batch)
+            results = await self._computed(wanted, batch)
         except Exception as error:
             if len(wanted) == 1:
                 if wanted[0].state == RUNNING:
@@ -258,6 +289,19 @@ class Batcher:
                 await asyncio.sleep(0)
             if request.state == RUNNING:
                 self._end(request, DONE, result)
+
+    async def _computed(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
+        if LISTENING:
+            self._tracing.batch_began(batch)
+        try:
+            results = await self._compute(requests, batch)
+        except BaseException as error:
+            if LISTENING:
+                self._tracing.batch_ended(batch, error)
+            raise
+        if LISTENING:
+            self._tracing.batch_ended(batch, None)
+        return results
 
     # The end
 

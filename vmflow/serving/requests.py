@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Callable, Hashable
 from heapq import heapify, heappop, heappush
 from itertools import count
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
+
+from vmflow.profiler.session_recorder import Arrival
 
 from .errors import Overloaded
+
+if TYPE_CHECKING:
+    from .batcher import Batch
 
 # What a request may be.  Each of the last four is an end.
 QUEUED: Final = "queued"
@@ -38,9 +43,26 @@ class Request:
         arrived: on the loop's clock.
         timer: that ends it at its deadline.
         rank: the place in the queue; lower goes first.
+        number: among those that the session has let in, from 1; 0 before that.
+        arrival: if it arrived while somebody recorded, what was written down.
+        batch: the last one that it was in; None before its turn has come.
     """
 
-    __slots__ = ("arrived", "client", "deadline", "future", "key", "payload", "priority", "rank", "state", "timer")
+    __slots__ = (
+        "arrival",
+        "arrived",
+        "batch",
+        "client",
+        "deadline",
+        "future",
+        "key",
+        "number",
+        "payload",
+        "priority",
+        "rank",
+        "state",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -61,6 +83,9 @@ class Request:
         self.arrived = loop.time()
         self.timer: asyncio.TimerHandle | None = None
         self.rank = 0
+        self.number = 0
+        self.arrival: Arrival | None = None
+        self.batch: Batch | None = None
 
     def ended(self) -> bool:
         """Whether nobody waits for it any more."""

@@ -121,7 +121,7 @@ class Runner:
         size = self._size_of(len(payloads))
         self._statistics.places += size
         with flow.scope(priority=priority, name="batch") as scope:
-            batch.abandon = scope.cancel
+            batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
             outputs = self._call(self._joined([arrays for arrays, _ in payloads], size))
             tree, leaves = args_tree.flatten(outputs)
             leaves = [leaf.to(_HOST) for leaf in leaves]

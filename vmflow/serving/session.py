@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 from vmflow.context import MODE
+from vmflow.instructions.scope import Scope
 from vmflow.tensors import Tensor
 from vmflow.vm.wakers import running_loop
 
@@ -19,6 +20,7 @@ from .runner import Runner
 from .specs import Dim, Signature, Specs
 from .statistics import Statistics
 from .threads import LoopThread, in_thread
+from .tracing import SessionTracing
 
 State: TypeAlias = Literal["new", "warming", "ready", "draining", "closed"]
 
@@ -178,6 +180,7 @@ class InferenceSession:
         if self.state != "warming":
             return  # closed meanwhile
         wait, limit, per_client, places = self._settings
+        tracing = SessionTracing(self.name)
         self._batches = Batcher(
             self._compute,
             self.statistics,
@@ -187,6 +190,7 @@ class InferenceSession:
             wait=wait,
             limit=limit,
             limit_per_client=per_client,
+            tracing=tracing,
         )
         self._streams = Batcher(
             self._run_stream,
@@ -197,6 +201,7 @@ class InferenceSession:
             wait=0.0,
             limit=limit,
             limit_per_client=per_client,
+            tracing=tracing,
         )
         self.state = "ready"
 
@@ -401,7 +406,11 @@ class InferenceSession:
         assert self._stream_function is not None
         task = asyncio.current_task()
         assert task is not None
-        batch.abandon = task.cancel
+        batch.abandon, batch.kind = task.cancel, "stream"
+        # In this task's own surroundings, never to be left: traces tell by it what was issued for the stream.
+        around = MODE.get()
+        batch.scope = Scope(around.scope, "stream")
+        MODE.set(around.replace(scope=batch.scope))
         produced = self._stream_function(self._runner.model, self.signature.given(arrays))
         try:
             async for chunk in produced:

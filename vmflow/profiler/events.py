@@ -1,0 +1,97 @@
+"""What people look at: slices on tracks and quantities over time, a `Timeline` of them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import attrs
+
+HOST: Final = "host"
+
+
+@attrs.frozen
+class Event:
+    """A slice of a track.
+
+    Attributes:
+        kind: "issue", "run", "await", "deferred" (from the beginning to the end of an instruction that ends later than
+            it returns), "dropped" (a point in time), "scope", "record_function" or "step"; of sessions "request", in it
+            "waiting" and "computing", and "batch".
+        name: of the instruction, scope or function.
+        process: the machine whose stream it is, the session, or "host".
+        track: the stream, task or thread; of sessions "requests", "batches" or "streams".
+        begin, end: microseconds since the recording began.
+        number: of the instruction, the same in all its events; of the request or batch, among those of its session; -1
+            for what is none, or is not known.
+        args: what else there is to know.
+    """
+
+    kind: str
+    name: str
+    process: str
+    track: str
+    begin: float
+    end: float
+    number: int
+    args: dict[str, Any]
+
+    @property
+    def duration(self) -> float:
+        """Microseconds."""
+        return self.end - self.begin
+
+
+@attrs.frozen
+class Counter:
+    """A quantity that changed.
+
+    Attributes:
+        time: microseconds since the recording began.
+    """
+
+    name: str
+    process: str
+    time: float
+    value: int
+
+
+@attrs.frozen
+class Timeline:
+    """All events in order of their beginnings, and the counters in order of time.
+
+    Attributes:
+        paths: for each request that was computed, the events that an arrow leads through.
+    """
+
+    events: list[Event]
+    counters: list[Counter]
+    paths: list[list[Event]]
+
+
+class Lanes:
+    """Gives a slice that would overlap another one on its track a further track of its own."""
+
+    def __init__(self) -> None:
+        # By track, for each of its lanes.
+        self._free_from: dict[tuple[str, str], list[float]] = {}
+
+    def track(self, process: str, track: str, begin: float, end: float) -> str:
+        """Where to put what lasts from `begin` to `end`, in microseconds; to be asked in order of `begin`."""
+        lanes = self._free_from.setdefault((process, track), [])
+        lane = next((lane for lane, free in enumerate(lanes) if free <= begin), len(lanes))
+        lanes[lane:] = [end] + lanes[lane + 1 :]
+        return f"{track}, {lane + 1}" if lane else track
+
+
+class Counters:
+    """Values of counters, of which only the changes are kept."""
+
+    def __init__(self) -> None:
+        self.changes: list[Counter] = []
+        self._last: dict[tuple[str, str], int] = {}
+
+    def count(self, process: str, name: str, time: float, value: int) -> None:
+        """It had this value at this moment, in microseconds; to be called in order of time."""
+        if self._last.get((process, name)) != value:
+            self._last[process, name] = value
+            self.changes.append(Counter(name, process, time, value))

@@ -1,0 +1,134 @@
+"""What a recording is told by one session of `vmflow.serving`: `SessionRecorder`.
+
+As with instructions, what it keeps of what has ended are numbers and names: no request, nothing that holds an array.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple, Protocol
+
+from vmflow.instructions.scope import Scope
+
+from .records import UNFINISHED, BatchRecord, Load, RequestRecord
+
+
+class Arrival(NamedTuple):
+    """What is written down about a request when it arrives; see `RequestRecord`."""
+
+    time: int
+    scopes: tuple[str, ...]
+    trace: str | None
+
+
+class Batch(Protocol):
+    """What is looked at of a batch; see `BatchRecord`.
+
+    Attributes:
+        number: 0 before it is computed.
+        begun: when the turn of its requests came; 0 if nobody recorded then.
+    """
+
+    number: int
+    begun: int
+    kind: str
+    requests: int
+    size: int
+    scope: Scope | None
+
+
+class Request(Protocol):
+    """What is looked at of a request; see `RequestRecord`.
+
+    Attributes:
+        arrival: None if nobody recorded then.
+        batch: the last one that it was in; None before its turn has come.
+    """
+
+    number: int
+    client: Hashable
+    priority: int
+    state: str
+    arrival: Arrival | None
+
+    @property
+    def batch(self) -> Batch | None: ...
+
+
+class Recording(Protocol):
+    """As much of it as is needed here."""
+
+    begin: int
+
+    def add(self, event: tuple[Any, ...]) -> None: ...
+
+
+class SessionRecorder:
+    """Knows what has not ended, and appends to the recording what has.
+
+    What had begun before the recording is first heard of in its middle, and then counts from the recording's begin.
+    All times are stamped by who tells, once for all recordings.
+
+    Args:
+        recording: to append to.
+        index: of the session in it.
+        load: how many requests wait and are computed at this moment, which is `time`.
+    """
+
+    def __init__(self, recording: Recording, index: int, load: tuple[int, int], time: int) -> None:
+        self._recording = recording
+        self._index = index
+        # By number, those that have not ended.
+        self._requests: dict[int, Request] = {}
+        self._batches: dict[int, tuple[Batch, int]] = {}
+        recording.add((Load, index, time, *load))
+
+    def arrived(self, request: Request) -> None:
+        """It waits for its turn."""
+        self._requests[request.number] = request
+
+    def begun(self, requests: Iterable[Request]) -> None:
+        """Their turn has come."""
+        # Again, as they may have arrived before the recording.
+        self._requests.update([(it.number, it) for it in requests])
+
+    def ended(self, request: Request, error: str | None, time: int) -> None:
+        """It has come to what its state says."""
+        self._requests.pop(request.number, None)
+        self._recording.add(self._request(request, time, request.state, error))
+
+    def batch_began(self, batch: Batch, time: int) -> None:
+        """It is about to be computed."""
+        self._batches[batch.number] = (batch, time)
+
+    def batch_ended(self, batch: Batch, state: str, error: str | None, time: int) -> None:
+        """It has been, or something has gone wrong."""
+        _, begin = self._batches.pop(batch.number, (batch, 0))
+        self._recording.add(self._batch(batch, begin, time, state, error))
+
+    def unfinished(self, end: int) -> list[tuple[Any, ...]]:
+        """What is under way as the recording ends.  Lets go of every request and batch."""
+        found = [self._request(it, end, UNFINISHED, None) for it in list(self._requests.values())]
+        found += [self._batch(it, begin, end, UNFINISHED, None) for it, begin in list(self._batches.values())]
+        self._requests.clear()
+        self._batches.clear()
+        return found
+
+    def _request(self, it: Request, end: int, state: str, error: str | None) -> tuple[Any, ...]:
+        first = self._recording.begin
+        time, scopes, trace = it.arrival if it.arrival is not None else (0, (), None)
+        begun = number = None
+        batch = it.batch
+        if batch is not None:
+            begun, number = max(batch.begun, first), batch.number or None
+        client = it.client
+        if client is not None and type(client) is not str:
+            client = client if isinstance(client, int) else repr(client)
+        about = (self._index, it.number, client, it.priority, scopes, trace)
+        return (RequestRecord, *about, max(time, first), begun, end, state, error, number, time < first)
+
+    def _batch(self, it: Batch, begin: int, end: int, state: str, error: str | None) -> tuple[Any, ...]:
+        first = self._recording.begin
+        span = (max(begin, first), end)
+        about = (it.requests, it.size, state, error, it.scope, begin < first)
+        return (BatchRecord, self._index, it.number, it.kind, *span, *about)

@@ -1,0 +1,102 @@
+"""What a session tells those who record: `SessionTracing`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import count
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any, Final
+
+from vmflow.context import MODE
+from vmflow.instructions.scope import Scope
+from vmflow.profiler.recorder import active_recordings
+from vmflow.profiler.session_recorder import Arrival, SessionRecorder
+
+from .asgi import trace_id
+from .requests import CANCELLED, DONE, FAILED, Request
+
+if TYPE_CHECKING:
+    from .batcher import Batch
+
+_keys: Final = count()
+
+
+class SessionTracing:
+    """Tells what becomes of a session's requests; to be called only while somebody records, and on its loop.
+
+    The times are those of `time.perf_counter_ns`, as in all of a recording, whatever clock the loop has.
+
+    Args:
+        name: of the session.
+
+    Attributes:
+        batches: numbers for them.
+        loads: functions that say how many requests wait and how many are computed, which together are the session's.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.batches = count(1)
+        self.loads: list[Callable[[], tuple[int, int]]] = []
+        self._key = next(_keys)
+
+    def arrived(self, request: Request) -> None:
+        """It has been let in, by the task that waits for it."""
+        scope = MODE.get().scope
+        request.arrival = Arrival(perf_counter_ns(), () if scope is None else _names(scope), trace_id())
+        for recorder in self._recorders():
+            recorder.arrived(request)
+
+    def begun(self, requests: Sequence[Request], batch: Batch) -> None:
+        """Their turn has come."""
+        batch.begun = perf_counter_ns()
+        for recorder in self._recorders():
+            recorder.begun(requests)
+
+    def ended(self, request: Request, outcome: Any) -> None:
+        """It has come to what its state says.
+
+        Args:
+            request: which.
+            outcome: its result or exception.
+        """
+        now = perf_counter_ns()
+        error = None if request.state in (DONE, CANCELLED) else _message(outcome)
+        for recorder in self._recorders():
+            recorder.ended(request, error, now)
+
+    def batch_began(self, batch: Batch) -> None:
+        """It is about to be computed."""
+        now = perf_counter_ns()
+        for recorder in self._recorders():
+            recorder.batch_began(batch, now)
+
+    def batch_ended(self, batch: Batch, error: BaseException | None) -> None:
+        """Its results are there, or it was left by an exception."""
+        now = perf_counter_ns()
+        state = DONE if error is None else FAILED if batch.wanted else CANCELLED
+        message = None if error is None or state == CANCELLED else _message(error)
+        for recorder in self._recorders():
+            recorder.batch_ended(batch, state, message, now)
+
+    def _recorders(self) -> list[SessionRecorder]:
+        return [it.session(self._key, self.name, self._load) for it in active_recordings()]
+
+    def _load(self) -> tuple[int, int]:
+        loads = [it() for it in self.loads]
+        return sum([waiting for waiting, _ in loads]), sum([computing for _, computing in loads])
+
+
+def _names(scope: Scope | None) -> tuple[str, ...]:
+    """Of it and those around it that have one, the outermost first."""
+    found: list[str] = []
+    while scope is not None:
+        if scope.name is not None:
+            found.append(scope.name)
+        scope = scope.outer
+    return tuple(reversed(found))
+
+
+def _message(error: BaseException) -> str:
+    # Now, as an exception may hold arrays.
+    return f"{type(error).__name__}: {error}"
