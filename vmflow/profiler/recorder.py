@@ -73,6 +73,9 @@ class Recording:
     Args:
         machines: to listen to.
         max_events: how many events are kept; further ones are only counted.
+
+    Attributes:
+        sessions: whom those sessions tell that have been heard of, by their keys.
     """
 
     def __init__(self, machines: list[VirtualMachine], max_events: int) -> None:
@@ -89,7 +92,7 @@ class Recording:
         self._lost = itertools.count()
         self._open_notes: dict[int, tuple[str, str, int, int]] = {}
         self._session_names: list[str] = []
-        self._sessions: dict[int, SessionRecorder] = {}
+        self.sessions: dict[int, SessionRecorder] = {}
         # Reentrant, like that of the tracks.
         self._sessions_lock = threading.RLock()
 
@@ -115,7 +118,7 @@ class Recording:
         events = self.events[: self.max_events]
         for recorder in self._recorders:
             events += recorder.unfinished(end)
-        for session in list(self._sessions.values()):
+        for session in list(self.sessions.values()):
             events += session.unfinished(end)
         events += [
             (Note, kind, name, begin, end, track) for kind, name, begin, track in list(self._open_notes.values())
@@ -137,22 +140,20 @@ class Recording:
         next(self._lost)
 
     def session(self, key: int, name: str, load: Callable[[], tuple[int, int]]) -> SessionRecorder:
-        """Whom a session is to tell.
+        """Whom a session is to tell, which is then in `sessions`.
 
         Args:
             key: the session's alone, while several may have one name.
             name: of the session.
             load: tells how many of its requests wait and are computed.
         """
-        found = self._sessions.get(key)
-        if found is None:
-            with self._sessions_lock:
-                found = self._sessions.get(key)
-                if found is None:
-                    index = len(self._session_names)
-                    self._session_names.append(name)
-                    found = self._sessions[key] = SessionRecorder(self, index, load(), _now())
-        return found
+        with self._sessions_lock:
+            found = self.sessions.get(key)
+            if found is None:
+                index = len(self._session_names)
+                self._session_names.append(name)
+                found = self.sessions[key] = SessionRecorder(self, index, load(), _now())
+            return found
 
     def open_note(self, kind: str, name: str) -> int:
         """Something named begins; returns what `close_note` is to be given."""

@@ -6,19 +6,17 @@ As with instructions, what it keeps of what has ended are numbers and names: no 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, Protocol, TypeAlias
 
 from vmflow.instructions.scope import Scope
 
 from .records import UNFINISHED, BatchRecord, Load, RequestRecord
 
+# What is written down about a request when it arrives: when, in which scopes, and for which trace; see `RequestRecord`.
+# A plain tuple, as it is made for every request.
+Arrival: TypeAlias = tuple[int, tuple[str, ...], str | None]
 
-class Arrival(NamedTuple):
-    """What is written down about a request when it arrives; see `RequestRecord`."""
-
-    time: int
-    scopes: tuple[str, ...]
-    trace: str | None
+_UNKNOWN: Final[Arrival] = (0, (), None)
 
 
 class Batch(Protocol):
@@ -59,8 +57,12 @@ class Recording(Protocol):
     """As much of it as is needed here."""
 
     begin: int
+    max_events: int
+    events: list[tuple[Any, ...]]
 
     def add(self, event: tuple[Any, ...]) -> None: ...
+
+    def lose(self) -> None: ...
 
 
 class SessionRecorder:
@@ -95,7 +97,12 @@ class SessionRecorder:
     def ended(self, request: Request, error: str | None, time: int) -> None:
         """It has come to what its state says."""
         self._requests.pop(request.number, None)
-        self._recording.add(self._request(request, time, request.state, error))
+        recording = self._recording
+        # Written out, as in the recorder of a machine.
+        if len(recording.events) < recording.max_events:
+            recording.events.append(self._request(request, time, request.state, error))
+        else:
+            recording.lose()
 
     def batch_began(self, batch: Batch, time: int) -> None:
         """It is about to be computed."""
@@ -116,16 +123,36 @@ class SessionRecorder:
 
     def _request(self, it: Request, end: int, state: str, error: str | None) -> tuple[Any, ...]:
         first = self._recording.begin
-        time, scopes, trace = it.arrival if it.arrival is not None else (0, (), None)
+        time, scopes, trace = it.arrival or _UNKNOWN
         begun = number = None
         batch = it.batch
         if batch is not None:
-            begun, number = max(batch.begun, first), batch.number or None
+            begun, number = batch.begun, batch.number or None
+            if begun < first:
+                begun = first
         client = it.client
         if client is not None and type(client) is not str:
             client = client if isinstance(client, int) else repr(client)
-        about = (self._index, it.number, client, it.priority, scopes, trace)
-        return (RequestRecord, *about, max(time, first), begun, end, state, error, number, time < first)
+        early = time < first
+        arrived = first if early else time
+        # One tuple at once; in two parts it would take twice as long.
+        index, own, priority = self._index, it.number, it.priority
+        return (
+            RequestRecord,
+            index,
+            own,
+            client,
+            priority,
+            scopes,
+            trace,
+            arrived,
+            begun,
+            end,
+            state,
+            error,
+            number,
+            early,
+        )
 
     def _batch(self, it: Batch, begin: int, end: int, state: str, error: str | None) -> tuple[Any, ...]:
         first = self._recording.begin

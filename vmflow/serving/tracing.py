@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.context import MODE
 from vmflow.instructions.scope import Scope
-from vmflow.profiler.recorder import active_recordings
-from vmflow.profiler.session_recorder import Arrival, SessionRecorder
+from vmflow.profiler.recorder import LISTENING, Recording
+from vmflow.profiler.session_recorder import SessionRecorder
 
 from .asgi import trace_id
 from .requests import CANCELLED, DONE, FAILED, Request
@@ -43,9 +43,10 @@ class SessionTracing:
     def arrived(self, request: Request) -> None:
         """It has been let in, by the task that waits for it."""
         scope = MODE.get().scope
-        request.arrival = Arrival(perf_counter_ns(), () if scope is None else _names(scope), trace_id())
-        for recorder in self._recorders():
-            recorder.arrived(request)
+        request.arrival = (perf_counter_ns(), () if scope is None else _names(scope), trace_id())
+        # Here and in `ended` written out: every request passes.
+        for recording in tuple(LISTENING):
+            (recording.sessions.get(self._key) or self._recorder(recording)).arrived(request)
 
     def begun(self, requests: Sequence[Request], batch: Batch) -> None:
         """Their turn has come."""
@@ -62,8 +63,8 @@ class SessionTracing:
         """
         now = perf_counter_ns()
         error = None if request.state in (DONE, CANCELLED) else _message(outcome)
-        for recorder in self._recorders():
-            recorder.ended(request, error, now)
+        for recording in tuple(LISTENING):
+            (recording.sessions.get(self._key) or self._recorder(recording)).ended(request, error, now)
 
     def batch_began(self, batch: Batch) -> None:
         """It is about to be computed."""
@@ -80,7 +81,10 @@ class SessionTracing:
             recorder.batch_ended(batch, state, message, now)
 
     def _recorders(self) -> list[SessionRecorder]:
-        return [it.session(self._key, self.name, self._load) for it in active_recordings()]
+        return [self._recorder(it) for it in tuple(LISTENING)]
+
+    def _recorder(self, recording: Recording) -> SessionRecorder:
+        return recording.session(self._key, self.name, self._load)
 
     def _load(self) -> tuple[int, int]:
         loads = [it() for it in self.loads]
