@@ -332,6 +332,23 @@ async def test_what_computes_has_not_the_surroundings_of_who_asked_first() -> No
     assert seen == ["nobody's"]
 
 
+@timed
+async def test_batches_that_are_computed_at_a_time_do_not_share_their_surroundings() -> None:
+    variable: ContextVar[int] = ContextVar("variable", default=0)
+    found = []
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        found.append(variable.get())
+        variable.set(requests[0].payload)
+        await asyncio.sleep(1.0)
+        found.append(variable.get())
+        return [0]
+
+    batcher = batcher_of(compute, most=1, places=2)
+    await asyncio.gather(ask(batcher, 1), ask(batcher, 2))
+    assert found == [0, 0, 1, 2]
+
+
 def test_an_exit_fails_the_batch_and_goes_on_to_the_loop() -> None:
     requests: list[Request] = []
 
