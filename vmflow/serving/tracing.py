@@ -81,7 +81,7 @@ class SessionTracing:
             recorder.batch_ended(batch, state, message, now)
 
     def _recorders(self) -> list[SessionRecorder]:
-        return [self._recorder(it) for it in tuple(LISTENING)]
+        return [it.sessions.get(self._key) or self._recorder(it) for it in tuple(LISTENING)]
 
     def _recorder(self, recording: Recording) -> SessionRecorder:
         return recording.session(self._key, self.name, self._load)
