@@ -25,6 +25,7 @@ from vmflow.interpreter import new_tensor
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
 from vmflow.tensors import Tensor
+from vmflow.vm.at_once import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run
@@ -72,7 +73,6 @@ class CompiledGraph:
         full_job: after all passes.
         plan: how that is run.
         calling: held while a call takes what calls have to take in order.
-        pure: a shorter way for calls like the last one; None if there is none.
     """
 
     def __init__(
@@ -112,13 +112,14 @@ class CompiledGraph:
         self._nbytes = sum(
             [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
         )
-        # Takes tensors by place, and returns one tensor that is not said to be anything else.
+        # Takes tensors by place, returns one tensor in no container, and asks for nothing else.
         self._is_pure = (
             isinstance(out_tree, Leaf)
             and tree == args_tree.of_tensors(len(metas))
             and not (self.full_job.draws or self.full_job.numbers)
         )
-        self.pure: PureCall | None = None
+        # Of the runtime that has run a call at once last.
+        self._last: Handle | None = None
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
@@ -129,6 +130,12 @@ class CompiledGraph:
         """In a forked child: locks may have been held by threads that are not here."""
         self.calling = threading.Lock()
         self._lock = threading.Lock()
+
+    def pure_call(self, arguments: tuple[Any, ...]) -> Any:
+        """`call` with arguments by place, if there is a shorter way; else `NOT_NOW`, and nothing has happened."""
+        last = self._last
+        pure = None if last is None else last.pure()
+        return NOT_NOW if pure is None else pure.call(arguments)
 
     def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.
@@ -146,6 +153,8 @@ class CompiledGraph:
         machine.require_open("launch_lazy_job")
         if not self._variables.current():
             self._variables = Variables(self._bindings, self.full_job, self._changed)
+            for handle in list(self._handles):
+                handle.forget_pure()
         variables = self._variables
         results = [self._result(machine, operand.meta) for operand in self.full_job.outputs]
         runtime = self._runtime(machine)
@@ -179,8 +188,10 @@ class CompiledGraph:
             return False
         if not lone.act_at_once(launch, variables):
             return False
-        if self._is_pure and not variables.written and not self._closed:
-            self.pure = PureCall(lone, self.metas, self.full_job.outputs[0].meta, variables, self._no_draws, self._uses)
+        if self._is_pure and not variables.written and runtime.pure is None:
+            output = self.full_job.outputs[0].meta
+            runtime.pure = PureCall(lone, self.metas, output, variables, self._no_draws, self._uses)
+        self._last = runtime.handle
         return True
 
     def _issue(
@@ -208,7 +219,7 @@ class CompiledGraph:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
         self._closed = True
-        self.pure = None
+        self._last = None
         for handle in list(self._handles):
             handle.close()
 

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
     from .functions import CompiledFunction
     from .job import Job
-    from .lone_task import PureCall
     from .plan import Plan
 
 _counts: defaultdict[str, int] = defaultdict(int)
@@ -82,7 +81,7 @@ class Graph:
         self._scaler: GradScaler | None = None
         self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
         self._built_for: list[Any] = []
-        self._pure: PureCall | None = None
+        self._last: CompiledGraph | None = None
         self._dynamic = 0
         self._debug = -1
 
@@ -223,15 +222,15 @@ class Graph:
         Raises:
             ValueError: if the arguments differ from those that the graph was built for.
         """
-        pure = self._pure
-        if pure is not None and not kwargs:
-            result = pure.call(args)
+        last = self._last
+        if last is not None and not kwargs:
+            result = last.pure_call(args)
             if result is not NOT_NOW:
                 return result
         compiled, given, rates = self._prepared(args, kwargs)
-        result = compiled.call(given, rates)
-        self._pure = compiled.pure
-        return result
+        # With an optimizer there is more to a call, whatever the graph does.
+        self._last = None if self._optimizers or self._scaler is not None else compiled
+        return compiled.call(given, rates)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.
@@ -272,7 +271,6 @@ class Graph:
                 if found is None:
                     found = self._compiled[key] = self._built(tree, given)
                     while len(self._compiled) > max(self._dynamic, 1):
-                        self._pure = None
                         self._compiled.popitem(last=False)[1].close()
         if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
             misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
@@ -489,7 +487,7 @@ class Graph:
 
     def close(self) -> None:
         """Forget what was built; launches under way end as they would.  The next call builds anew."""
-        self._pure = None
+        self._last = None
         while self._compiled:
             self._compiled.popitem()[1].close()
 

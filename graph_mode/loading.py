@@ -28,7 +28,6 @@ from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import described_job
 from .job import Job
-from .lone_task import PureCall
 from .passes import Settings
 from .plan import Plan
 from .relocation import device_of, moved, relocated
@@ -227,7 +226,7 @@ class LoadedGraph:
         self.config = settings.config
         self._settings = settings
         self._forms = forms
-        self._pure: PureCall | None = None
+        self._last: CompiledGraph | None = None
         self._variables = dict(variables)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -237,16 +236,15 @@ class LoadedGraph:
             ValueError: if it was not saved for such arguments.
             SessionClosed: if the session that it was loaded in has been closed.
         """
-        pure = self._pure
-        if pure is not None and not kwargs:
-            result = pure.call(args)
+        last = self._last
+        if last is not None and not kwargs:
+            result = last.pure_call(args)
             if result is not NOT_NOW:
                 return result
         form, given = self._form(args, kwargs)
         form.require_open()
-        result = form.call(given, ())
-        self._pure = form.pure
-        return result
+        self._last = form
+        return form.call(given, ())
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

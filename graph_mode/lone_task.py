@@ -1,12 +1,14 @@
-"""Plans of one task, as most are: `LoneTask` does what a launch consists of, `PureCall` calls without launching."""
+"""Plans of one task, as most are: `LoneTask` does what a launch consists of, `PureCall` calls that issue nothing."""
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
 
 from vmflow.context import MODE
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
+from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
@@ -30,7 +32,7 @@ class LoneTask:
     """The only task of a plan: it has nobody to wait for, and acts when it is launched.
 
     Args:
-        runtime: whose.
+        runtime: whose; it holds this, and is told of failures.
         name: of the task.
         program: makes the program, once the memory for it is there.
         stream: on which it acts.
@@ -39,7 +41,7 @@ class LoneTask:
 
     Attributes:
         machine: on which it acts.
-        runtime, stream, cost: as given.
+        stream, cost: as given.
         closed: whether nothing is to be begun any more.
     """
 
@@ -52,7 +54,8 @@ class LoneTask:
         cost: int,
         launches: set[Launch],
     ) -> None:
-        self.runtime = runtime
+        # Weakly, for it must not wait for the garbage collector.
+        self._runtime: weakref.ref[GraphRuntime] = weakref.ref(runtime)
         self.machine: VirtualMachine = runtime.machine
         self.stream = stream
         self.cost = cost
@@ -69,12 +72,20 @@ class LoneTask:
             try:
                 launch.fetch()
             except Exception as error:  # no memory for a copy
-                self.runtime.fetching_failed(launch, error)
+                runtime = self._runtime()
+                if runtime is None:
+                    launch.fail(Failure(error))
+                else:
+                    runtime.fetching_failed(launch, error)
             if launch.failure is None:
                 try:
                     self._run(launch)
                 except BaseException as error:
-                    self.runtime.running_failed(launch, error, self._name)
+                    runtime = self._runtime()
+                    if runtime is None:
+                        launch.fail(Failure(error))
+                        raise
+                    runtime.running_failed(launch, error, self._name)
         finally:
             launch.finish()
 
@@ -96,7 +107,8 @@ class LoneTask:
             variables: the job's.
         """
         machine = self.machine
-        if self.closed:
+        runtime = self._runtime()  # whose memory this works on: it must not go in the middle
+        if runtime is None or self.closed:
             return False
         for blob in launch.sources:
             if blob.storage.dependence.machine is not machine:
@@ -120,22 +132,29 @@ class LoneTask:
         return done is not at_once.NOT_NOW
 
     def _act_unless_closed(self, launch: Launch) -> object:
-        self._launches.add(launch)
         try:
+            self._launches.add(launch)
             # Whoever closes says so first and looks for launches then: one of the two sees the other.
             if self.closed:
                 return at_once.NOT_NOW
             self.act(launch)
+        except BaseException:
+            if launch.failure is not None:
+                launch.failure.observed = True  # by whoever gets the exception
+            raise
         finally:
             self._launches.discard(launch)
-            if self.closed:
-                self.runtime.close()
+            runtime = self._runtime()
+            if self.closed and runtime is not None:
+                runtime.close()
         return None
 
 
 @final
 class PureCall:
-    """Calls of a graph that takes tensors and returns one, and changes nothing: as few steps as they can be.
+    """Calls of a graph that takes tensors by place, returns one small tensor, and neither changes nor draws anything.
+
+    They are as few steps as they can be.
 
     Args:
         task: what runs.

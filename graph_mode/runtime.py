@@ -31,7 +31,7 @@ from .acts import ActorAct, LoneAct
 from .job import Job
 from .job_queue import queue_of
 from .launch import Launch
-from .lone_task import LoneTask
+from .lone_task import LoneTask, PureCall
 from .plan import Plan
 from .plan_memory import PlanMemory
 from .program import ProgramError, Torn
@@ -63,6 +63,17 @@ class Handle:
         if runtime is not None:
             runtime.close()
 
+    def pure(self) -> PureCall | None:
+        """See `GraphRuntime`."""
+        runtime = self._runtime()
+        return None if runtime is None else runtime.pure
+
+    def forget_pure(self) -> None:
+        """What it knows of variables is not so any more."""
+        runtime = self._runtime()
+        if runtime is not None:
+            runtime.pure = None
+
     def gone(self) -> bool:
         """Whether there is no runtime any more."""
         return self._runtime() is None
@@ -86,6 +97,7 @@ class GraphRuntime:
         cost: nanoseconds that starting a run may take, since it may be the run.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
         lone: the task, if the plan has no other.
+        pure: a shorter way for calls like the last one; None if there is none.
         system: the actors; None if there is one task alone.
     """
 
@@ -122,6 +134,7 @@ class GraphRuntime:
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
         self.memory = PlanMemory(job, plan)
         self.lone: LoneTask | None = None
+        self.pure: PureCall | None = None
         self.brief = False
         self.cost = 0
         self.launching = f"launch_lazy_job: {self.name}"
@@ -220,6 +233,7 @@ class GraphRuntime:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
         self._closing = True
+        self.pure = None
         if self.lone is not None:
             self.lone.closed = True
         if not self._open:

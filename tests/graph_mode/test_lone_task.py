@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
+from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,9 +16,13 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import weak_storage
 from tests.vm.gates import entered
 from vmflow import nn
 from vmflow.graph_mode.compiled import CompiledGraph
+from vmflow.graph_mode.launch import Launch
+from vmflow.graph_mode.lone_task import LoneTask, PureCall
+from vmflow.vm.at_once import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 pytestmark = pytest.mark.host
@@ -38,8 +46,14 @@ def ready(graph: Made, *given: flow.Tensor) -> Made:
     """The graph after calls that have made it what later calls find."""
     for _ in range(2):
         graph(*given).numpy()
-    assert graph._pure is not None
+    assert short(graph) is not None
     return graph
+
+
+def short(graph: nn.Graph) -> PureCall | None:
+    """The short way of its next call, if there is one."""
+    handle = None if graph._last is None else graph._last._last
+    return None if handle is None else handle.pure()
 
 
 def wanted(graph: Product, x: flow.Tensor) -> Any:
@@ -161,7 +175,7 @@ def test_an_argument_that_the_graph_changes_is_copied_first(launches: list[str])
     for _ in range(4):
         values.append((graph(module.count).tolist()[0], module.count.tolist()[0]))
     assert values == [(0.0, 1.0), (2.0, 3.0), (6.0, 7.0), (14.0, 15.0)]
-    assert graph._pure is None
+    assert short(graph) is None
     version = module.count._blob.storage.version
     graph(module.count)
     assert module.count._blob.storage.version == version + 1
@@ -191,12 +205,13 @@ def test_a_scope_is_obeyed(launches: list[str]) -> None:
 
 def test_what_is_closed_runs_no_more() -> None:
     graph = ready(Product(), flow.ones(4, 3))
-    pure = graph._pure
+    pure = short(graph)
     assert pure is not None
     graph.close()
-    assert graph._pure is None
+    assert short(graph) is None
+    assert pure.call((flow.ones(4, 3),)) is NOT_NOW
     assert graph(flow.ones(4, 3)).shape == (4, 2)  # built anew
-    assert graph._pure is not pure
+    assert short(graph) is not pure
 
 
 def test_the_form_used_last_is_the_one_that_is_kept() -> None:
@@ -247,3 +262,88 @@ def test_a_loaded_graph_takes_the_short_way_too(tmp_path: Path, launches: list[s
     assert not launches
     with pytest.raises(ValueError, match="when the graph was built"):
         loaded(flow.ones(5, 3))
+
+
+def test_schedules_go_on_though_nothing_is_trained() -> None:
+    class Trains(nn.Graph):
+        def __init__(self, rate: flow.Tensor) -> None:
+            super().__init__()
+            self.linear = nn.Linear(3, 2)
+            optimizer = flow.optim.SGD(self.linear.parameters(), lr=rate)
+            self.add_optimizer(optimizer, lr_sch=flow.optim.lr_scheduler.ExponentialLR(optimizer, 0.5))
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.linear(x)
+
+    rate = flow.tensor(1.0)
+    graph = Trains(rate)
+    rates = []
+    for _ in range(5):
+        graph(flow.ones(4, 3)).numpy()
+        rates.append(rate.item())
+    assert rates == [0.5, 0.25, 0.125, 0.0625, 0.03125]
+
+
+@contextmanager
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def test_a_graph_keeps_no_machine() -> None:
+    class Doubles(nn.Graph):
+        def build(self, x: flow.Tensor) -> Any:
+            return x * 2
+
+    graph, other = Doubles(), VirtualMachine("other", cpu_worker="never")
+    with entered(other):
+        ready(graph, flow.ones(4))
+    gone = weakref.ref(other)
+    del other
+    gc.collect()
+    assert gone() is None
+    assert graph(flow.ones(4)).tolist() == [2.0] * 4
+
+
+async def test_old_weights_are_not_kept() -> None:
+    graph = Product()
+    for _ in range(3):
+        await asyncio.to_thread(lambda: graph(flow.ones(4, 3)).numpy())
+    parameter = next(graph.linear.parameters())
+    old = weak_storage(parameter)
+    parameter.data = flow.ones(2, 3)
+    await graph(flow.ones(4, 3))  # which, on a loop, is launched
+    gc.collect()
+    assert old() is None
+
+
+def test_a_graph_that_is_gone_leaves_nothing_to_the_collector(machine: VirtualMachine) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    (runtime,) = [weakref.ref(it) for it in machine.graphs.values()]
+    with without_collector():
+        del graph
+        assert runtime() is None
+
+
+def test_ctrl_c_in_a_call_is_told_once_and_keeps_nothing(
+    machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    (runtime,) = machine.graphs.values()
+
+    def interrupted(self: LoneTask, launch: Launch) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LoneTask, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        graph(flow.ones(4, 3))
+    monkeypatch.undo()
+    gc.collect()
+    machine.drain()
+    assert not caplog.records
+    assert not runtime._open
+    assert graph(flow.ones(4, 3)).shape == (4, 2)
