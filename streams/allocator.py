@@ -429,7 +429,11 @@ class BinAllocator:
         address = self._next_address
         self._next_address += nbytes
         # Arrays given to others may outlive the allocator, and the memory is there as long as they are.
-        finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
+        try:
+            finalizer = weakref.finalize(_root(array), self.memory.give_back, nbytes)
+        except BaseException:  # Ctrl-C: this is Python, and may be interrupted where it is not shielded
+            self.memory.give_back(nbytes)
+            raise
         finalizer.atexit = False
         block = self._blocks[address] = Block(address, nbytes, finalizer)
         self._arrays[address] = array
@@ -441,7 +445,7 @@ class BinAllocator:
         return block.first
 
     def _take_from_device(self, size: int, requested: int) -> Array:
-        whole = block_size(size)
+        whole = block_size(size, self._staggers)
         if whole != size:
             try:
                 return self.memory.take(whole)

@@ -40,11 +40,11 @@ class DeviceMemory:
             MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of 64
             bytes, each at another place of a page than the one before.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
+        staggers: whether pieces had better begin at different places of their pages, as on the host.
         garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
 
     Attributes:
         peak: the most bytes that were in blocks at a time.
-        staggers: whether it is of the host, where pieces had better begin at different places of their pages.
 
     Raises:
         ValueError: for a negative limit.
@@ -56,11 +56,12 @@ class DeviceMemory:
         make: Callable[[int], Array] | None = None,
         limit: int | None = None,
         garbage: int | None = None,
+        staggers: bool = False,
     ) -> None:
         self.name = name
         self.garbage = garbage
         self.peak = 0
-        self.staggers = make is None
+        self.staggers = staggers
         self._make: Callable[[int], Array] = _host_bytes if make is None else make
         self._used = 0
         self._limit = _checked_limit(limit)

@@ -21,6 +21,8 @@ LARGE_GRANULE: Final = 2 * MIB
 # Where it matters at which place of a page a piece begins (see `device_memory.PAGE`), pieces of whole pages are made a
 # little larger from this size on; those that have a block each begin where the block does.
 STAGGERED_FROM: Final = 64 * KIB
+# What a block has more, for as many pieces as it may be cut into: 32 of 64 KiB in a small one.
+STAGGERED_ROOM: Final = 16 * KIB
 
 # A piece less than twice the request is handed out whole: the rest would be too small for the next request of its
 # kind.  Unless the rest is as large as this: nobody can afford to waste so much.
@@ -93,10 +95,15 @@ def is_idle(block: Block) -> bool:
     return block.first.free and block.first.nbytes == block.nbytes
 
 
-def block_size(size: int) -> int:
-    """How much to take from the device for a request of `size` bytes."""
+def block_size(size: int, staggered: bool = False) -> int:
+    """How much to take from the device for a request of `size` bytes.
+
+    Args:
+        staggered: whether pieces of whole pages are made larger; then as many of them fit as would otherwise.
+    """
+    room = STAGGERED_ROOM if staggered else 0
     if size < _SMALL_BELOW:
-        return _SMALL_BLOCK
+        return _SMALL_BLOCK + room
     if size < MIDDLING_BELOW:
-        return _MIDDLING_BLOCK
+        return _MIDDLING_BLOCK + room
     return -(-size // LARGE_GRANULE) * LARGE_GRANULE

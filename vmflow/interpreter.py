@@ -44,8 +44,8 @@ _LEASED_FROM: Final = 1 << 16
 
 _HOST: Final = Device("cpu")
 
-# Ctrl-C must not leave the allocator half-way through a change.  Compiled code is never interrupted between its own
-# steps, and putting the shield up takes as long as a small op.
+# Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
+# steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
 _CALL: Final = at_once.call_shielded if isinstance(BinAllocator.allocate, FunctionType) else at_once.call
 
 
@@ -171,20 +171,19 @@ def _call_one(
 ) -> Tensor:
     """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
     try:
-        inferred = recently_inferred(op, inputs, attributes, scalars, mode.dtype)
-        blobs = _blobs(inputs) if inferred is None else ()
+        blobs = _blobs(inputs)
     except (AttributeError, TypeError):
         raise _not_tensors(op, inputs) from None
+    inferred = recently_inferred(op, blobs, attributes, scalars, mode.dtype)
     if inferred is None:
         inferred = _infer_anew(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, output.device)
     if mode.scope is None and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
-        storage = _compute_at_once(machine, stream, op, inferred, inputs, scalars)
+        storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
             return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= _LEASED_FROM else None)
-    blobs = blobs or _blobs(inputs)
     written = Dependence(machine)
     storage = Storage(written, None, stream)
     blob = Blob(storage, output)
@@ -210,6 +209,10 @@ def _call_one(
 
 
 def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
+    if len(tensors) == 2:  # as most ops have it, without a list in between
+        one: TensorFields = tensors[0]
+        other: TensorFields = tensors[1]
+        return one._blob, other._blob
     found: list[Blob] = []
     for tensor in tensors:
         fields: TensorFields = tensor
@@ -222,7 +225,7 @@ def _compute_at_once(
     stream: Stream,
     op: OpExpr,
     inferred: Inferred,
-    inputs: tuple[Tensor, ...],
+    blobs: tuple[Blob, ...],
     scalars: tuple[Any, ...],
 ) -> Storage | None:
     """The result of a kernel whose operands are there, without the instruction that would have called it.
@@ -231,9 +234,7 @@ def _compute_at_once(
     """
     arguments: list[Any] = []
     strided = False
-    for tensor in inputs:
-        fields: TensorFields = tensor
-        blob = fields._blob
+    for blob in blobs:
         storage = blob.storage
         if (
             storage.failure is not None
@@ -454,20 +455,18 @@ def infer(
 
 
 def recently_inferred(
-    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
+    op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred | None:
     """What `infer` says if it was asked the very same just before, else None."""
     recent = op.recent
-    if recent is None or not inputs or len(scalars) > 1 or recent.default is not default:
+    if recent is None or not blobs or len(scalars) > 1 or recent.default is not default:
         return None
-    one: TensorFields = inputs[0]
-    if one._blob.meta is not recent.first:
+    if blobs[0].meta is not recent.first:
         return None
-    if len(inputs) == 2:
-        other: TensorFields = inputs[1]
-        if other._blob.meta is not recent.second:
+    if len(blobs) == 2:
+        if blobs[1].meta is not recent.second:
             return None
-    elif recent.second is not None or len(inputs) != 1:
+    elif recent.second is not None or len(blobs) != 1:
         return None
     if recent.kind is not (type(scalars[0]) if scalars else None):
         return None

@@ -44,7 +44,7 @@ Parts = dict[str, Callable[[], object]]
 def parts_at_once() -> tuple[Callable[[], object], Parts]:
     """An op that runs as it is issued, and what it consists of."""
     tensor, machine, op = flow.ones(TINY), default_machine(), OPS["add"]
-    pair = (tensor, tensor)
+    pair = (tensor._blob, tensor._blob)
     meta, array = tensor._blob.meta, np.ones(TINY, np.float32)
     stream = machine.stream(meta.device)
 

@@ -28,7 +28,7 @@ def expected() -> bytes:
 
 def forget() -> None:
     for op in OPS.values():
-        op.known.clear()
+        op.forget()
 
 
 @pytest.mark.usefixtures("doubles")

@@ -68,7 +68,7 @@ def call(
     try:
         return dispatch(_PLANTED, inputs, (function, output, cost))
     finally:
-        _PLANTED.known.clear()  # it would keep the function, and what that refers to
+        _PLANTED.forget()  # it would keep the function, and what that refers to
 
 
 class Gate:

@@ -112,7 +112,7 @@ class OpExpr:
         saves_inputs, saves_outputs: which of them the rule looks at.
         readers: for some of those inputs, the only one whose gradient needs a look at it.
         known: the inferences made so far, by key.
-        recent: the last one; None if it was of another form than `Recent` has.
+        recent: the last of them that has the form of a `Recent`; None before there is one.
     """
 
     __slots__ = ("infer", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")

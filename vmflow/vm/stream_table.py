@@ -76,10 +76,11 @@ def device_memory(device: Device) -> DeviceMemory:
     with _lock:
         found = _memories.get(device)
         if found is None:
-            found = DeviceMemory(str(device))
             if device.type == "sim":
                 limit = int(os.environ.get("VMFLOW_SIM_MEMORY", SIMULATED_BYTES))
                 found = DeviceMemory(str(device), limit=limit, garbage=GARBAGE)
+            else:
+                found = DeviceMemory(str(device), staggers=True)
             _memories[device] = found
         return found
 
