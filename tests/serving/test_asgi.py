@@ -439,3 +439,22 @@ async def test_a_request_is_a_span_of_opentelemetry() -> None:
     assert failed.attributes is not None
     assert failed.attributes["http.response.status_code"] == 503
     assert not failed.status.is_ok
+
+
+@pytest.mark.parametrize("others", [False, True])
+async def test_a_mistake_is_told_though_the_answer_cannot_be_sent(
+    others: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Unreachable(Exchange):
+        async def send(self, message: Any) -> None:
+            raise OSError("the connection is gone")
+
+    error: Exception = ZeroDivisionError("mine") if others else flow.BlockingCallWarning("mine")
+
+    async def fails(scope: Any, receive: Any, send: Any) -> None:
+        raise error
+
+    with pytest.raises(ZeroDivisionError if others else OSError):
+        await called(ErrorResponses(fails, others=others), Unreachable(), http_scope())
+    # What goes on is for the server to log.
+    assert [it.exc_info[1] for it in caplog.records if it.exc_info] == ([] if others else [error])

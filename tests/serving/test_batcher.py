@@ -136,6 +136,19 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
 
 
 @timed
+async def test_closing_in_the_middle_of_a_delivery_loses_no_result() -> None:
+    device, statistics = Device(), Statistics()
+    batcher = batcher_of(device.compute, statistics, most=32, limit=32, limit_per_client=32)
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(21)]
+    await asyncio.sleep(0.5)
+    await tasks[1]  # of the second batch, the first to be told
+    assert statistics.ends["done"] < 21
+    await batcher.close()
+    assert await asyncio.gather(*tasks) == [10 * it for it in range(21)]
+    assert statistics.ends["done"] == 21
+
+
+@timed
 async def test_several_places() -> None:
     device = Device()
     batcher = batcher_of(device.compute, places=2)

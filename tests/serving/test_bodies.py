@@ -465,7 +465,7 @@ def test_what_is_accepted(accept: bytes, kind: str | None) -> None:
 # Results
 
 
-def test_results_are_valid_json() -> None:
+async def test_results_are_valid_json() -> None:
     result = {
         "scores": np.array([1.5, np.nan, -np.inf], np.float32),
         "classes": (np.array([[1, 2]]), np.array(True)),
@@ -473,7 +473,7 @@ def test_results_are_valid_json() -> None:
         "waves": np.array([1 + 2j, complex(np.nan, 0)], np.complex64),
         "rest": [None, "ü\n", 7, float("inf"), np.float32(0.25), 1j],
     }
-    text = bodies.encoded(result, bodies.JSON)
+    text = await bodies.encoded(result, bodies.JSON)
     assert b"\n" not in text
 
     def never(name: str) -> float:
@@ -487,22 +487,22 @@ def test_results_are_valid_json() -> None:
         "rest": [None, "ü\n", 7, None, 0.25, [0, 1]],
     }
     with pytest.raises(TypeError, match="set"):
-        bodies.encoded({1, 2}, bodies.JSON)
+        await bodies.encoded({1, 2}, bodies.JSON)
 
 
-def test_results_as_files() -> None:
+async def test_results_as_files() -> None:
     one = np.arange(3, dtype=np.float32)
-    assert np.load(io.BytesIO(bodies.encoded(one, bodies.NPY))).tolist() == [0, 1, 2]
-    assert set(read_safetensors(bodies.encoded(one, bodies.SAFETENSORS), 9)) == {"outputs"}
+    assert np.load(io.BytesIO(await bodies.encoded(one, bodies.NPY))).tolist() == [0, 1, 2]
+    assert set(read_safetensors(await bodies.encoded(one, bodies.SAFETENSORS), 9)) == {"outputs"}
     nested = {"a": one, "b": (one, [one])}
-    assert set(read_safetensors(bodies.encoded(nested, bodies.SAFETENSORS), 9)) == {"a", "b.0", "b.1.0"}
+    assert set(read_safetensors(await bodies.encoded(nested, bodies.SAFETENSORS), 9)) == {"a", "b.0", "b.1.0"}
     for result, kind in (
         (nested, bodies.NPY),
         ({"a": "text"}, bodies.SAFETENSORS),
         (one.astype(complex), bodies.SAFETENSORS),
     ):
         with pytest.raises(bodies.NotAcceptable):
-            bodies.encoded(result, kind)
+            await bodies.encoded(result, kind)
 
 
 SHAPES = [
@@ -526,10 +526,9 @@ async def test_large_results_are_written_like_small_ones(shape: tuple[int, ...])
     random = np.random.default_rng(len(shape))
     array = random.standard_normal(shape).astype(np.float32)
     value = {"a": array, "b": [1, "two", None, True, 0.5, {}], "c": (array > 0), "d": []}
-    written = bodies.to_json(value)
+    written = await bodies.to_json(value)
     plain = {**value, "a": array.tolist(), "c": (array > 0).tolist()}
     assert written == json.dumps(plain, separators=(",", ":")).encode()
-    assert await bodies.to_json_in_turns(value) == written
 
 
 async def test_others_get_their_turn_while_a_large_result_is_written() -> None:
@@ -543,6 +542,6 @@ async def test_others_get_their_turn_while_a_large_result_is_written() -> None:
             asyncio.get_running_loop().call_soon(turn)
 
     turn()
-    await bodies.to_json_in_turns(np.zeros(150_000))
+    await bodies.to_json(np.zeros(150_000))
     written = True
     assert turns > 20

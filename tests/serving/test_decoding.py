@@ -15,6 +15,7 @@ import pytest
 from tests.serving.asgi_support import Exchange, http_scope
 from tests.serving.test_app import called, get, living, post, until
 from vmflow.serving import InferenceSession, TensorSpec, bodies, decoding
+from vmflow.serving.specs import Signature
 
 pytest.importorskip("starlette", reason="starlette comes with the serve extra")
 
@@ -156,9 +157,11 @@ async def test_who_leaves_gives_up_the_reading_or_the_place_in_the_queue(first: 
 
 async def test_a_deadline_holds_while_a_body_is_read(gate: Gate) -> None:
     gate.out.set()
-    async with living(session_of()) as application:
+    session = session_of()
+    async with living(session) as application:
         answer = await posting(application, Exchange(LARGE), **{"x-request-timeout": "0.02"})
         assert (answer.status, json.loads(answer.body)["title"]) == (504, "Expired")
+        assert session.stats()["rejected"]["expired"] == 1
         gate.open.set()
         assert (await post(application, LARGE)).status == 200
 
@@ -185,3 +188,12 @@ async def test_a_drain_waits_no_longer_than_it_may(gate: Gate) -> None:
         assert not await session.drain(timeout=0.02)
         gate.open.set()
         assert (await task).status == 503
+
+
+@pytest.mark.parametrize("number", ["0.5", "7", "NaN", "-Infinity"])
+def test_others_may_go_on_at_every_kind_of_number(number: str) -> None:
+    pauses: list[None] = []
+    signature = Signature(TensorSpec((COUNT,), finite=False))
+    body = f'{{"inputs": [{", ".join([number] * COUNT)}]}}'.encode()
+    bodies.inputs_of(body, bodies.JSON, signature, lambda: pauses.append(None))
+    assert len(pauses) == COUNT // 1024

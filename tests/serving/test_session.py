@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
+import warnings
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
@@ -14,9 +15,10 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.vm.gates import HEAVY, Gate, call
+from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
 from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec
+from vmflow.vm.virtual_machine import VirtualMachine
 
 FIVE = TensorSpec((5,))
 
@@ -558,3 +560,21 @@ async def test_a_sample_that_the_model_cannot_take_fails_alone_with_its_own_erro
         assert isinstance(failed, ArithmeticError)
         assert "gates.py" in "".join(failed.__notes__)  # where the op was issued
         assert session.stats()["failed"] == 1
+
+
+async def test_tensors_in_a_list_are_waited_for() -> None:
+    """As rows of one input; to read them would hold the loop up."""
+    gate = threading.Event()
+
+    def late(array: Any) -> Any:
+        gate.wait(30)
+        return array
+
+    async with InferenceSession(lambda x: x * 2, inputs=TensorSpec((2, 3)), graph=False) as session:
+        with entered(VirtualMachine("worker", cpu_worker="always")):
+            rows = [call(late, flow.ones(3), shape=(3,), cost=HEAVY) for _ in range(2)]
+            asyncio.get_running_loop().call_soon(gate.set)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                result = await session.run(rows)
+    assert result.tolist() == [[2.0] * 3] * 2

@@ -547,7 +547,7 @@ def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
         process._before_fork()
         try:
             thread.start()
-            while not machine._enlisted:
+            while not machine._enlisted and thread.is_alive():
                 thread.join(0.001)
         finally:
             process._after_fork_in_parent()

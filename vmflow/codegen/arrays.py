@@ -43,7 +43,8 @@ def single(name: str, array: Array, out: Array | None) -> Array | None:
 
     Args:
         name: see `kernels.SINGLE`.
-        out: where the result should go.
+        array: the operand.
+        out: where the result should go, or None.
 
     Returns:
         The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.

@@ -19,7 +19,7 @@ from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, R
 from .bodies import Message, Receive
 from .decoding import Decoder
 from .draining import can_take_signals, drain_on_signal
-from .errors import InvalidInput
+from .errors import Expired, InvalidInput
 from .lag import LoopLag
 from .metrics import Metrics
 from .openapi import description
@@ -260,16 +260,16 @@ class _Endpoints:
         except InvalidInput:
             self._session.statistics.rejected["invalid"] += 1
             raise
+        except Expired:
+            self._session.statistics.rejected["expired"] += 1
+            raise
 
     async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """One result."""
         kind = bodies.accepted(scope["headers"])
         inputs, told = await self._asked(scope, receive)
         result = await self._session.run(inputs, **told)
-        if kind == bodies.JSON:
-            body = await bodies.to_json_in_turns({"outputs": result})
-        else:
-            body = bodies.encoded(result, kind)
+        body = await bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
@@ -286,7 +286,7 @@ class _Endpoints:
                 async for chunk in chunks:
                     for tensor in args_tree.flatten(chunk)[1]:
                         await tensor
-                    data = await bodies.to_json_in_turns(chunk)
+                    data = await bodies.to_json(chunk)
                     if not begun:
                         begun = True
                         await send(_EVENTS)

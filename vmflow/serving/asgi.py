@@ -234,12 +234,14 @@ class ErrorResponses:
             problem = problem_of(error)
             if begun or (problem is None and not self._others):
                 raise
-            for message in (problem or FAILED).messages():
-                await send(message)
-            if problem is None:
-                raise  # for the server to log
-            if problem.status == 500:
+            if problem is not None and problem.status == 500:
                 _log.error("a request has failed", exc_info=error)
+            try:
+                for message in (problem or FAILED).messages():
+                    await send(message)
+            finally:
+                if problem is None:
+                    raise error  # for the server to log
 
 
 # Deadlines and traces

@@ -284,9 +284,18 @@ class Batcher:
         self._work.batches += 1
         self._work.samples += len(wanted)
         self._work.computing.add(self._loop.time() - begin)
-        for place, (request, result) in enumerate(zip(wanted, results, strict=True)):
-            if place and place % _DELIVERED_TOGETHER == 0:
-                await asyncio.sleep(0)
+        outcomes = list(zip(wanted, results, strict=True))
+        for start in range(0, len(outcomes), _DELIVERED_TOGETHER):
+            if start:
+                try:
+                    await asyncio.sleep(0)
+                except asyncio.CancelledError:
+                    self._deliver(outcomes[start:])  # they are there
+                    raise
+            self._deliver(outcomes[start : start + _DELIVERED_TOGETHER])
+
+    def _deliver(self, outcomes: Sequence[tuple[Request, Any]]) -> None:
+        for request, result in outcomes:
             if request.state == RUNNING:
                 self._end(request, DONE, result)
 

@@ -203,7 +203,7 @@ def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
         found = json.loads(
             body.decode("utf-8"),
             object_pairs_hook=unique,
-            parse_constant=_no_constant if finite else None,
+            parse_constant=_no_constant if finite else None if pause is None else _pausing(float, pause),
             parse_float=None if pause is None else _pausing(float, pause),
             parse_int=None if pause is None else _pausing(int, pause),
         )
@@ -308,7 +308,7 @@ def _quality(parameter: str) -> float:
     return float(found[1]) if found is not None else 0.0
 
 
-def encoded(result: Any, kind: str) -> bytes:
+async def encoded(result: Any, kind: str) -> bytes:
     """A result as the body of an answer.
 
     JSON is ``{"outputs": ...}``, see `to_json`.  In a safetensors file the arrays have the names by which they are
@@ -318,7 +318,7 @@ def encoded(result: Any, kind: str) -> bytes:
         NotAcceptable: if it is more than one array and npy is wanted, or has what safetensors cannot tell.
     """
     if kind == JSON:
-        return to_json({"outputs": result})
+        return await to_json({"outputs": result})
     arrays = dict(_named(result, ""))
     if kind == NPY:
         if len(arrays) != 1:
@@ -340,8 +340,8 @@ def _named(value: Any, name: str) -> list[tuple[str, Array]]:
     return [(name or "outputs", value)]
 
 
-def to_json(value: Any) -> bytes:
-    """A result as JSON, in one line.
+async def to_json(value: Any) -> bytes:
+    """A result as JSON, in one line.  While it is written, others on the loop get their turn every millisecond or so.
 
     JSON has no word for nan and the infinities: they become null.  A complex number becomes [real, imaginary], bfloat16
     an ordinary number.
@@ -349,11 +349,6 @@ def to_json(value: Any) -> bytes:
     Raises:
         TypeError: for what is neither array, number, string nor nested of these.
     """
-    return "".join(_parts(value)).encode()
-
-
-async def to_json_in_turns(value: Any) -> bytes:
-    """`to_json` of what may be large: every millisecond or so others on the loop get their turn."""
     parts: list[str] = []
     since = 0
     for part in _parts(value):
@@ -374,8 +369,8 @@ def _parts(value: Any) -> Iterator[str]:
         yield from _parts_of(np.stack([array.real, array.imag], -1) if array.dtype.kind == "c" else array)
     elif isinstance(value, dict):
         yield "{"
-        for place, (key, inner) in enumerate(value.items()):
-            yield f"{',' if place else ''}{json.dumps(str(key))}:"
+        for place, (key, inner) in enumerate({str(key): inner for key, inner in value.items()}.items()):
+            yield f"{',' if place else ''}{json.dumps(key)}:"
             yield from _parts(inner)
         yield "}"
     elif isinstance(value, (tuple, list)):

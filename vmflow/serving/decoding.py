@@ -2,7 +2,8 @@
 
 What holds a loop up is JSON.  Its parser is a single call that keeps the interpreter's lock, on whichever thread it is
 called; only where it calls back into Python, which it does here for every number, can others have the lock meanwhile.
-So large bodies are read on a thread, and each thousand numbers it lets others go on.
+So large bodies are read on a thread, and each thousand numbers it lets others go on.  What is counted beforehand, and
+made of the numbers in the end, takes a tenth of the time, without a pause.
 """
 
 from __future__ import annotations

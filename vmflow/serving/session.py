@@ -209,7 +209,8 @@ class InferenceSession:
         """Say at once that it is not ready, and finish what there is; whether all of it was finished.
 
         Args:
-            delay: seconds in which requests are still taken, for who sends them to hear that it is not ready.
+            delay: seconds in which requests are still taken, for who sends them to hear that it is not ready; also
+                those go in whose bodies are being read at the end.
             timeout: seconds after that for what is under way; None for as long as it takes.
         """
         if self.state != "ready" and self.state != "draining":
@@ -361,9 +362,11 @@ class InferenceSession:
 
     async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
         try:
-            for it in self.signature.values(inputs):
-                if isinstance(it, Tensor):
-                    await it
+            for value in self.signature.values(inputs):
+                several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
+                for it in value if several else (value,):
+                    if isinstance(it, Tensor):
+                        await it
             return self.signature.arrays(inputs)
         except InvalidInput:
             self.statistics.rejected["invalid"] += 1

@@ -11,7 +11,7 @@ from .requests import CANCELLED, DONE, EXPIRED, FAILED
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 # Why a request was turned away.
-REASONS: Final = ("invalid", "overloaded", "draining", "not_ready")
+REASONS: Final = ("invalid", "expired", "overloaded", "draining", "not_ready")
 
 # Why a batch was begun: it was as large as may be; there was a free place to compute; it had waited long enough.
 RELEASES: Final = ("full", "free", "waited")
