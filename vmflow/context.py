@@ -7,12 +7,15 @@ single variable makes reading it one call.
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 if TYPE_CHECKING:
     from .devices import device as Device
     from .dtypes import dtype as DType
     from .instructions.scope import Scope
+
+
+_AS_IS: Final = object()
 
 
 class Mode:
@@ -82,11 +85,33 @@ class Mode:
             self.autocast,
         )
 
-    def replace(self, **changes: Any) -> Mode:
+    def replace(
+        self,
+        *,
+        grad: Any = _AS_IS,
+        machine: Any = _AS_IS,
+        interpreter: Any = _AS_IS,
+        device: Any = _AS_IS,
+        dtype: Any = _AS_IS,
+        generator: Any = _AS_IS,
+        scope: Any = _AS_IS,
+        module: Any = _AS_IS,
+        anomaly: Any = _AS_IS,
+        autocast: Any = _AS_IS,
+    ) -> Mode:
         """A mode that differs in these."""
-        for name in Mode.__slots__:
-            changes.setdefault(name, getattr(self, name))
-        return Mode(**changes)
+        return Mode(
+            self.grad if grad is _AS_IS else grad,
+            self.machine if machine is _AS_IS else machine,
+            self.interpreter if interpreter is _AS_IS else interpreter,
+            self.device if device is _AS_IS else device,
+            self.dtype if dtype is _AS_IS else dtype,
+            self.generator if generator is _AS_IS else generator,
+            self.scope if scope is _AS_IS else scope,
+            self.module if module is _AS_IS else module,
+            self.anomaly if anomaly is _AS_IS else anomaly,
+            self.autocast if autocast is _AS_IS else autocast,
+        )
 
 
 MODE: ContextVar[Mode] = ContextVar("vmflow.mode", default=Mode())  # noqa: B039 (a Mode never changes)

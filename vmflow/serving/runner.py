@@ -124,7 +124,7 @@ class Runner:
             batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
             outputs = self._call(self._joined([arrays for arrays, _ in payloads], size))
             tree, leaves = args_tree.flatten(outputs)
-            leaves = [leaf.to(_HOST) for leaf in leaves]
+            leaves = [_on(leaf, _HOST) for leaf in leaves]
             for leaf in leaves:
                 await leaf
         return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
@@ -137,7 +137,7 @@ class Runner:
         return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
-        return self._stacked(arrays, size).to(self._device)
+        return _on(self._stacked(arrays, size), self._device)
 
     def _stacked(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
@@ -258,6 +258,11 @@ class Runner:
         """Give back the memory that runs of graphs need."""
         if self._served is not None:
             self._served.close()
+
+
+def _on(tensor: flow.Tensor, device: flow.device) -> flow.Tensor:
+    """`Tensor.to`, which to come to nothing takes longer than some ops."""
+    return tensor if tensor.device is device else tensor.to(device)
 
 
 def _device_of(model: Any) -> flow.device:
