@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -126,3 +127,14 @@ def check_gradients(
 def named(value: Any) -> str:
     """What to call a case of a parametrised test: the same in every process, which is not so for a function's repr."""
     return str(getattr(value, "__name__", value))
+
+
+@contextmanager
+def no_collections() -> Iterator[None]:
+    """What is in a circle stays."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

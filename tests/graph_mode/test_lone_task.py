@@ -7,7 +7,6 @@ import gc
 import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
 from contextvars import copy_context
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +15,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from tests.support import weak_storage
+from tests.support import no_collections, weak_storage
 from tests.vm.gates import entered
 from vmflow import nn
 from vmflow.graph_mode.compiled import CompiledGraph
@@ -284,16 +283,6 @@ def test_schedules_go_on_though_nothing_is_trained() -> None:
     assert rates == [0.5, 0.25, 0.125, 0.0625, 0.03125]
 
 
-@contextmanager
-def without_collector() -> Iterator[None]:
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 def test_a_graph_keeps_no_machine() -> None:
     class Doubles(nn.Graph):
         def build(self, x: flow.Tensor) -> Any:
@@ -324,7 +313,7 @@ async def test_old_weights_are_not_kept() -> None:
 def test_a_graph_that_is_gone_leaves_nothing_to_the_collector(machine: VirtualMachine) -> None:
     graph = ready(Product(), flow.ones(4, 3))
     (runtime,) = [weakref.ref(it) for it in machine.graphs.values()]
-    with without_collector():
+    with no_collections():
         del graph
         assert runtime() is None
 

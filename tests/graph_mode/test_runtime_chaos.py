@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 import vmflow as flow
 from tests.graph_mode.chaos import MODES, Round, make_round, run
-from tests.support import weak_storage
+from tests.support import no_collections, weak_storage
 from tests.vm.gates import PATIENCE, entered
 from vmflow import dtypes, nn
 from vmflow.devices import device as Device
@@ -257,17 +256,6 @@ def test_a_machine_is_not_kept_by_its_graphs() -> None:
     assert all([isinstance(it, Storage) for it in held._variables.storages.values()])
 
 
-@contextmanager
-def _no_collections() -> Iterator[None]:
-    """What is in a circle stays."""
-    gc.collect()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @pytest.mark.parametrize("size", [4, 200])
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +271,7 @@ def test_a_launch_that_is_over_keeps_nothing(size: int, fails: bool, monkeypatch
         monkeypatch.setattr(PlanMemory, "program", broken)
         graph.close()
         graph._compile(x)
-    with _no_collections():
+    with no_collections():
         x = flow.ones(size, size)
         result = graph(x)
         kept = [weak_storage(it) for it in (x, result)]
