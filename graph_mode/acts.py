@@ -45,19 +45,20 @@ class ActorAct(InstructionPolicy):
 class LoneAct(InstructionPolicy):
     """What the only task of a plan does for a launch."""
 
-    __slots__ = ("done", "launch", "name", "task")
+    __slots__ = ("done", "launch", "name", "runtime", "task")
 
     droppable = False
 
-    def __init__(self, task: LoneTask, launch: Launch, name: str) -> None:
+    def __init__(self, runtime: GraphRuntime, task: LoneTask, launch: Launch) -> None:
+        self.runtime = runtime
         self.task = task
         self.launch = launch
-        self.name = name
+        self.name = runtime.name
         self.done = False
 
     def compute(self) -> None:
         self.done = True
-        self.task.act(self.launch)
+        self.task.act(self.runtime, self.launch)
 
     def fail(self, failure: Failure) -> None:
         # What raises out of `compute` (SystemExit, say) has been seen to there.

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, final
 
 from vmflow.context import MODE
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
-from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
@@ -32,7 +31,7 @@ class LoneTask:
     """The only task of a plan: it has nobody to wait for, and acts when it is launched.
 
     Args:
-        runtime: whose; it holds this, and is told of failures.
+        runtime: whose; it holds this.
         name: of the task.
         program: makes the program, once the memory for it is there.
         stream: on which it acts.
@@ -65,26 +64,23 @@ class LoneTask:
         self._make = program
         self._program: Program | None = None
 
-    def act(self, launch: Launch) -> None:
-        """Do what there is to be done for a launch."""
+    def act(self, runtime: GraphRuntime, launch: Launch) -> None:
+        """Do what there is to be done for a launch.
+
+        Args:
+            runtime: its own, whose memory this works on: whoever calls keeps it alive.
+            launch: of that.
+        """
         try:
             # Not before: a launch may have begun while the one that makes its argument had only begun, too.
             try:
                 launch.fetch()
             except Exception as error:  # no memory for a copy
-                runtime = self._runtime()
-                if runtime is None:
-                    launch.fail(Failure(error))
-                else:
-                    runtime.fetching_failed(launch, error)
+                runtime.fetching_failed(launch, error)
             if launch.failure is None:
                 try:
                     self._run(launch)
                 except BaseException as error:
-                    runtime = self._runtime()
-                    if runtime is None:
-                        launch.fail(Failure(error))
-                        raise
                     runtime.running_failed(launch, error, self._name)
         finally:
             launch.finish()
@@ -107,7 +103,7 @@ class LoneTask:
             variables: the job's.
         """
         machine = self.machine
-        runtime = self._runtime()  # whose memory this works on: it must not go in the middle
+        runtime = self._runtime()
         if runtime is None or self.closed:
             return False
         for blob in launch.sources:
@@ -125,27 +121,26 @@ class LoneTask:
             return False
         launch.opened = True
         if variables.written:
-            done = at_once.call_shielded(machine, self._act_unless_closed, [launch])
+            done = at_once.call_shielded(machine, self._act_unless_closed, [runtime, launch])
         else:
             # Ctrl-C may come out of this: nobody will ever see what it would have written.
-            done = at_once.call(machine, self._act_unless_closed, [launch])
+            done = at_once.call(machine, self._act_unless_closed, [runtime, launch])
         return done is not at_once.NOT_NOW
 
-    def _act_unless_closed(self, launch: Launch) -> object:
+    def _act_unless_closed(self, runtime: GraphRuntime, launch: Launch) -> object:
         try:
             self._launches.add(launch)
             # Whoever closes says so first and looks for launches then: one of the two sees the other.
             if self.closed:
                 return at_once.NOT_NOW
-            self.act(launch)
+            self.act(runtime, launch)
         except BaseException:
             if launch.failure is not None:
                 launch.failure.observed = True  # by whoever gets the exception
             raise
         finally:
             self._launches.discard(launch)
-            runtime = self._runtime()
-            if self.closed and runtime is not None:
+            if self.closed:
                 runtime.close()
         return None
 

@@ -225,9 +225,9 @@ class GraphRuntime:
         else:
             # Not with others under way: what those are to compute may be its arguments, or what it changes.
             if self.brief and self._queue.has_one() and self.machine.would_run_here(lone.stream, lone.cost):
-                lone.act(launch)  # an instruction more would take longer than the run
+                lone.act(self, launch)  # an instruction more would take longer than the run
                 return
-            act = LoneAct(lone, launch, self.name)
+            act = LoneAct(self, lone, launch)
             self.machine.issue_from_within(Instruction(lone.stream, act, (), (), lone.cost))
 
     def close(self) -> None:

@@ -40,8 +40,8 @@ class DeviceMemory:
             MemoryError if the device has no more.  By default a numpy array on the host that begins at a multiple of 64
             bytes, each at another place of a page than the one before.
         limit: the most bytes that may be in blocks at a time; None for as many as the device has.
-        staggers: whether pieces had better begin at different places of their pages, as on the host.
         garbage: a byte to fill memory with that belongs to nobody any more, so that using it shows; None to leave it.
+        staggers: whether pieces had better begin at different places of their pages, as on the host.
 
     Attributes:
         peak: the most bytes that were in blocks at a time.

@@ -174,9 +174,7 @@ def _call_one(
         blobs = _blobs(inputs)
     except (AttributeError, TypeError):
         raise _not_tensors(op, inputs) from None
-    inferred = recently_inferred(op, blobs, attributes, scalars, mode.dtype)
-    if inferred is None:
-        inferred = _infer_anew(op, blobs, attributes, scalars, mode.dtype)
+    inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, output.device)
@@ -447,17 +445,24 @@ def infer(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred:
     """What is known of a call before it runs; `default` is the mode's dtype."""
+    recent = _recently(op, blobs, attributes, scalars, default)
+    if recent is not None:
+        return recent
     metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
     key = (metas, attributes, kinds, default)
     found = op.known.get(key)
-    return found if found is not None else op.inferred(key, attributes, metas, kinds)
+    if found is None:
+        found = op.inferred(key, attributes, metas, kinds)
+    if 1 <= len(metas) <= 2 and len(kinds) <= 1:
+        op.recent = Recent(metas, attributes, kinds, default, found)
+    return found
 
 
-def recently_inferred(
+def _recently(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred | None:
-    """What `infer` says if it was asked the very same just before, else None."""
+    """What was inferred just before, if that was the very same: quicker than looking it up.  Else None."""
     recent = op.recent
     if recent is None or not blobs or len(scalars) > 1 or recent.default is not default:
         return None
@@ -473,17 +478,6 @@ def recently_inferred(
     if recent.attributes is not attributes and recent.attributes != attributes:
         return None
     return recent.inferred
-
-
-def _infer_anew(
-    op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
-) -> Inferred:
-    """`infer`, remembered for `recently_inferred`."""
-    inferred = infer(op, blobs, attributes, scalars, default)
-    if 1 <= len(blobs) <= 2 and len(scalars) <= 1:
-        metas, kinds = tuple([it.meta for it in blobs]), tuple([type(it) for it in scalars])
-        op.recent = Recent(metas, attributes, kinds, default, inferred)
-    return inferred
 
 
 def _issue(

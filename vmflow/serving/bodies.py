@@ -199,12 +199,13 @@ def _widened(array: Array) -> Array:
 def _from_json(body: bytes, signature: Signature, pause: Pause | None) -> Any:
     _count(body, signature)
     finite = all([it.finite for it in signature.specs])
+    real = None if pause is None else _pausing(float, pause)
     try:
         found = json.loads(
             body.decode("utf-8"),
             object_pairs_hook=unique,
-            parse_constant=_no_constant if finite else None if pause is None else _pausing(float, pause),
-            parse_float=None if pause is None else _pausing(float, pause),
+            parse_constant=_no_constant if finite else real,
+            parse_float=real,
             parse_int=None if pause is None else _pausing(int, pause),
         )
     except (ValueError, RecursionError) as error:
