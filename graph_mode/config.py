@@ -16,7 +16,7 @@ class GraphConfig:
         gradient_accumulation_steps: micro-batches per call.
         outputs_buffer_size: slots of each register between tasks, and so how many launches overlap.
         fusion: whether ops are fused.
-        recomputation: the part of a step's time for which cheap ops may be repeated, where that lowers the memory's
+        recomputation: the part of a step's time for which ops may be repeated, where that lowers the memory's
             peak; 0 to repeat none.
         order: whether ops are reordered for "memory" or "speed"; "given" leaves them as they were called.
         disabled: names of passes that are left out; see `disable_pass`.
@@ -69,14 +69,14 @@ class GraphConfig:
         """Compute what follows each other in one pass over memory where possible; off, results equal eager's bits."""
         self.fusion = mode
 
-    def allow_recomputation(self, part_of_time: float = 0.03) -> None:
-        """Make anew what is cheap to make, instead of keeping it for the backward pass, where less memory is needed so.
+    def allow_recomputation(self, part_of_time: float = 0.2) -> None:
+        """Make values anew for the backward pass instead of keeping them, where less memory is needed so.
 
-        The results are the same to the bit.  Products are never repeated: that is what `activation_checkpointing` of
-        a block is for.
+        Which ones is found out: those that give back most memory for their time.  The results are the same to the bit.
 
         Args:
-            part_of_time: by how much a step may take longer, by the estimated costs of its ops; 0.03 is 3 percent.  0
+            part_of_time: by how much a step may take longer, by the estimated costs of its ops; 0.03 is 3 percent, for
+                which little but elementwise ops and normalisations is repeated, 0.2 allows for some products too.  0
                 keeps everything.
 
         Raises:

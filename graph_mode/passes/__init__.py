@@ -19,7 +19,7 @@ from .fuse_updates import fuse_updates
 from .identities import drop_identities
 from .order import reorder
 from .recompute import recompute
-from .recompute_cheap import recompute_cheap
+from .rematerialize import rematerialize
 from .split_biases import split_biases
 
 
@@ -93,9 +93,9 @@ PASSES: Final[tuple[Pass, ...]] = (
     Pass("fuse_updates", "several optimizers take their steps as one, which cannot be torn", _if_fusing(fuse_updates)),
     Pass("order", "less memory at a time; behind all that changes what there is to order", reorder),
     Pass(
-        "recompute_cheap",
-        "what is cheap to make anew need not be kept at the peak; behind what decides when that is",
-        recompute_cheap,
+        "rematerialize",
+        "what can be made anew within the time allowed need not be kept at the peak; behind what decides when that is",
+        rematerialize,
     ),
 )
 

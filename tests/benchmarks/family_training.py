@@ -98,6 +98,7 @@ def mlp(company: Company, batch: int, graph_share: float) -> Case:
     contenders = steps(company, models.mlp, momentum, "cross_entropy", (x, target), count)
     if company.numpy:
         contenders["numpy"] = repeated(models.numpy_mlp_step(x, target), count)
+        contenders["its products"] = repeated(models.numpy_mlp_products(batch), count)
     if company.jax is not None:
         contenders["jax"] = repeated(models.jax_mlp_step(company.jax, x, target), count)
     return Case(f"MLP step, batch {batch}", contenders, count, bars=(Bar(0.95), Bar(graph_share, GRAPH)))

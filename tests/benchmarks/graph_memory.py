@@ -5,8 +5,9 @@ The device is the simulated one, where everything lies in the allocator's memory
 in, and the result.  A graph keeps its memory from one call to the next, so that its peak is taken over building, the
 first call and all that comes with them.
 
-"checkpointed" computes the insides of the model's blocks anew for the backward pass; "recomputed" makes cheap values
-anew, which only graphs do.
+"checkpointed" computes the insides of the model's blocks anew for the backward pass; "recomputed" makes values anew
+within so much of the step's time, which only graphs do.  What it costs is in the column "time": that of the graph on
+the CPU, divided by that of the plain eager step.
 """
 
 from __future__ import annotations
@@ -23,13 +24,14 @@ from typing import Any, Final
 import attrs
 
 import vmflow as flow
+from tests.benchmarks.measure import EAGER, Case, measure
 from tests.benchmarks.tables import Table, conditions
 from vmflow import nn
 from vmflow.context import MODE
 from vmflow.utils.checkpoint import checkpoint
 
 DEVICE: Final = "sim"
-COLUMNS: Final = ("lives", "eager", "graph", "graph/eager", "planned", "bound", "no reuse")
+COLUMNS: Final = ("lives", "eager", "graph", "graph/eager", "planned", "bound", "no reuse", "time")
 
 functional = nn.functional
 
@@ -101,7 +103,10 @@ MODELS: Final[dict[str, Callable[[], Model]]] = {"GPT": gpt, "digits CNN": digit
 
 
 # In what way a step saves memory.
-PLAIN, RECOMPUTED, CHECKPOINTED = WAYS = "", "recomputed", "checkpointed"
+PLAIN, CHECKPOINTED = "", "checkpointed"
+# By what part of its time it may take longer for that.
+RECOMPUTED: Final = {"recomputed, 3 %": 0.03, "recomputed, 20 %": 0.2}
+WAYS: Final = (PLAIN, *RECOMPUTED, CHECKPOINTED)
 
 
 class Step(nn.Graph):
@@ -111,8 +116,7 @@ class Step(nn.Graph):
         super().__init__()
         self.model = model.module
         self.add_optimizer(optimizer)
-        if way == RECOMPUTED:
-            self.config.allow_recomputation()
+        self.config.allow_recomputation(RECOMPUTED.get(way, 0))
         for path in model.blocks if way == CHECKPOINTED else ():
             block = self.model
             for name in path.split("."):
@@ -228,17 +232,34 @@ def trained(make: Callable[[], Model]) -> Trained:
     return found
 
 
-def run(models: dict[str, Callable[[], Model]]) -> Table:
-    """A row in kilobytes for each model, one that allows recomputation, and one with checkpointed blocks."""
+def times(subject: Trained, rounds: int) -> dict[str, float]:
+    """By way, the time of the graph's step divided by that of the plain eager one."""
+
+    def eagerly() -> None:
+        subject.eager_step().item()
+        subject.forget()
+
+    def called(graph: Step) -> Callable[[], object]:
+        return lambda: graph(subject.model.inputs, subject.model.targets).item()
+
+    graphs = {way: Step(subject.model, subject.optimizer, way) for way in WAYS}
+    contenders = {EAGER: eagerly, **{way: called(graph) for way, graph in graphs.items()}}
+    result = measure(Case("step", contenders), rounds)
+    return {way: result.microseconds[way] / result.microseconds[EAGER] for way in WAYS}
+
+
+def run(models: dict[str, Callable[[], Model]], rounds: int) -> Table:
+    """Rows in kilobytes for each model: as it is, allowed to recompute, and with checkpointed blocks."""
     table = Table("kilobytes", COLUMNS)
     table.print_head()
-    with on_device():
-        for name, make in models.items():
-            _add_rows(table, name, trained(make))
+    for name, make in models.items():
+        taken = times(trained(make), rounds)
+        with on_device():
+            _add_rows(table, name, trained(make), taken)
     return table
 
 
-def _add_rows(table: Table, name: str, subject: Trained) -> None:
+def _add_rows(table: Table, name: str, subject: Trained, taken: dict[str, float]) -> None:
     for way in WAYS:
         eager = subject.eager(way)
         graph, built = subject.graph(way)
@@ -254,6 +275,7 @@ def _add_rows(table: Table, name: str, subject: Trained) -> None:
             planned=planned,
             bound=bound,
             no_reuse=no_reuse,
+            time=taken[way],
         )
         built.close()
 
@@ -262,8 +284,9 @@ def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, help="also write the rows to this file")
+    parser.add_argument("--rounds", type=int, default=15, help="times each step is timed; the median counts")
     options = parser.parse_args()
-    table = run(MODELS)
+    table = run(MODELS, options.rounds)
     print(conditions())
     if options.json is not None:
         table.write(options.json, conditions())

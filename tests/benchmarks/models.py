@@ -211,6 +211,31 @@ def numpy_mlp_step(x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Cal
     return step
 
 
+def numpy_mlp_products(batch: int) -> Callable[[], None]:
+    """A training step's matrix products and nothing else, into arrays that are there: what BLAS leaves to be won."""
+    products: list[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any], np.ndarray[Any, Any]]] = []
+    random = np.random.default_rng(0)
+
+    def add(left: np.ndarray[Any, Any], right: np.ndarray[Any, Any]) -> None:
+        products.append((left, right, np.empty((left.shape[0], right.shape[1]), np.float32)))
+
+    for number, (before, after) in enumerate(pairwise(MLP_SIZES)):
+        weight, x, gradient = (
+            random.standard_normal(shape).astype(np.float32)
+            for shape in ((after, before), (batch, before), (batch, after))
+        )
+        add(x, weight.T)
+        add(gradient.T, x)
+        if number:
+            add(gradient, weight)
+
+    def multiply() -> None:
+        for left, right, product in products:
+            np.matmul(left, right, out=product)
+
+    return multiply
+
+
 def jax_mlp_step(jax: Any, x: np.ndarray[Any, Any], target: np.ndarray[Any, Any]) -> Callable[[], Any]:
     """A training step, compiled as a whole."""
     array = jax.numpy

@@ -38,14 +38,16 @@ def test_a_graph_of_a_gpt_takes_what_was_planned_and_much_less_than_eager_code()
     plain, graph = subject.graph()
     assert plain.peak == plain.kept == graph.plan.nbytes + beside_the_plan(graph)
     assert graph.plan.nbytes <= 1.15 * graph.plan.lower_bound
-    # The same values have to be kept for the backward pass, so that little can be gained.
+    # The same values are kept for the backward pass, so that little can be gained.
     assert plain.peak <= 0.95 * eager.peak
     graph.close()
 
-    recomputed, graph = subject.graph(graph_memory.RECOMPUTED)
-    assert recomputed.peak == recomputed.kept == graph.plan.nbytes + beside_the_plan(graph)
-    assert recomputed.peak <= 0.85 * eager.peak
-    graph.close()
+    for way, most in zip(graph_memory.RECOMPUTED, (0.85, 0.6), strict=True):
+        recomputed, graph = subject.graph(way)
+        assert recomputed.peak == recomputed.kept == graph.plan.nbytes + beside_the_plan(graph)
+        assert graph.plan.nbytes <= 1.15 * graph.plan.lower_bound
+        assert recomputed.peak <= most * eager.peak
+        graph.close()
 
     checkpointed, graph = subject.graph(graph_memory.CHECKPOINTED)
     assert checkpointed.peak == checkpointed.kept == graph.plan.nbytes + beside_the_plan(graph)

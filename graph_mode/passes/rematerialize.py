@@ -1,13 +1,13 @@
-"""Make anew, right before the backward pass reads it, what is cheap to make and would be kept at the peak of memory.
+"""Make anew, right before the backward pass reads it, what would otherwise be kept at the peak of memory.
 
-A value goes at its last use in the forward pass and comes back at its first in the backward pass.  Only ops that take
-little time per byte are repeated, such as elementwise ones and normalisations, never products or updates.  What they
-read must be there still, or be made anew as well by a short chain of such ops, or be smaller than what it brings back.
+A value goes at its last use in the forward pass and comes back at its first in the backward pass.  What the ops that
+make it read must be there still, or be made anew as well by a short chain of ops, or be smaller than what it brings
+back.  Ops that change variables, such as those of running statistics, are not repeated.
 
 Values are chosen by what lives when: always of those that live at the step where most does, the one that gives back
 most bytes per nanosecond, until nothing lowers that step any more.  Then those are left out again without which the
-most is no higher.  All that is added takes a small part of the job's time, by the estimates of the op table: see
-`GraphConfig.allow_recomputation`.
+most is no higher.  All that is added takes a part of the job's time, by the estimates of the op table: see
+`GraphConfig.allow_recomputation`.  Little is enough for elementwise ops and normalisations, wide products want more.
 
 A second run gives the same bits: the op is the same, what it reads has not been written since, and a random op has the
 same place in its generator's sequence.  This comes behind everything that moves ops, since it is about their order.
@@ -28,29 +28,12 @@ from vmflow.graph_mode.job import Buffer, Job, JobOp
 from vmflow.graph_mode.lifetimes import ALIGNMENT, aligned, blocks_of, lower_bound
 from vmflow.graph_mode.lifetimes import Buffer as Lifetime
 from vmflow.graph_mode.tasks import Task, form_tasks
-from vmflow.ops.elementwise import ELEMENTWISE
 
 from .flow import Flow, flow_of
 from .recompute import renamed
 
 if TYPE_CHECKING:
     from . import Settings
-
-# Besides elementwise ops.
-_CHEAP: Final = frozenset(
-    {
-        "fused",
-        "cast",
-        "where",
-        "batch_norm",
-        "dropout",
-        "group_norm",
-        "layer_norm",
-        "log_softmax",
-        "rms_norm",
-        "softmax",
-    }
-)
 
 # How many ops may follow each other to bring one value back.
 _LONGEST: Final = 3
@@ -97,8 +80,8 @@ class _Choice:
             live[since:end] += sign * nbytes
 
 
-def recompute_cheap(job: Job, settings: Settings) -> Job:
-    """The job with cheap ops repeated for the backward pass, where less memory is needed for that."""
+def rematerialize(job: Job, settings: Settings) -> Job:
+    """The job with ops repeated for the backward pass, where less memory is needed for that."""
     if not settings.config.recomputation or not any([op.backward for op in job.ops]):
         return job
     allowance = int(settings.config.recomputation * sum([cost_of(op) for op in job.ops]))
@@ -190,7 +173,7 @@ class _Chain:
         self._needed: set[int] = set()
 
     def _may_be_made_anew(self, buffer: int) -> bool:
-        """Whether a cheap op of the chain makes it, for the backward pass among others."""
+        """Whether an op of the chain that can be repeated makes it, for the backward pass among others."""
         makers, readers = self._flow.writers.get(buffer, []), self._flow.readers.get(buffer, [])
         if not makers or not readers or makers[0] not in self._step or not self._spans[buffer].size:
             return False
@@ -306,9 +289,8 @@ class _Chain:
         return True
 
     def _repeatable(self, op: JobOp, reader: JobOp) -> bool:
-        cheap = op.op in _CHEAP or op.op in ELEMENTWISE
         together = (op.phase, op.stage) == (reader.phase, reader.stage)
-        return cheap and op.kind == "call" and together and self._flow.written_once(op)
+        return op.kind == "call" and together and self._flow.written_once(op)
 
 
 def _with_copies(job: Job, chosen: list[_Choice]) -> Job:
