@@ -106,6 +106,44 @@ def test_every_op_of_theirs_is_placed() -> None:
     assert {op.op for op in graph.full_job.ops if op.kind == "call" and _is_placed(op)} == wanted
 
 
+class Losses(nn.Graph):
+    """The mean and the sum of losses, with the gradient of both together."""
+
+    def build(self, scores: Tensor, target: Tensor) -> Any:
+        return _losses(scores.detach().requires_grad_(), target)
+
+
+def _losses(scores: Tensor, target: Tensor) -> list[Tensor | None]:
+    mean, total = F.cross_entropy(scores, target), F.cross_entropy(scores, target, reduction="sum")
+    return [mean, total, *flow.autograd.grad(mean + total * 0.5, [scores])]
+
+
+@pytest.mark.parametrize("shape", [(500, 10), (3, 1), (10,)])
+def test_losses_by_classes(shape: tuple[int, ...]) -> None:
+    classes = shape[-1]
+    targets = np.random.default_rng(1).integers(0, classes, shape[:-1])
+    ignored = np.where(np.arange(targets.size).reshape(targets.shape) % 3 == 1, -100, targets)
+    graph = Losses()
+    for seed, target in enumerate((targets, ignored, targets)):
+        scores = flow.tensor(np.random.default_rng(seed).standard_normal(shape).astype(np.float32) * 5)
+        expected = _losses(scores.clone().requires_grad_(), flow.tensor(target))
+        for one, other in zip(_arrays(expected), _arrays(graph(scores, flow.tensor(target))), strict=True):
+            assert same_bits(one, other)
+    assert {op.op for op in graph.full_job.ops if _is_placed(op)} >= {"cross_entropy", "cross_entropy_gradient"}
+
+
+def test_a_class_that_does_not_exist_is_said_by_a_graph_too_and_the_next_call_works() -> None:
+    graph, scores = Losses(), flow.tensor(np.ones((500, 10), np.float32))
+    good = flow.zeros(500, dtype=flow.int64)
+    before = _arrays(graph(scores, good))
+    target = np.zeros(500, np.int64)
+    target[499] = 10
+    with pytest.raises(IndexError, match="class index 10 is out of range for 10 classes"):
+        _arrays(graph(scores, flow.tensor(target)))
+    for one, other in zip(before, _arrays(graph(scores, good)), strict=True):
+        assert same_bits(one, other)
+
+
 def test_arrays_with_gaps_take_the_usual_way() -> None:
     weight, bias = flow.randn(7, 5), flow.randn(7)
     images, kernel = flow.randn(3, 4, 9, 9), flow.randn(2, 2, 3, 3)

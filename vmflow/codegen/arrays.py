@@ -100,7 +100,7 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
         (*[it + start * _SINGLE.itemsize for it in places], stop - start)
         for start, stop in parts(outs[0].size, work, TOGETHER)
     ]
-    return [(kernel, given[0], None) if len(given) == 1 else (run, (kernel, given), None)]
+    return [_as_call(kernel, given)]
 
 
 def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
@@ -121,21 +121,30 @@ def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
 
 
 def _over_rows(kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
-    """Call a kernel for all rows, by several threads where that is worth it.
+    """Call a kernel for all rows, by several threads where that is worth it; see `_by_part`."""
+    run(kernel, _by_part(additions, by_row, *rest))
+
+
+def _by_part(additions: int, by_row: tuple[Array, ...], *rest: Any) -> list[tuple[Any, ...]]:
+    """The arguments of each call of a kernel that works on rows.
 
     Args:
-        kernel: from the addresses of arrays, how many rows there are and what they hold, and the rest.
         additions: as many as an element takes the time of.
-        by_row: arrays that have something for each row, the first of them a matrix.
-        rest: handed on.
+        by_row: arrays that have something for each row, the first of them a matrix.  Their addresses come first, and
+            then how many rows there are, and what they hold.
+        rest: what follows.
     """
     rows, length = by_row[0].shape
     places = [(address(it), it.nbytes // rows) for it in by_row]
+    return [
+        (*[place + start * step for place, step in places], stop - start, length, *rest)
+        for start, stop in parts(rows, by_row[0].size * additions)
+    ]
 
-    def part(start: int, stop: int) -> None:
-        kernel(*[place + start * step for place, step in places], stop - start, length, *rest)
 
-    over(rows, by_row[0].size * additions, part)
+def _as_call(kernel: Callable[..., object], given: list[tuple[Any, ...]]) -> Call:
+    """A kernel with the arguments of each part, as one call."""
+    return (kernel, given[0], None) if len(given) == 1 else (run, (kernel, given), None)
 
 
 def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
@@ -146,29 +155,62 @@ def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple
         classes: the right ones; also where one does not exist it is not possible.
         averages: whether to take the mean instead of the sum.
     """
-    kernel = function("cross_entropy", array.size)
-    if kernel is None or not array.size or not _fits(array) or not _fits(classes, _INDEX):
+    outs = np.empty((), _SINGLE), np.empty((), _SINGLE), np.empty(array.shape, _SINGLE)
+    compute = cross_entropy_call(array, classes, averages, outs)
+    return outs if compute is not None and compute() else None
+
+
+def cross_entropy_call(
+    array: Array, classes: Array, averages: bool, outs: Sequence[Array]
+) -> Callable[[], bool] | None:
+    """`cross_entropy_of_rows` for arrays that stay where they are: it says whether it could, by the classes."""
+    logs_of, kernel = function("log_softmax", array.size), function("cross_entropy", array.size)
+    if logs_of is None or kernel is None or not array.size or not _fits(classes, _INDEX):
         return None
-    logs, losses = np.empty(array.shape, _SINGLE), np.empty(len(array), _SINGLE)
-    if not softmax_of_rows(array, logs, logarithm=True):
+    loss, total, logs = outs
+    if not all([_fits(it) for it in (array, *outs)]) or not _clear_of(logs, array) or address(logs) == address(array):
         return None
-    loss, total = np.empty((), _SINGLE), np.empty((), _SINGLE)
-    places = [address(it) for it in (logs, classes, losses)]
-    wrong = kernel(*places, *array.shape, address(loss), address(total), averages)
-    return None if wrong else (loss, total, logs)
+    room = np.empty(len(array), _SINGLE)
+    to_logs, by_part, _ = _as_call(logs_of, _by_part(4, (array, logs)))
+    places = address(logs), address(classes)
+    rest = (*array.shape, address(loss), address(total), averages)
+
+    def compute() -> bool:
+        to_logs(*by_part)
+        return not kernel(*places, address(room), *rest)
+
+    return compute
 
 
 def cross_entropy_gradient_of_rows(
     gradient: Array, classes: Array, total: Array, logs: Array, averages: bool
 ) -> Array | None:
-    """The gradient of `cross_entropy_of_rows` by the scores, of classes that are known to exist."""
-    kernel = function("cross_entropy_gradient", logs.size)
-    given = (gradient, total, logs)
-    if kernel is None or not logs.size or not all([_fits(it) for it in given]) or not _fits(classes, _INDEX):
-        return None
+    """The gradient of `cross_entropy_of_rows` by the scores; None if that is not possible, as for classes there."""
     result = np.empty(logs.shape, _SINGLE)
-    _over_rows(kernel, 3, (logs, classes, result), address(gradient), address(total), averages)
-    return result
+    compute = cross_entropy_gradient_call(gradient, classes, total, logs, averages, result)
+    return result if compute is not None and compute() else None
+
+
+def cross_entropy_gradient_call(
+    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool, out: Array
+) -> Callable[[], bool] | None:
+    """`cross_entropy_gradient_of_rows` for arrays that stay where they are; see `cross_entropy_call`."""
+    kernel, wrong = function("cross_entropy_gradient", logs.size), function("wrong_classes", logs.size)
+    if kernel is None or wrong is None or not logs.size or not _fits(classes, _INDEX):
+        return None
+    if not all([_fits(it) for it in (gradient, total, logs, out)]) or not _clear_of(out, logs):
+        return None
+    rest = address(gradient), address(total), averages
+    to_gradient, by_part, _ = _as_call(kernel, _by_part(3, (logs, classes, out), *rest))
+    arguments = (address(classes), *logs.shape)
+
+    def compute() -> bool:
+        if wrong(*arguments):
+            return False
+        to_gradient(*by_part)
+        return True
+
+    return compute
 
 
 def layer_norm_of_rows(
@@ -223,11 +265,18 @@ def layer_norm_gradient_of_rows(
 
 def add_to_rows(array: Array, row: Array) -> bool:
     """``array += row``, for a matrix; whether it was done."""
+    found = add_to_rows_calls(array, row)
+    for kernel, arguments, _ in found or ():
+        kernel(*arguments)
+    return found is not None
+
+
+def add_to_rows_calls(array: Array, row: Array) -> list[Call] | None:
+    """What `add_to_rows` does, for arrays that stay where they are; None if it cannot be had."""
     kernel = function("add_to_rows", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
-        return False
-    _over_rows(kernel, 1, (array,), address(row))
-    return True
+        return None
+    return [_as_call(kernel, _by_part(1, (array,), address(row)))]
 
 
 def _address(array: Array | None) -> int | None:

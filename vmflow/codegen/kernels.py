@@ -92,7 +92,7 @@ _OF_IMAGES: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
 }
 
 # Those that return a number.
-_COUNTING: Final = ("cross_entropy", "convolution_room", "batch_norm_room", "plane_scatter")
+_COUNTING: Final = ("cross_entropy", "wrong_classes", "convolution_room", "batch_norm_room", "plane_scatter")
 
 
 def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
@@ -100,6 +100,7 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
     found: dict[str, tuple[bool, tuple[Any, ...]]] = {
         "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
         "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "wrong_classes": (True, (_POINTER,) + (_COUNT,) * 2),
         "cross_entropy": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
         "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
         "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),

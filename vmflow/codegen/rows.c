@@ -47,12 +47,18 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     }
 }
 
+/* How many rows name no class. */
+int64_t wrong_classes(const int64_t *classes, int64_t rows, int64_t n) {
+    int64_t wrong = 0;
+    for (int64_t row = 0; row < rows; row++) wrong += (classes[row] < 0) | (classes[row] >= n);
+    return wrong;
+}
+
 /* The mean, or the sum, of what each row of a log_softmax has lost at its class; returns how many rows name no class.
  * `losses` is room. */
 int64_t cross_entropy(const float *logs, const int64_t *classes, float *losses, int64_t rows, int64_t n, float *loss,
                       float *total, int64_t averages) {
-    int64_t wrong = 0;
-    for (int64_t row = 0; row < rows; row++) wrong += (classes[row] < 0) | (classes[row] >= n);
+    int64_t wrong = wrong_classes(classes, rows, n);
     if (wrong) return wrong;
     for (int64_t row = 0; row < rows; row++) losses[row] = logs[row * n + classes[row]];
     float sum = 0 - pairwise_sum(losses, rows);

@@ -5,13 +5,23 @@ Of class indices each loss is one op, and so is its gradient where that is not r
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import cross_entropy_gradient_of_rows, cross_entropy_of_rows
+from vmflow.codegen.arrays import (
+    Call,
+    cross_entropy_call,
+    cross_entropy_gradient_call,
+    cross_entropy_gradient_of_rows,
+    cross_entropy_of_rows,
+)
 from vmflow.dtypes import FLOATING, INTEGER, float32
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.op_call import Kernel
 
 from . import rows
 from .activation import log_softmax, softmax
@@ -206,9 +216,26 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         loss, total = cases.reduce(xp, logs, target, weight)
         return loss.astype(to, copy=False), total, logs
 
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        scores, target = inputs
+        if not (scores.flags.c_contiguous and target.flags.c_contiguous):
+            return None
+        matrix = scores.reshape(cases.count, cases.classes)
+        compute = cross_entropy_call(matrix, target.reshape(-1), averages, outs)
+        return None if compute is None else [(_compute, (compute, kernel, inputs, outs), None)]
+
     plain, averages = cases.plain(), cases.options.reduction == "mean"
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
-    return Inferred((*_outputs(cases, metas), logs_meta), kernel, source.numel * (DEAR + 4 * CHEAP) + 10000)
+    cost = source.numel * (DEAR + 4 * CHEAP) + 10000
+    by_row = plain and len(metas) == 2 and len(cases.shape) < 3
+    return Inferred((*_outputs(cases, metas), logs_meta), kernel, cost, placed=placed if by_row else None)
+
+
+def _compute(compute: Callable[[], bool], kernel: Kernel, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+    """What can be computed so unless a class does not count, or does not exist."""
+    if not compute():
+        for out, result in zip(outs, kernel(*inputs, None), strict=True):
+            np.copyto(out, result)
 
 
 def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -223,11 +250,11 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        places, kept = cases.places(xp, target)
-        if plain and weight is None and kept is None:
-            found = cross_entropy_gradient_of_rows(gradient, places, total, logs, averages)
+        if plain and weight is None:
+            found = cross_entropy_gradient_of_rows(gradient, target.reshape(-1), total, logs, averages)
             if found is not None:
                 return xp.ascontiguousarray(cases.back(xp, found))
+        places, kept = cases.places(xp, target)
         factors = cases.factors(xp, gradient, total, kept)
         hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
         soft = factors * share
@@ -239,7 +266,20 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
         result[xp.arange(cases.count), places] -= hard
         return xp.ascontiguousarray(cases.back(xp, result.astype(to, copy=False)))
 
-    return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP) + 10000)
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        gradient, target, total, logs = inputs
+        if not (target.flags.c_contiguous and outs[0].flags.c_contiguous):
+            return None
+        out = outs[0].reshape(cases.count, cases.classes)
+        compute = cross_entropy_gradient_call(gradient, target.reshape(-1), total, logs, averages, out)
+        return None if compute is None else [(_compute, (compute, in_tuple, inputs, outs), None)]
+
+    def in_tuple(*arguments: Any) -> tuple[Array]:
+        return (kernel(*arguments),)
+
+    cost = source.numel * (DEAR + 4 * CHEAP) + 10000
+    by_row = plain and not weight and len(cases.shape) < 3
+    return Inferred(source, kernel, cost, placed=placed if by_row else None)
 
 
 _NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss)

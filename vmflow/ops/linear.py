@@ -15,7 +15,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call, add_to_rows
+from vmflow.codegen.arrays import Call, add_to_rows, add_to_rows_calls
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import sums
@@ -73,7 +73,9 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
             return None
         target = outs[0].reshape(rows, outputs)
         found: list[Call] = [(xp.matmul, (array.reshape(rows, features), matrix.T, target), target)]
-        return [*found, (_add_bias, (target, rest[0]), None)] if rest else found
+        if rest:
+            found += add_to_rows_calls(target, rest[0]) or [(_add_bias, (target, rest[0]), None)]
+        return found
 
     cost = _cost(rows, weight)
     return Inferred(output, in_single(kernel, is_half(source)), cost, placed=None if is_half(source) else placed)
