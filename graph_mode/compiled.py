@@ -184,7 +184,9 @@ class CompiledGraph:
     def _ran_at_once(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run it here, if all that it needs is there and nothing is before it; whether that was so."""
         lone = runtime.lone
-        if lone is None or self._nbytes or mode.scope is not None or runtime.memory.unsettled():
+        if lone is None or self._nbytes or runtime.memory.unsettled():
+            return False
+        if mode.scope is not None and mode.scope.dropped() is not None:
             return False
         if not lone.act_at_once(launch, variables):
             return False

@@ -99,7 +99,7 @@ class LoneTask:
         """Do it in this call, if all that it needs is there and nothing is before it; whether that was so.
 
         Args:
-            launch: one without a scope, whose results lie where kernels put them.
+            launch: one that is wanted, whose results lie where kernels put them.
             variables: the job's.
         """
         machine = self.machine
@@ -107,7 +107,10 @@ class LoneTask:
         if runtime is None or self.closed:
             return False
         for blob in launch.sources:
-            if blob.storage.dependence.machine is not machine:
+            owner = blob.storage.dependence.machine
+            if owner is None:
+                machine.take_over(blob.storage)  # made of a caller's array: nothing has used it yet
+            elif owner is not machine:
                 return False
             if variables.written and blob.storage in variables.changed:
                 launch.own = variables.changed
@@ -185,7 +188,9 @@ class PureCall:
         task, metas = self._task, self._metas
         machine = task.machine
         mode = MODE.get()
-        if mode.scope is not None or mode.interpreter is not None or (mode.machine or default_machine()) is not machine:
+        if mode.interpreter is not None or (mode.machine or default_machine()) is not machine:
+            return at_once.NOT_NOW
+        if mode.scope is not None and mode.scope.dropped() is not None:
             return at_once.NOT_NOW
         if len(arguments) != len(metas) or not self._variables.current():
             return at_once.NOT_NOW

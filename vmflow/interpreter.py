@@ -178,7 +178,8 @@ def _call_one(
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, output.device)
-    if mode.scope is None and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
+    wanted = mode.scope is None or mode.scope.dropped() is None
+    if wanted and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
         storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
             return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= _LEASED_FROM else None)
@@ -234,13 +235,12 @@ def _compute_at_once(
     strided = False
     for blob in blobs:
         storage = blob.storage
-        if (
-            storage.failure is not None
-            or storage.stream is not stream
-            or storage.dependence.machine is not machine
-            or storage.array is None
-        ):
+        if storage.failure is not None or storage.array is None:
             return None
+        if storage.stream is not stream or storage.dependence.machine is not machine:
+            if storage.dependence.machine is not None:
+                return None
+            machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
         if blob.strides is None:
             arguments.append(storage.array)
         else:

@@ -1,4 +1,9 @@
-"""What a script issues while nothing is before it runs as it is issued: for a small op, a turn would take longer."""
+"""What is issued while nothing is before it runs as it is issued: for a small op, a turn would take longer.
+
+Under an event loop that goes for as much in each turn of the loop as the machine may take of it anyway.  What is issued
+beyond that waits for the next turn, and so does whoever awaits it: else coroutines that await nothing but small ops
+would never let the loop go on.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +23,17 @@ from .machine_fields import MachineFields
 from .wakers import running_loop
 
 if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
     from .virtual_machine import VirtualMachine
 
 # What `call` returns if it has not called anything.
 NOT_NOW: Final = object()
 
 _get_ident: Final = threading.get_ident
+
+# Nanoseconds that a loop is kept by an op beside its kernel.
+_ISSUING: Final = 2000
 
 
 def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
@@ -39,7 +49,7 @@ def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
 def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """Whether nothing is before what is issued now, and a turn would run it right here.
 
-    Not on the thread of an event loop, which is not kept from its other work without being asked.
+    If so, it counts as run as far as the loop is concerned on whose thread this is.
 
     Args:
         stream: where it is to run.
@@ -47,16 +57,36 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """
     fields: MachineFields = machine
     engine = fields.engine
-    return (
-        fields._hurries
-        and not engine.pending
-        and not engine.lively
-        and stream.posted == 0
-        and not fields._released
-        and not stream.policy.asynchronous
-        and (fields._inline_only or stream.policy.on_scheduler_thread(cost, bool(fields._loops)))
-        and running_loop() is None
-    )
+    if (
+        not fields._hurries
+        or engine.pending
+        or engine.lively
+        or stream.posted
+        or fields._released
+        or stream.policy.asynchronous
+    ):
+        return False
+    loop = running_loop()
+    attached = loop is not None or bool(fields._loops)
+    if not fields._inline_only and not stream.policy.on_scheduler_thread(cost, attached):
+        return False
+    return loop is None or _in_time(machine, loop, cost)
+
+
+def _in_time(machine: VirtualMachine, loop: AbstractEventLoop, cost: int) -> bool:
+    """Whether there is time left in the present turn of the loop, from which this is taken."""
+    fields: MachineFields = machine
+    left = fields._left.get(loop)
+    if left is None:
+        for other in list(fields._left):
+            if other.is_closed():
+                fields._left.pop(other, None)
+        left = int(machine.turn_budget * 1e9)
+        loop.call_soon(fields._left.pop, loop, None)
+    if left <= 0:
+        return False
+    fields._left[loop] = left - cost - _ISSUING
+    return True
 
 
 def reconsider(machine: VirtualMachine) -> None:
@@ -132,7 +162,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     instruction.policy = None
     fields: MachineFields = machine
     if fields.engine.pending:
-        machine._drive()  # what it has issued itself, or others meanwhile
+        machine._go_on()  # with what it has issued itself, or others meanwhile
     escaping, fields._escaping = fields._escaping, None
     if escaping is not None:
         raise escaping

@@ -38,6 +38,8 @@ class MachineFields:
         _home: the loop of the `async with` block, None outside of one.
         _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
         _inline_only: whether nothing may be left to threads, as in a forked child.
+        _left: by loop, the nanoseconds of its present turn in which something may still run at once; those that have
+            not begun with it are not in here.
         _loops: that drive, or have driven, this machine.
         _refusing: whether new work is turned away.
         _released: storages whose last tensor is gone, to be released behind what still uses them.
@@ -56,6 +58,7 @@ class MachineFields:
         "_home",
         "_hurries",
         "_inline_only",
+        "_left",
         "_loops",
         "_refusing",
         "_released",
@@ -77,6 +80,7 @@ class MachineFields:
     _home: AbstractEventLoop | None
     _hurries: bool
     _inline_only: bool
+    _left: dict[Any, int]
     _loops: dict[Any, Any]
     _refusing: bool
     _released: deque[Storage]

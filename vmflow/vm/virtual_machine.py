@@ -165,6 +165,7 @@ class VirtualMachine(MachineFields):
         self._waiters: dict[Instruction, list[ThreadWaker | FutureWaker]] = {}
         self._armed: AbstractEventLoop | None = None
         self._loops: dict[AbstractEventLoop, LoopWaker] = {}
+        self._left: dict[AbstractEventLoop, int] = {}
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
@@ -327,6 +328,14 @@ class VirtualMachine(MachineFields):
             waiting.relieve(self, loop)
 
     # Driving
+
+    def _go_on(self) -> None:
+        """See to what is pending, after something has run that was issued here."""
+        loop = running_loop()
+        if loop is None:
+            self._drive()
+        elif self._armed is not loop:
+            loops.arm(self, loop)
 
     def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing can go on, `until` is erased or the deadline has passed.
