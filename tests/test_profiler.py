@@ -396,9 +396,9 @@ async def test_what_ends_later_is_a_span(tmp_path: Path) -> None:
 
 
 async def test_what_another_machine_takes_over_has_its_chain(tmp_path: Path) -> None:
-    first, second = VirtualMachine("first"), VirtualMachine("second")
+    first, second = VirtualMachine("first", gather=1), VirtualMachine("second")
     async with first:
-        x = flow.ones(4).exp()
+        x = flow.ones(4).exp()  # still to come
         async with second, profiler.profile(machines=[first, second]) as prof:
             await (x + 1)
     trace = exported(prof, tmp_path)

@@ -113,7 +113,7 @@ async def test_when_unscaling_is_dropped_the_step_is_skipped() -> None:
     parameter, optimizer, scaler = prepared(1.0)
     scaler.scale(flow.ones(()))
     await flow.synchronize()
-    with flow.scope() as scope:
+    with instructions_issued(), flow.scope() as scope:
         scaler.unscale_(optimizer)
         scope.cancel()
     scaler.step(optimizer)

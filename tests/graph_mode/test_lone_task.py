@@ -197,9 +197,13 @@ def test_a_scope_is_obeyed(launches: list[str]) -> None:
     graph = ready(Product(), flow.ones(4, 3))
     launches.clear()
     with flow.scope(name="one") as scope:
-        graph(flow.ones(4, 3)).numpy()
-        assert launches  # what it has launched can be cancelled
+        result = graph(flow.ones(4, 3))
+        assert not launches  # it is there
         scope.cancel()
+        dropped = graph(flow.ones(4, 3))
+    np.testing.assert_allclose(result.numpy(), wanted(graph, flow.ones(4, 3)), rtol=1e-5)
+    with pytest.raises(flow.Cancelled):
+        dropped.numpy()
 
 
 def test_what_is_closed_runs_no_more() -> None:

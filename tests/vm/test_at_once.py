@@ -1,4 +1,4 @@
-"""A script's instruction with nothing before it runs as it is issued; everything else is as if it had had a turn."""
+"""An instruction with nothing before it runs as it is issued; everything else is as if it had had a turn."""
 
 from __future__ import annotations
 
@@ -103,15 +103,88 @@ def test_no_memory(machine: VirtualMachine) -> None:
     assert (flow.ones(2) + 1).tolist() == [2.0, 2.0]
 
 
-def test_not_on_the_thread_of_a_loop() -> None:
-    async def main() -> None:
-        async with VirtualMachine("loop", cpu_worker="never") as machine:
-            y = flow.ones(3) + 1
-            assert y._blob.storage.array is None
-            assert (await y).tolist() == [2.0, 2.0, 2.0]
-            assert machine.engine.total_inserted > 0
+async def test_on_a_loop_for_as_much_as_the_machine_may_take_of_a_turn() -> None:
+    async with VirtualMachine("loop", cpu_worker="never", race_check=False) as machine:
+        x = await flow.ones(3)
+        await asyncio.sleep(0)
+        results = [x + it for it in range(2000)]
+        at_once = [it._blob.storage.array is not None for it in results]
+        # The estimate of each is some microseconds, and the budget is a millisecond.
+        assert 50 < sum(at_once) < 600
+        assert at_once == sorted(at_once, reverse=True)
+        assert (await results[-1]).tolist() == [2000.0] * 3
+        assert (x + 1)._blob.storage.array is not None, "in the next turn there is time again"
+        assert machine.engine.total_inserted == at_once.count(False)
 
-    asyncio.run(main())
+
+async def test_who_awaits_nothing_but_small_ops_lets_the_loop_go_on() -> None:
+    loop, turns = asyncio.get_running_loop(), 0
+
+    def count() -> None:
+        nonlocal turns
+        turns += 1
+        loop.call_soon(count)
+
+    async with VirtualMachine("loop", cpu_worker="never", race_check=False):
+        x = await flow.ones(3)
+        loop.call_soon(count)
+        for _ in range(3000):
+            x = await (x * 1)
+        assert turns >= 5
+
+
+async def test_what_takes_long_is_not_done_on_a_loop() -> None:
+    async with VirtualMachine("loop", race_check=False):
+        x = await flow.ones(700, 700)
+        y = x @ x
+        assert y._blob.storage.array is None
+        assert (await y)[0, 0].item() == 700
+
+
+async def test_what_is_not_wanted_any_more_is_not_done_on_a_loop_either() -> None:
+    async with VirtualMachine("loop", cpu_worker="never", race_check=False):
+        x = await flow.ones(3)
+        with flow.scope() as scope:
+            y = x + 1
+            assert y._blob.storage.array is not None
+            scope.cancel()
+            z = x + 2
+        assert (await y).tolist() == [2.0, 2.0, 2.0]
+        with pytest.raises(Cancelled):
+            await z
+
+
+async def test_a_machine_that_has_a_loop_is_driven_by_that_alone() -> None:
+    async with VirtualMachine("loop", cpu_worker="never", race_check=False) as machine:
+        x = await flow.ones(3)
+
+        def elsewhere() -> flow.Tensor:
+            MODE.set(MODE.get().replace(machine=machine))
+            return x + 1
+
+        thread = await asyncio.to_thread(elsewhere)
+        assert (await thread).tolist() == [2.0, 2.0, 2.0]
+        assert machine.engine.total_inserted == 1
+
+
+def test_loops_that_have_ended_are_forgotten() -> None:
+    machine = VirtualMachine("several loops", cpu_worker="never", race_check=False)
+
+    async def main() -> None:
+        MODE.set(MODE.get().replace(machine=machine))
+        assert (flow.ones(3) + 1)._blob.storage.array is not None
+
+    for _ in range(3):
+        asyncio.run(main())
+    assert not machine._left
+    machine.close()
+
+
+def test_what_a_caller_has_made_is_there_at_once(machine: VirtualMachine) -> None:
+    x = flow.from_numpy(np.ones(3, np.float32))
+    assert (x + 1)._blob.storage.array is not None
+    assert (flow.tensor([1.0, 2.0]) * x[0])._blob.storage.array is not None
+    assert machine.engine.total_inserted == 0
 
 
 def test_threads_that_issue_at_the_same_time(machine: VirtualMachine) -> None:

@@ -426,7 +426,7 @@ def test_await_outside_a_loop_is_an_error() -> None:
 
 
 async def test_blocking_reads_on_the_loop_warn_once_per_line() -> None:
-    async with VirtualMachine():
+    async with VirtualMachine(cpu_worker="always"):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             for _ in range(3):

@@ -162,7 +162,7 @@ def test_an_inner_scope_may_change_it() -> None:
 async def test_nothing_waits_for_ever(worker: str, steps: int) -> None:
     """While something more urgent is always ready, lower priorities get one turn in so many."""
     record = Record()
-    async with VirtualMachine(cpu_worker=worker):
+    async with VirtualMachine(cpu_worker=worker, gather=1):
         with gate() as closed:
             if worker == "never":
                 closed.open()

@@ -636,7 +636,7 @@ async def test_what_was_dropped_is_not_logged_and_its_memory_is_free(
                 await parts[-1]
             return [weak_storage(it) for it in parts]
 
-    async with VirtualMachine(cpu_worker=worker) as machine:
+    async with VirtualMachine(cpu_worker=worker, gather=1) as machine:
         x = await flow.ones(LARGE)
         await flow.synchronize()
         before = allocated(machine)

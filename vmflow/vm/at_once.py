@@ -67,6 +67,8 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     ):
         return False
     loop = running_loop()
+    if fields._home is not None and fields._home is not loop:
+        return False  # its loop alone drives it
     attached = loop is not None or bool(fields._loops)
     if not fields._inline_only and not stream.policy.on_scheduler_thread(cost, attached):
         return False
@@ -91,9 +93,7 @@ def _in_time(machine: VirtualMachine, loop: AbstractEventLoop, cost: int) -> boo
 
 def reconsider(machine: VirtualMachine) -> None:
     """One of the things has changed that keep everything from running at once."""
-    machine._hurries = (
-        not machine._gathers and machine._tracer is None and machine.races is None and machine._home is None
-    )
+    machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
 def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
