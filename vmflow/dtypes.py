@@ -99,7 +99,9 @@ def from_numpy(array_dtype: Any) -> dtype:
     Raises:
         TypeError: if there is none (strings, objects, unsigned integers wider than 8 bits, ...).
     """
-    found = _BY_NUMPY.get(np.dtype(array_dtype).newbyteorder("="))
+    found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
+    if found is None:  # of another byte order, or a type
+        found = _BY_NUMPY.get(np.dtype(array_dtype).newbyteorder("="))
     if found is None:
         raise TypeError(f"no vmflow dtype holds numpy's {np.dtype(array_dtype)}; supported are {', '.join(_BY_NAME)}")
     return found

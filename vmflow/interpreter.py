@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
 # counting does as well and costs nothing.
-_LEASED_FROM: Final = 1 << 16
+LEASED_FROM: Final = 1 << 16
 
 _HOST: Final = Device("cpu")
 
@@ -182,7 +182,7 @@ def _call_one(
     if wanted and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
         storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
-            return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= _LEASED_FROM else None)
+            return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= LEASED_FROM else None)
     written = Dependence(machine)
     storage = Storage(written, None, stream)
     blob = Blob(storage, output)
@@ -201,10 +201,10 @@ def _call_one(
         None,
         0,
         mode,
-        output.nbytes if output.nbytes >= _LEASED_FROM else 0,
+        output.nbytes if output.nbytes >= LEASED_FROM else 0,
     )
     machine.issue(instruction, storage)
-    return new_tensor(blob, Lease(storage) if output.nbytes >= _LEASED_FROM else None)
+    return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
 
 
 def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
@@ -438,7 +438,7 @@ _ndarray: Final = np.ndarray
 
 
 def _leased(output: TensorMeta) -> bool:
-    return output.nbytes >= _LEASED_FROM
+    return output.nbytes >= LEASED_FROM
 
 
 def infer(

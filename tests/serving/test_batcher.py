@@ -101,8 +101,99 @@ async def test_one_request_waits_for_nobody() -> None:
 async def test_what_comes_meanwhile_becomes_one_batch() -> None:
     device = Device()
     batcher = batcher_of(device.compute)
-    assert await asyncio.gather(*[ask(batcher, it) for it in range(6)]) == [0, 10, 20, 30, 40, 50]
+    first = asyncio.create_task(ask(batcher, 0))
+    await asyncio.sleep(0.1)
+    assert await asyncio.gather(*[ask(batcher, it) for it in range(1, 6)]) == [10, 20, 30, 40, 50]
+    assert await first == 0
     assert device.batches == [(0.0, [0]), (1.0, [1, 2, 3, 4]), (2.0, [5])]
+
+
+@timed
+async def test_what_comes_in_the_same_turn_goes_along() -> None:
+    device, statistics = Device(), Statistics()
+    batcher = batcher_of(device.compute, statistics)
+    assert await asyncio.gather(*[ask(batcher, it) for it in range(6)]) == [0, 10, 20, 30, 40, 50]
+    assert device.batches == [(0.0, [0, 1, 2, 3]), (1.0, [4, 5])]
+    assert statistics.ends["done"] == 6
+    assert statistics.waiting.count() == 6
+
+
+@timed
+async def test_only_what_may_be_in_a_batch_with_it_goes_along() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute)
+    keys = [(), "other", (), "other"]
+    await asyncio.gather(*[ask(batcher, number, key=key) for number, key in enumerate(keys)])
+    assert device.batches == [(0.0, [0, 2]), (1.0, [1, 3])]
+
+
+class Quick:
+    """Computes ten times each number at once, and the first `slow` batches in a second; keeps account of them."""
+
+    def __init__(self, slow: int = 0) -> None:
+        self.slow = slow
+        self.batches: list[list[int]] = []
+
+    async def compute(self, requests: Sequence[Request], batch: Batch) -> list[int]:
+        self.batches.append([it.payload for it in requests])
+        if self.slow >= len(self.batches):
+            await asyncio.sleep(1.0)
+        if -1 in self.batches[-1]:
+            raise ValueError("cannot compute -1")
+        return [10 * it.payload for it in requests]
+
+
+@timed
+async def test_who_comes_alone_has_the_result_when_the_call_returns() -> None:
+    device, statistics = Quick(), Statistics()
+    batcher = batcher_of(device.compute, statistics, hurries=True)
+    for number in range(3):
+        request, same_turn = Request(number), Request(number)
+        batcher.submit(request)
+        assert request.future.result() == 10 * number
+        batcher.submit(same_turn)
+        assert not same_turn.future.done()
+        assert await same_turn.future == 10 * number
+        await asyncio.sleep(0)  # for the batch to be over
+    assert len(device.batches) == 6
+    await batcher.until_idle()
+    assert statistics.ends["done"] == 6
+    with pytest.raises(ValueError, match="cannot compute -1"):
+        await ask(batcher, -1)
+    assert statistics.ends["failed"] == 1
+
+
+@timed
+async def test_where_several_come_nobody_hurries() -> None:
+    device = Quick()
+    batcher = batcher_of(device.compute, hurries=True)
+    for _ in range(3):
+        await asyncio.gather(*[ask(batcher, it) for it in range(4)])
+    assert device.batches == [[0], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
+
+
+@timed
+async def test_what_has_begun_in_a_call_and_waits_goes_on_by_itself() -> None:
+    surroundings: ContextVar[str] = ContextVar("surroundings")
+    seen: list[str | None] = []
+    device = Quick(slow=2)
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        seen.append(surroundings.get(None))
+        results = await device.compute(requests, batch)
+        seen.append(surroundings.get(None))
+        return results
+
+    batcher = batcher_of(compute, hurries=True)
+    surroundings.set("of who asks")
+    assert await ask(batcher, 1) == 10
+    assert asyncio.get_running_loop().time() == 1.0
+    assert seen == [None, None]
+    task = asyncio.create_task(ask(batcher, 2))
+    await asyncio.sleep(0.5)
+    await batcher.close()  # which cancels what is computed
+    with pytest.raises(NotReady, match="in the middle"):
+        await task
 
 
 @timed
@@ -130,7 +221,7 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
         seen.append(turns)
 
     await asyncio.gather(*[one(it) for it in range(21)])
-    assert [len(numbers) for _, numbers in device.batches] == [1, 20]
+    assert [len(numbers) for _, numbers in device.batches] == [21]
     assert max([seen.count(it) for it in seen]) <= 4
     assert turns < 30
 
@@ -152,8 +243,8 @@ async def test_closing_in_the_middle_of_a_delivery_loses_no_result() -> None:
 async def test_several_places() -> None:
     device = Device()
     batcher = batcher_of(device.compute, places=2)
-    await asyncio.gather(*[ask(batcher, it) for it in range(5)])
-    assert device.batches == [(0.0, [0]), (0.0, [1]), (1.0, [2, 3, 4])]
+    await asyncio.gather(*[ask(batcher, it) for it in range(7)])
+    assert device.batches == [(0.0, [0, 2, 3, 4]), (0.0, [1, 5, 6])]
 
 
 @timed
@@ -195,7 +286,9 @@ async def test_a_deadline_in_the_queue_holds_while_the_device_is_busy() -> None:
 async def test_a_deadline_holds_while_the_request_is_computed() -> None:
     device = Device()
     batcher = batcher_of(device.compute)
-    first, second = asyncio.create_task(ask(batcher, 1, seconds=0.3)), asyncio.create_task(ask(batcher, 2))
+    first = asyncio.create_task(ask(batcher, 1, seconds=0.3))
+    await asyncio.sleep(0.1)
+    second = asyncio.create_task(ask(batcher, 2))
     with pytest.raises(Expired, match="was being computed"):
         await first
     assert asyncio.get_running_loop().time() == 0.3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -24,6 +24,8 @@ from .view import lengths
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
+
+_HOST: Final = Device("cpu")
 
 
 def chosen_device(device: Device | str | None) -> Device:
@@ -83,8 +85,8 @@ def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
 def from_array(array: Array, device: Device) -> Tensor:
     """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
     storage = Storage(Dependence(), array)
-    blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), Device("cpu")))
-    made = _interpreter.new_tensor(blob, Lease(storage))
+    blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), _HOST))
+    made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= _interpreter.LEASED_FROM else None)
     recorder = MODE.get().interpreter
     if recorder is not None:
         recorder.made(storage)
@@ -209,7 +211,7 @@ def from_numpy(ndarray: Array) -> Tensor:
     if not ndarray.flags.writeable:
         raise ValueError("from_numpy: the array is read-only and in-place ops would change it; pass a copy")
     if ndarray.flags.c_contiguous and ndarray.dtype.isnative:
-        return from_array(ndarray, Device("cpu"))
+        return from_array(ndarray, _HOST)
     layout = _layout(ndarray)
     if layout is None:
         raise ValueError(

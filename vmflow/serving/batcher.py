@@ -1,7 +1,9 @@
 """`Batcher`: from single requests to batches, and from a batch's results back to whoever waits for one of them.
 
 Whenever there is a place to compute, what waits is computed, as many at once as may be: under little load a request
-waits for nobody, and under much the batches become large by themselves.
+waits for nobody, and under much the batches become large by themselves.  What comes in the same turn of the loop goes
+along, for a batch is computed in the next one; but a request that comes alone, as the one before it did, is computed in
+the call that submits it, as far as that goes without waiting.
 
 Whatever a request comes to, it comes to it once, in `_end`: done, failed, cancelled or expired.
 """
@@ -12,7 +14,9 @@ import asyncio
 import contextvars
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from functools import partial
 from typing import Any, Final
 
 from vmflow.instructions.scope import Scope
@@ -74,6 +78,8 @@ class Batcher:
         places: batches that are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
+        hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
+            without waiting; there it has no task of its own.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -88,6 +94,7 @@ class Batcher:
         wait: float,
         limit: int,
         limit_per_client: int,
+        hurries: bool = False,
         tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
@@ -101,6 +108,10 @@ class Batcher:
         # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
+        # Whether a request that comes alone is computed at once; if the last one came alone; if one was in this turn.
+        self._hurries = hurries
+        self._alone = True
+        self._hurried = False
         # Of each request that is being computed and waited for, what it is in now.
         self._batches: dict[Request, Batch] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -233,27 +244,55 @@ class Batcher:
         self._pump()
 
     def _begin(self, requests: list[Request], release: str) -> None:
-        now = self._loop.time()
-        for request in requests:
-            self._statistics.waiting.add(now - request.arrived)
         self._work.begun[release] += 1
-        task = self._loop.create_task(self._run(requests), context=self._context.copy())
         batch = Batch(len(requests))
-        for request in requests:
-            self._batches[request] = request.batch = batch
-        if LISTENING:
-            self._tracing.begun(requests, batch)
+        self._put_into(batch, requests)
+        alone, self._alone = self._alone and len(requests) == 1, len(requests) == 1
+        context = self._context.copy()
+        run: Coroutine[Any, Any, None] = self._run(requests, batch)
+        if alone and self._hurries and not self._hurried and not self._tasks:
+            # Once in a turn of the loop: who comes in the same one is not alone.
+            self._hurried = True
+            self._loop.call_soon(self._turned)
+            try:
+                run = _rest(run, context.run(run.send, None))
+            except (StopIteration, Exception) as end:
+                if not isinstance(end, StopIteration):
+                    _unexpected(end)
+                self._look_whether_idle()
+                return
+        task = self._loop.create_task(run, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._over)
 
+    def _put_into(self, batch: Batch, requests: list[Request]) -> None:
+        now = self._loop.time()
+        for request in requests:
+            self._statistics.waiting.add(now - request.arrived)
+            self._batches[request] = request.batch = batch
+        if LISTENING:
+            self._tracing.begun(requests, batch)
+
+    def _turned(self) -> None:
+        self._hurried = False
+
     def _over(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            _log.error("a batch has ended in a way that nobody expected", exc_info=task.exception())
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _unexpected(error)
         self._pump()
         self._look_whether_idle()
 
-    async def _run(self, requests: Sequence[Request]) -> None:
+    async def _run(self, requests: list[Request], batch: Batch) -> None:
+        """Compute requests, with those that have come since they were taken."""
+        if len(self._queue) and not self._held:
+            others = self._queue.take_along(requests[0].key, self._most - len(requests))
+            if others:
+                self._alone = False
+                batch.requests += len(others)
+                batch.wanted += len(others)
+                self._put_into(batch, others)
+                requests += others
         try:
             await self._attempt(requests)
         finally:
@@ -342,3 +381,23 @@ class Batcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@types.coroutine
+def _rest(begun: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
+    """What is left of a coroutine that has begun, and waits for a future now: for a task to go on with."""
+    while True:
+        try:
+            value = yield waiting
+        except BaseException as error:
+            step = partial(begun.throw, error)
+        else:
+            step = partial(begun.send, value)
+        try:
+            waiting = step()
+        except StopIteration:
+            return
+
+
+def _unexpected(error: BaseException) -> None:
+    _log.error("a batch has ended in a way that nobody expected", exc_info=error)

@@ -134,24 +134,34 @@ class RequestQueue:
         Raises:
             Overloaded: if there is no room for it.
         """
-        client = request.client
+        client, key = request.client, request.key
         if self._waiting >= self.limit:
             raise Overloaded(f"{self._waiting} requests are waiting, which is all that may", retry_after())
-        if client is not None and self._by_client.get(client, 0) >= self.limit_per_client:
+        of_client = self._by_client.get(client, 0)
+        if client is not None and of_client >= self.limit_per_client:
             raise Overloaded(
                 f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after()
             )
-        tag = max(self._now, self._last.get(client, 0)) + 1
+        tag = (max(self._now, self._last[client]) if of_client else self._now) + 1
         self._last[client] = tag
         request.rank = tag - AGEING * request.priority
-        heappush(self._heaps.setdefault(request.key, []), (request.rank, next(self._serial), request))
+        heap = self._heaps.get(key)
+        if heap is None:
+            heap = self._heaps[key] = []
+        heappush(heap, (request.rank, next(self._serial), request))
         self._waiting += 1
-        self._together[request.key] = self._together.get(request.key, 0) + 1
-        self._by_client[client] = self._by_client.get(client, 0) + 1
+        self._together[key] = self._together.get(key, 0) + 1
+        self._by_client[client] = of_client + 1
 
     def take(self, most: int) -> list[Request]:
         """The request whose turn it is, and up to `most` in all that can go with it; in order."""
-        heap = self._first()
+        return self._taken(self._first(), most)
+
+    def take_along(self, key: Hashable, most: int) -> list[Request]:
+        """Up to `most` that can go with one of this key; in order."""
+        return self._taken(self._heaps.get(key), most)
+
+    def _taken(self, heap: list[tuple[int, int, Request]] | None, most: int) -> list[Request]:
         taken: list[Request] = []
         while heap and len(taken) < most:
             _, _, request = heappop(heap)

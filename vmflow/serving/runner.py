@@ -16,6 +16,7 @@ from vmflow.graph_mode import args_tree
 from vmflow.graph_mode.args_tree import Branch, Leaf, Tree
 from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.instructions.blob import Array
+from vmflow.instructions.scope import Scope
 from vmflow.nn import Graph, Module
 
 from .batcher import Batch
@@ -120,13 +121,22 @@ class Runner:
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
-        with flow.scope(priority=priority, name="batch") as scope:
-            batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
-            outputs = self._call(self._joined([arrays for arrays, _ in payloads], size))
-            tree, leaves = args_tree.flatten(outputs)
+        around = MODE.get()
+        scope = Scope(around.scope, "batch", priority)
+        batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
+        # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
+        MODE.set(around.replace(scope=scope, grad=False))
+        try:
+            tree, leaves = args_tree.flatten(self._call(self._joined([arrays for arrays, _ in payloads], size)))
             leaves = [_on(leaf, _HOST) for leaf in leaves]
             for leaf in leaves:
                 await leaf
+        except BaseException as error:
+            if not isinstance(error, Exception):
+                scope.cancel()
+            raise
+        finally:
+            MODE.set(around)
         return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
 
     def _size_of(self, count: int) -> int:
@@ -153,10 +163,10 @@ class Runner:
         return flow.from_numpy(made)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
-        with flow.no_grad():
-            if self.signature.named:
-                return self._called(**dict(zip(self.signature.names, inputs, strict=True)))
-            return self._called(*inputs)
+        """Without gradients, which who calls sees to."""
+        if self.signature.named:
+            return self._called(**dict(zip(self.signature.names, inputs, strict=True)))
+        return self._called(*inputs)
 
     def _parted(self, tree: Tree, leaves: Sequence[Array], sizes: Sequence[dict[str, int]]) -> list[Any]:
         """For each request, its part of all results, in memory of its own."""
@@ -180,6 +190,11 @@ class Runner:
             ValueError: if a result has not as many rows as the batch, or not the dimensions that it was said to have.
             RuntimeError: if bits must not depend on neighbours, and do for every size.
         """
+        with flow.no_grad():
+            self._call_with_every_size()
+        self._statistics.compiled["warming"] = self._forms()
+
+    def _call_with_every_size(self) -> None:
         if self._invariant:
             self.batch_sizes = (self._invariant_size(),)
         for sizes in self._paddings():
@@ -189,7 +204,6 @@ class Runner:
                     for spec in self.signature.specs
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
-        self._statistics.compiled["warming"] = self._forms()
 
     def _paddings(self) -> Iterator[dict[str, int]]:
         """All combinations of sizes to which the dimensions are padded."""

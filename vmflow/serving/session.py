@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
+import numpy as np
+
 from vmflow.context import MODE
 from vmflow.instructions.scope import Scope
 from vmflow.tensors import Tensor
@@ -190,6 +192,7 @@ class InferenceSession:
             wait=wait,
             limit=limit,
             limit_per_client=per_client,
+            hurries=True,
             tracing=tracing,
         )
         self._streams = Batcher(
@@ -296,7 +299,9 @@ class InferenceSession:
             Exception: what the model raises for this sample.
         """
         batches = self._ready(self._batches)
-        arrays, sizes = await self._checked(inputs)
+        if type(inputs) is not np.ndarray:
+            await self._read(inputs)
+        arrays, sizes = self._checked(inputs)
         payload, key = self._runner.prepared(arrays, sizes)
         request = Request(payload, key, self._deadline(timeout), priority, client)
         self._submit(batches, request)
@@ -340,7 +345,8 @@ class InferenceSession:
         if self._stream_function is None:
             raise InvalidInput(f"session {self.name!r} has no stream; give it a function as stream=")
         streams = self._ready(self._streams)
-        arrays, _ = await self._checked(inputs)
+        await self._read(inputs)
+        arrays, _ = self._checked(inputs)
         chunks = Channel(self._look_ahead)
         request = Request((arrays, chunks), (), self._deadline(timeout), priority, client)
         self._submit(streams, request)
@@ -360,13 +366,20 @@ class InferenceSession:
             raise RuntimeError(f"session {self.name!r} lives on another event loop; use run_sync from other threads")
         return batcher
 
-    async def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
+    async def _read(self, inputs: Any) -> None:
+        """Wait for the tensors that are among the inputs, so that to look at them keeps nobody."""
         try:
-            for value in self.signature.values(inputs):
-                several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
-                for it in value if several else (value,):
-                    if isinstance(it, Tensor):
-                        await it
+            values = self.signature.values(inputs)
+        except InvalidInput:
+            return  # which is said when they are looked at
+        for value in values:
+            several = isinstance(value, list | tuple) and len(value) and isinstance(value[0], Tensor)
+            for it in value if several else (value,):
+                if isinstance(it, Tensor):
+                    await it
+
+    def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
+        try:
             return self.signature.arrays(inputs)
         except InvalidInput:
             self.statistics.rejected["invalid"] += 1
