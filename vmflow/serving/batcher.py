@@ -151,18 +151,24 @@ class Batcher:
         """
         if self._refusing is not None:
             raise self._refusing("nothing new is taken: the session is ending")
-        self._queue.put(request, self.expected_wait)
+        due = request.deadline is not None and request.deadline <= self._loop.time()
+        at_once = not due and self._would_hurry()
+        if not at_once:
+            self._queue.put(request, self.expected_wait)
         self._statistics.accepted += 1
         request.number = self._statistics.accepted
         self._idle.clear()
         if LISTENING:
             self._tracing.arrived(request)
+        if due:
+            self._expire(request)
+            return
         if request.deadline is not None:
-            if request.deadline <= self._loop.time():
-                self._expire(request)
-                return
             request.timer = self._loop.call_at(request.deadline, self._expire, request)
-        self._pump()
+        if at_once:
+            self._compute_at_once(request)
+        else:
+            self._pump()
 
     def cancel(self, request: Request) -> None:
         """Nobody waits for it any more; does nothing if it has ended."""
@@ -244,26 +250,44 @@ class Batcher:
         self._pump()
 
     def _begin(self, requests: list[Request], release: str) -> None:
+        self._alone = len(requests) == 1
+        self._go_on_with(self._taken(requests, release), self._context.copy())
+
+    def _taken(self, requests: list[Request], release: str) -> Coroutine[Any, Any, None]:
+        """What is to be done with requests that nobody else has now."""
         self._work.begun[release] += 1
         batch = Batch(len(requests))
         self._put_into(batch, requests)
-        alone, self._alone = self._alone and len(requests) == 1, len(requests) == 1
-        context = self._context.copy()
-        run: Coroutine[Any, Any, None] = self._run(requests, batch)
-        if alone and self._hurries and not self._hurried and not self._tasks:
-            # Once in a turn of the loop: who comes in the same one is not alone.
-            self._hurried = True
-            self._loop.call_soon(self._turned)
-            try:
-                run = _rest(run, context.run(run.send, None))
-            except (StopIteration, Exception) as end:
-                if not isinstance(end, StopIteration):
-                    _unexpected(end)
-                self._look_whether_idle()
-                return
+        return self._run(requests, batch)
+
+    def _go_on_with(self, run: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
         task = self._loop.create_task(run, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._over)
+
+    def _would_hurry(self) -> bool:
+        """Whether a request that comes now is alone, and is not to wait for others.
+
+        Not while somebody records, who wants to see it wait, however short.
+        """
+        busy = self._tasks or len(self._queue) or self._held
+        return self._hurries and self._alone and not (self._hurried or busy or self._wait or LISTENING)
+
+    def _compute_at_once(self, request: Request) -> None:
+        # Once in a turn of the loop: who comes in the same one is not alone.
+        self._hurried = True
+        self._loop.call_soon(self._turned)
+        request.state = RUNNING
+        run, context = self._taken([request], "free"), self._context.copy()
+        try:
+            waiting = context.run(run.send, None)
+        except StopIteration:
+            pass
+        except Exception as error:
+            _unexpected(error)
+        else:
+            self._go_on_with(_rest(run, waiting), context)
+        self._look_whether_idle()
 
     def _put_into(self, batch: Batch, requests: list[Request]) -> None:
         now = self._loop.time()
@@ -294,21 +318,28 @@ class Batcher:
                 self._put_into(batch, others)
                 requests += others
         try:
-            await self._attempt(requests)
+            await self._attempt(requests, batch)
         finally:
             # By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting.
             for request in requests:
                 if request.state == RUNNING:
                     self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
 
-    async def _attempt(self, requests: Sequence[Request]) -> None:
-        """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's."""
+    async def _attempt(self, requests: Sequence[Request], batch: Batch | None = None) -> None:
+        """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's.
+
+        Args:
+            requests: of one batch.
+            batch: that, if it is to be computed for the first time.
+        """
         wanted = [it for it in requests if it.state == RUNNING]
         if not wanted:
             return
-        batch = Batch(len(wanted), next(self._tracing.batches), self._batches[wanted[0]].begun)
-        for request in wanted:
-            self._batches[request] = request.batch = batch
+        if batch is None or len(wanted) < batch.requests:
+            batch = Batch(len(wanted), 0, self._batches[wanted[0]].begun)
+            for request in wanted:
+                self._batches[request] = request.batch = batch
+        batch.number = next(self._tracing.batches)
         begin = self._loop.time()
         try:
             results = await self._computed(wanted, batch)
