@@ -7,6 +7,7 @@ import importlib.util
 import json
 import signal
 import socket
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -27,6 +28,7 @@ from tests.serving.processes import (
     serving,
     until,
 )
+from vmflow.serving import command
 
 pytest.importorskip("starlette", reason="starlette comes with the serve extra")
 pytest.importorskip("uvicorn", reason="uvicorn comes with the serve extra")
@@ -396,6 +398,15 @@ def test_the_command_serves_a_saved_graph(folder: Path, logs: Path) -> None:
         assert server.ended() == 0
         assert server.log.read_text().startswith("serving digits on http://127.0.0.1:")
         assert server.log.read_text().count("\n") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere connections may not inherit it")
+def test_the_parts_of_an_answer_do_not_wait_for_each_other() -> None:
+    _, listener = command._listen("127.0.0.1", 0, reuse_port=False)
+    with listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
 
 
 def test_the_command_listens_on_a_socket_in_the_file_system(folder: Path, logs: Path, tmp_path: Path) -> None:

@@ -93,6 +93,9 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
         raise ValueError(
             f"cannot listen on port {port} of {host}: {error}; choose others by --host and --port"
         ) from None
+    # Connections inherit it.  asyncio sees to it only for sockets that it has made; without it the second part of an
+    # answer on a connection that is kept waits 40 ms for the client to acknowledge the first.
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     shown = f"[{host}]" if ":" in host else host
     return f"http://{shown}:{listener.getsockname()[1]}", listener
 
