@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any, Final
 
 import numpy as np
@@ -27,6 +28,7 @@ def tiny(company: Company) -> Iterator[Case]:
     yield forward_and_backward(company, 50 if company.quick else 1000)
     count = 20 if company.quick else 2000
     yield op_and_item(company, count)
+    yield awaited(company, 20 if company.quick else 10_000)
     yield graph_call_issued()
     yield graph_call_read(company, count // 4)
 
@@ -128,6 +130,35 @@ def op_and_item(company: Company, count: int) -> Case:
     if company.jax is not None:
         contenders["jax"] = reading(company.jax.numpy.ones(1))
     return Case("tiny op + item()", contenders, count, bars=(Bar(1.2),))
+
+
+def awaited(company: Company, count: int) -> Case:
+    """An op in a coroutine, whose result is awaited; the others' is there when they return."""
+
+    def on_a_loop(step: Callable[[], Coroutine[Any, Any, object]]) -> Callable[[], None]:
+        async def run() -> None:
+            for _ in range(count):
+                await step()
+
+        return lambda: asyncio.run(run())
+
+    one = flow.ones(TINY)
+
+    async def waiting() -> object:
+        return await (one + one)
+
+    def calling(one: Any) -> Callable[[], Coroutine[Any, Any, object]]:
+        async def call() -> object:
+            return one + one
+
+        return call
+
+    contenders: dict[str, Callable[[], Any]] = {EAGER: on_a_loop(waiting)}
+    if company.numpy:
+        contenders["numpy"] = on_a_loop(calling(np.ones(TINY, np.float32)))
+    if company.torch is not None:
+        contenders["torch"] = on_a_loop(calling(company.torch.ones(TINY)))
+    return Case("tiny op, awaited on an event loop", contenders, count)
 
 
 def graph_call_issued() -> Case:
