@@ -172,6 +172,54 @@ async def test_where_several_come_nobody_hurries() -> None:
     assert device.batches == [[0], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
+@pytest.mark.parametrize("turns", [1, 2, 5])
+def test_closing_while_what_has_begun_in_a_call_goes_on(turns: int) -> None:
+    async def main() -> None:
+        statistics = Statistics()
+        batcher = batcher_of(Quick(slow=1).compute, statistics, hurries=True)
+        task = asyncio.create_task(ask(batcher, 1))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await batcher.close()
+        with pytest.raises(NotReady, match="in the middle"):
+            await task
+        assert statistics.ends["failed"] == 1
+        assert not batcher.running()
+        await batcher.until_idle()
+
+    run(main())
+
+
+@timed
+async def test_who_leaves_what_has_begun_in_a_call() -> None:
+    device, statistics = Device(), Statistics()
+    batcher = batcher_of(device.compute, statistics, hurries=True)
+    task = asyncio.create_task(ask(batcher, 1))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await ask(batcher, 2) == 20
+    assert device.abandoned == 1
+    assert reconciles(statistics, batcher)
+
+
+@timed
+async def test_ctrl_c_in_a_call_leaves_nobody_waiting() -> None:
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        raise KeyboardInterrupt
+
+    statistics = Statistics()
+    batcher = batcher_of(compute, statistics, hurries=True)
+    request = Request(1)
+    with pytest.raises(KeyboardInterrupt):
+        batcher.submit(request)
+    with pytest.raises(NotReady):
+        await request.future
+    await batcher.until_idle()
+    assert reconciles(statistics, batcher)
+
+
 @timed
 async def test_what_has_begun_in_a_call_and_waits_goes_on_by_itself() -> None:
     surroundings: ContextVar[str] = ContextVar("surroundings")

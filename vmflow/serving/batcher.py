@@ -251,16 +251,9 @@ class Batcher:
 
     def _begin(self, requests: list[Request], release: str) -> None:
         self._alone = len(requests) == 1
-        self._go_on_with(self._taken(requests, release), self._context.copy())
+        self._start(self._run(requests, self._batch_of(requests, release)), self._context.copy())
 
-    def _taken(self, requests: list[Request], release: str) -> Coroutine[Any, Any, None]:
-        """What is to be done with requests that nobody else has now."""
-        self._work.begun[release] += 1
-        batch = Batch(len(requests))
-        self._put_into(batch, requests)
-        return self._run(requests, batch)
-
-    def _go_on_with(self, run: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
+    def _start(self, run: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
         task = self._loop.create_task(run, context=context)
         self._tasks.add(task)
         task.add_done_callback(self._over)
@@ -278,7 +271,8 @@ class Batcher:
         self._hurried = True
         self._loop.call_soon(self._turned)
         request.state = RUNNING
-        run, context = self._taken([request], "free"), self._context.copy()
+        requests, context = [request], self._context.copy()
+        run = self._run(requests, self._batch_of(requests, "free"))
         try:
             waiting = context.run(run.send, None)
         except StopIteration:
@@ -286,8 +280,15 @@ class Batcher:
         except Exception as error:
             _unexpected(error)
         else:
-            self._go_on_with(_rest(run, waiting), context)
-        self._look_whether_idle()
+            self._start(_rest(run, waiting), context)
+        finally:
+            self._look_whether_idle()
+
+    def _batch_of(self, requests: list[Request], release: str) -> Batch:
+        self._work.begun[release] += 1
+        batch = Batch(len(requests))
+        self._put_into(batch, requests)
+        return batch
 
     def _put_into(self, batch: Batch, requests: list[Request]) -> None:
         now = self._loop.time()
