@@ -298,7 +298,7 @@ async def test_a_dropped_step_is_dropped_as_a_whole() -> None:
     parameters: list[flow.Tensor] = []
 
     async def step_and_leave() -> None:
-        async with flow.VirtualMachine("dropped"):
+        async with flow.VirtualMachine("dropped", gather=1):
             parameters.extend([flow.zeros(2, requires_grad=True) for _ in range(3)])
             for parameter in parameters:
                 parameter.grad = flow.ones(2)
