@@ -172,22 +172,52 @@ async def test_where_several_come_nobody_hurries() -> None:
     assert device.batches == [[0], [1, 2, 3], [0, 1, 2, 3], [0, 1, 2, 3]]
 
 
-@pytest.mark.parametrize("turns", [1, 2, 5])
-def test_closing_while_what_has_begun_in_a_call_goes_on(turns: int) -> None:
+@pytest.mark.parametrize("turns", [0, 1, 2, 5])
+@pytest.mark.parametrize("hurries", [True, False])
+def test_closing_as_soon_as_may_be(turns: int, hurries: bool) -> None:
     async def main() -> None:
         statistics = Statistics()
-        batcher = batcher_of(Quick(slow=1).compute, statistics, hurries=True)
-        task = asyncio.create_task(ask(batcher, 1))
+        batcher = batcher_of(Quick(slow=2).compute, statistics, hurries=hurries)
+        requests = [Request(number) for number in range(2)]
+        for request in requests:
+            batcher.submit(request)
         for _ in range(turns):
             await asyncio.sleep(0)
         await batcher.close()
-        with pytest.raises(NotReady, match="in the middle"):
-            await task
-        assert statistics.ends["failed"] == 1
         assert not batcher.running()
+        assert statistics.ends["failed"] == 2
+        for request in requests:
+            with pytest.raises(NotReady):
+                await request.future
         await batcher.until_idle()
 
     run(main())
+
+
+@timed
+async def test_what_cancels_itself_in_a_call_cancels_nobody_else() -> None:
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        raise asyncio.CancelledError
+
+    batcher = batcher_of(compute, hurries=True)
+    with pytest.raises(NotReady):
+        await ask(batcher, 1)
+
+
+@timed
+async def test_what_comes_while_a_call_computes_waits_for_the_place() -> None:
+    device, meanwhile = Quick(slow=2), Request(2)
+
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        if not device.batches:
+            batcher.submit(meanwhile)
+        return await device.compute(requests, batch)
+
+    batcher, loop = batcher_of(compute, hurries=True), asyncio.get_running_loop()
+    assert await ask(batcher, 1) == 10
+    assert loop.time() == 1.0
+    assert await meanwhile.future == 20
+    assert loop.time() == 2.0
 
 
 @timed

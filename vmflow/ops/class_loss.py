@@ -21,7 +21,6 @@ from vmflow.codegen.arrays import (
 )
 from vmflow.dtypes import FLOATING, INTEGER, float32
 from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.instructions.op_call import Kernel
 
 from . import rows
 from .activation import log_softmax, softmax
@@ -222,7 +221,12 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
             return None
         matrix = scores.reshape(cases.count, cases.classes)
         compute = cross_entropy_call(matrix, target.reshape(-1), averages, outs)
-        return None if compute is None else [(_compute, (compute, kernel, inputs, outs), None)]
+
+        def otherwise() -> None:
+            for out, result in zip(outs, kernel(*inputs, None), strict=True):
+                np.copyto(out, result)
+
+        return None if compute is None else [(_compute, (compute, otherwise), None)]
 
     plain, averages = cases.plain(), cases.options.reduction == "mean"
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
@@ -231,11 +235,10 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     return Inferred((*_outputs(cases, metas), logs_meta), kernel, cost, placed=placed if by_row else None)
 
 
-def _compute(compute: Callable[[], bool], kernel: Kernel, inputs: Sequence[Array], outs: Sequence[Array]) -> None:
+def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None:
     """What can be computed so unless a class does not count, or does not exist."""
     if not compute():
-        for out, result in zip(outs, kernel(*inputs, None), strict=True):
-            np.copyto(out, result)
+        otherwise()
 
 
 def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -272,10 +275,11 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
             return None
         out = outs[0].reshape(cases.count, cases.classes)
         compute = cross_entropy_gradient_call(gradient, target.reshape(-1), total, logs, averages, out)
-        return None if compute is None else [(_compute, (compute, in_tuple, inputs, outs), None)]
 
-    def in_tuple(*arguments: Any) -> tuple[Array]:
-        return (kernel(*arguments),)
+        def otherwise() -> None:
+            np.copyto(outs[0], kernel(*inputs, None))
+
+        return None if compute is None else [(_compute, (compute, otherwise), None)]
 
     cost = source.numel * (DEAR + 4 * CHEAP) + 10000
     by_row = plain and not weight and len(cases.shape) < 3

@@ -79,7 +79,8 @@ class Batcher:
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
-            without waiting; there it has no task of its own.
+            without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
+            `asyncio.timeout`.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -108,10 +109,12 @@ class Batcher:
         # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Whether a request that comes alone is computed at once; if the last one came alone; if one was in this turn.
+        # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
+        # turn, and one is right now.
         self._hurries = hurries
         self._alone = True
         self._hurried = False
+        self._computing_here = False
         # Of each request that is being computed and waited for, what it is in now.
         self._batches: dict[Request, Batch] = {}
         self._alarm: asyncio.TimerHandle | None = None
@@ -224,7 +227,7 @@ class Batcher:
 
     def _pump(self) -> None:
         """Begin what can be begun."""
-        while not self._held and len(self._tasks) < self._places:
+        while not self._held and len(self._tasks) + self._computing_here < self._places:
             first = self._queue.peek()
             if first is None:
                 return
@@ -251,12 +254,20 @@ class Batcher:
 
     def _begin(self, requests: list[Request], release: str) -> None:
         self._alone = len(requests) == 1
-        self._start(self._run(requests, self._batch_of(requests, release)), self._context.copy())
+        run = self._run(requests, self._batch_of(requests, release))
+        self._start(run, run, requests, self._context.copy())
 
-    def _start(self, run: Coroutine[Any, Any, None], context: contextvars.Context) -> None:
-        task = self._loop.create_task(run, context=context)
+    def _start(
+        self,
+        whole: Coroutine[Any, Any, None],
+        left: Coroutine[Any, Any, None],
+        requests: list[Request],
+        context: contextvars.Context,
+    ) -> None:
+        """Let a task do what is left of a run."""
+        task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
-        task.add_done_callback(self._over)
+        task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
         """Whether a request that comes now is alone, and is not to wait for others.
@@ -273,15 +284,18 @@ class Batcher:
         request.state = RUNNING
         requests, context = [request], self._context.copy()
         run = self._run(requests, self._batch_of(requests, "free"))
+        self._computing_here = True
         try:
             waiting = context.run(run.send, None)
-        except StopIteration:
-            pass
+        except (StopIteration, asyncio.CancelledError):
+            pass  # nobody has cancelled who submits
         except Exception as error:
             _unexpected(error)
         else:
-            self._start(_rest(run, waiting), context)
+            self._start(run, _rest(run, waiting), requests, context)
         finally:
+            self._computing_here = False
+            self._pump()
             self._look_whether_idle()
 
     def _batch_of(self, requests: list[Request], release: str) -> Batch:
@@ -301,8 +315,11 @@ class Batcher:
     def _turned(self) -> None:
         self._hurried = False
 
-    def _over(self, task: asyncio.Task[None]) -> None:
+    def _over(self, run: Coroutine[Any, Any, None], requests: list[Request], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        # The task may have been cancelled before its first step.
+        run.close()
+        self._fail_what_runs(requests)
         if not task.cancelled() and (error := task.exception()) is not None:
             _unexpected(error)
         self._pump()
@@ -321,10 +338,13 @@ class Batcher:
         try:
             await self._attempt(requests, batch)
         finally:
-            # By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting.
-            for request in requests:
-                if request.state == RUNNING:
-                    self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
+            self._fail_what_runs(requests)
+
+    def _fail_what_runs(self, requests: list[Request]) -> None:
+        """By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting."""
+        for request in requests:
+            if request.state == RUNNING:
+                self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
 
     async def _attempt(self, requests: Sequence[Request], batch: Batch | None = None) -> None:
         """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's.
@@ -399,7 +419,7 @@ class Batcher:
         await self._idle.wait()
 
     def _look_whether_idle(self) -> None:
-        if not self._tasks and not len(self._queue):
+        if not self._tasks and not self._computing_here and not len(self._queue):
             self._idle.set()
 
     async def close(self) -> None:

@@ -8,6 +8,7 @@ would never let the loop go on.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +33,7 @@ NOT_NOW: Final = object()
 
 _get_ident: Final = threading.get_ident
 
-# Nanoseconds that a loop is kept by an op beside its kernel.
-_ISSUING: Final = 2000
+_now: Final = time.perf_counter_ns
 
 
 def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
@@ -48,8 +48,6 @@ def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
 
 def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """Whether nothing is before what is issued now, and a turn would run it right here.
-
-    If so, it counts as run as far as the loop is concerned on whose thread this is.
 
     Args:
         stream: where it is to run.
@@ -72,22 +70,20 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     attached = loop is not None or bool(fields._loops)
     if not fields._inline_only and not stream.policy.on_scheduler_thread(cost, attached):
         return False
-    return loop is None or _in_time(machine, loop, cost)
+    return loop is None or _in_time(machine, loop)
 
 
-def _in_time(machine: VirtualMachine, loop: AbstractEventLoop, cost: int) -> bool:
-    """Whether there is time left in the present turn of the loop, from which this is taken."""
+def _in_time(machine: VirtualMachine, loop: AbstractEventLoop) -> bool:
+    """Whether the present turn of the loop has lasted for less than the budget since something ran at once in it."""
     fields: MachineFields = machine
-    left = fields._left.get(loop)
-    if left is None:
-        for other in list(fields._left):
-            if other.is_closed():
-                fields._left.pop(other, None)
-        left = int(machine.turn_budget * 1e9)
-        loop.call_soon(fields._left.pop, loop, None)
-    if left <= 0:
-        return False
-    fields._left[loop] = left - cost - _ISSUING
+    until = fields._until.get(loop)
+    if until is not None:
+        return _now() < until
+    for other in list(fields._until):
+        if other.is_closed():
+            fields._until.pop(other, None)
+    fields._until[loop] = _now() + int(machine.turn_budget * 1e9)
+    loop.call_soon(fields._until.pop, loop, None)
     return True
 
 

@@ -38,8 +38,6 @@ class MachineFields:
         _home: the loop of the `async with` block, None outside of one.
         _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
         _inline_only: whether nothing may be left to threads, as in a forked child.
-        _left: by loop, the nanoseconds of its present turn in which something may still run at once; those that have
-            not begun with it are not in here.
         _loops: that drive, or have driven, this machine.
         _refusing: whether new work is turned away.
         _released: storages whose last tensor is gone, to be released behind what still uses them.
@@ -47,6 +45,8 @@ class MachineFields:
         _streams: by device and kind.
         _tracer: is told of every step of every instruction; None while nobody listens.
         _turn_lock: the right to drive.
+        _until: by loop, the moment of `time.perf_counter_ns` up to which things may run at once in its present turn,
+            if one has.
     """
 
     __slots__ = (
@@ -58,7 +58,6 @@ class MachineFields:
         "_home",
         "_hurries",
         "_inline_only",
-        "_left",
         "_loops",
         "_refusing",
         "_released",
@@ -66,6 +65,7 @@ class MachineFields:
         "_streams",
         "_tracer",
         "_turn_lock",
+        "_until",
         "engine",
         "races",
     )
@@ -80,7 +80,6 @@ class MachineFields:
     _home: AbstractEventLoop | None
     _hurries: bool
     _inline_only: bool
-    _left: dict[Any, int]
     _loops: dict[Any, Any]
     _refusing: bool
     _released: deque[Storage]
@@ -88,3 +87,4 @@ class MachineFields:
     _streams: dict[tuple[Device | None, str], Stream]
     _tracer: Tracer | None
     _turn_lock: TurnLock
+    _until: dict[AbstractEventLoop, int]

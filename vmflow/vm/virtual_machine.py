@@ -165,7 +165,7 @@ class VirtualMachine(MachineFields):
         self._waiters: dict[Instruction, list[ThreadWaker | FutureWaker]] = {}
         self._armed: AbstractEventLoop | None = None
         self._loops: dict[AbstractEventLoop, LoopWaker] = {}
-        self._left: dict[AbstractEventLoop, int] = {}
+        self._until: dict[AbstractEventLoop, int] = {}
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
