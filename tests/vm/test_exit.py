@@ -58,7 +58,8 @@ def interrupted(process: subprocess.Popen[str]) -> str:
         return process.communicate(timeout=LIMIT)[1]
     except subprocess.TimeoutExpired:
         process.kill()
-        pytest.fail("the program ignored the interrupt")
+        output, errors = process.communicate()
+        pytest.fail(f"the program ignored the interrupt\n{output}\n{errors}")
 
 
 def test_end_of_script_with_work_pending() -> None:
@@ -116,6 +117,42 @@ def test_exception_in_a_coroutine_with_an_own_machine() -> None:
     assert code == 1
     assert errors.strip().endswith("ValueError: on purpose")
     assert errors.count("Traceback") == 1
+
+
+def test_many_interrupts_are_all_heard() -> None:
+    """Wherever in a wait for the worker Ctrl-C comes, it is raised, and the next wait ends."""
+    code, output, errors = run(
+        """
+        import queue, random
+        from vmflow.vm import virtual_machine
+        virtual_machine._default = flow.VirtualMachine("default", cpu_worker="always")
+        ready, random = queue.SimpleQueue(), random.Random(0)
+
+        def interrupt():
+            while ready.get():
+                for _ in range(random.randrange(20_000)):
+                    pass
+                os.kill(os.getpid(), signal.SIGINT)
+
+        thread = threading.Thread(target=interrupt)
+        thread.start()
+        heard = 0
+        while heard < 300:
+            try:
+                x = flow.ones(100, 100)
+                ready.put(True)
+                while True:
+                    for _ in range(5):
+                        x = x @ x * 0.001
+                    x.numpy()
+            except KeyboardInterrupt:
+                heard += 1
+        ready.put(False)
+        thread.join()
+        print(heard, flow.ones(3).sum().item())
+        """
+    )
+    assert (code, output, errors) == (0, "300 3.0\n", "")
 
 
 @pytest.mark.parametrize("worker", ["never", "always"])

@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -41,17 +41,23 @@ class ThreadWaker:
     __slots__ = ("_bell",)
 
     def __init__(self) -> None:
-        self._bell = threading.Semaphore(0)
+        # And no semaphore, which is Python code around a lock: Ctrl-C in the middle of that could leave the lock taken,
+        # and whoever wakes would wait for it for ever.
+        self._bell: SimpleQueue[None] = SimpleQueue()
 
     def sleep(self, seconds: float | None = None) -> bool:
         """Return when woken, at once if that has happened since the last time, or after so many seconds.
 
         Returns whether it was woken.
         """
-        return self._bell.acquire(timeout=seconds)
+        try:
+            self._bell.get(timeout=None if seconds is None else max(0.0, seconds))
+        except Empty:
+            return False
+        return True
 
     def wake(self) -> None:
-        self._bell.release()
+        self._bell.put(None)
 
 
 class LoopWaker:
