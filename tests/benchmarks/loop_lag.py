@@ -43,8 +43,8 @@ BEAT_SECONDS = 0.001
 NUMBERS = 64
 CHAINS_PER_PRODUCT = 5
 
-# Ops that a coroutine issues before it lets the loop go on: a third of a millisecond, where issuing and running one
-# takes eight microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
+# Ops that a coroutine issues before it lets the loop go on: a sixth of a millisecond, where issuing and running one
+# takes four microseconds.  A beat has to wait for two such breaths, one for its timer to be seen and one for its turn.
 BREATH = 40
 
 
