@@ -60,18 +60,12 @@ class TensorSpec:
         dtype: to which values are converted if that loses nothing in kind: integers become floats, not the reverse.
         pad: what a `Dim` is filled up with.
         finite: whether nan and inf are refused.
-        fixed: the shape, if it has no `Dim`.
     """
 
     shape: tuple[int | Dim, ...] = attrs.field(converter=tuple[int | Dim, ...])
     dtype: DType = dtypes.float32
     pad: float = 0
     finite: bool = True
-    fixed: tuple[int | Dim, ...] | None = attrs.field(init=False, eq=False, repr=False)
-
-    @fixed.default
-    def _fixed(self) -> tuple[int | Dim, ...] | None:
-        return None if any([isinstance(it, Dim) for it in self.shape]) else self.shape
 
     @shape.validator
     def _check(self, attribute: object, shape: tuple[int | Dim, ...]) -> None:
@@ -92,7 +86,7 @@ class TensorSpec:
         """
         to = self.dtype.numpy
         if type(value) is np.ndarray and value.dtype is to:
-            if value.shape != self.fixed:
+            if value.shape != self.shape:
                 self._check_shape(name, value.shape, sizes)
             made: Array = value.copy()
             self._check_finite(name, made)

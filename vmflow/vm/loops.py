@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from vmflow.instructions.instruction import ERASED
 
-from . import at_once
 from .wakers import LoopWaker, call_soon
 
 if TYPE_CHECKING:
@@ -28,7 +27,6 @@ def arm_from_elsewhere(machine: VirtualMachine, loop: AbstractEventLoop) -> None
     machine._armed = loop
     if not call_soon(loop, turn, machine, loop):
         machine._armed = machine._home = None
-        at_once.reconsider(machine)
         machine._drive()
 
 

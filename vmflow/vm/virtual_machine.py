@@ -564,7 +564,6 @@ class VirtualMachine(MachineFields):
         if self._home is not None:
             raise RuntimeError(f"the virtual machine {self.name!r} is already entered")
         self._home = running_loop()
-        at_once.reconsider(self)
         mode = MODE.get()
         self._mode_before = mode.machine
         MODE.set(mode.replace(machine=self))
