@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from vmflow.ops.elementwise import ELEMENTWISE
+from vmflow.ops.fused import FusedKernel
 
-from .fused import FusedKernel
 from .job import Job, JobOp, Operand
 from .memory_planning import Buffer, Op, choose_in_place, lifetimes
 from .tasks import GATHERING, Task

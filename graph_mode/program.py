@@ -21,9 +21,9 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.intra_op import get_num_threads
+from vmflow.ops.fused import FusedKernel, resolved
 from vmflow.ops.table import Inferred
 
-from .fused import FusedKernel, resolved
 from .job import Drawn, Job, JobOp, Operand
 from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned

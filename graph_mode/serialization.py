@@ -241,7 +241,6 @@ def declare_all_ops() -> None:
         importlib.import_module(found.name)
     importlib.import_module("vmflow.nn.functional")
     importlib.import_module("vmflow.nn.init")
-    importlib.import_module("vmflow.graph_mode.fused")
     _declared.append(True)
 
 

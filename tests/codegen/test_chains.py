@@ -14,8 +14,8 @@ import vmflow as flow
 from vmflow.codegen.elementwise import lay_out
 from vmflow.codegen.expressions import C_TYPES, RULES
 from vmflow.dtypes import by_name, from_numpy
-from vmflow.graph_mode.fused import FusedKernel, encoded
 from vmflow.instructions.blob import meta
+from vmflow.ops.fused import FusedKernel, encoded
 
 from .support import INEXACT, Array, check_alike, hard_numbers, in_both_ways, same_bits, steps_apart
 

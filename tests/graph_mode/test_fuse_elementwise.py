@@ -14,10 +14,10 @@ import vmflow as flow
 from vmflow import nn
 from vmflow.graph_mode.chain_memory import workspace_of
 from vmflow.graph_mode.compiler import compile_job
-from vmflow.graph_mode.fused import decoded
 from vmflow.graph_mode.job import Job, JobOp
 from vmflow.graph_mode.lifetimes import ALIGNMENT, aligned
 from vmflow.graph_mode.passes.fuse_elementwise import fuse_elementwise
+from vmflow.ops.fused import decoded
 
 Built = Callable[..., Any]
 

@@ -37,7 +37,6 @@ from .oracle import KernelContract, Row
 
 # Imported so that everything that declares ops has done so.
 DECLARING = (
-    "vmflow.graph_mode.fused",
     "vmflow.nn.functional",
     "vmflow.nn.init",
     "vmflow.ops.adaptive_pooling",
@@ -49,6 +48,7 @@ DECLARING = (
     "vmflow.ops.embedding",
     "vmflow.ops.embedding_bag",
     "vmflow.ops.fourier",
+    "vmflow.ops.fused",
     "vmflow.ops.linear",
     "vmflow.ops.loss",
     "vmflow.ops.normalization",
@@ -102,7 +102,6 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
 
 # Ops of other families, by the module that infers them or, where that is a shared one, by name.
 ELSEWHERE = {
-    "vmflow.graph_mode.fused": "tests/graph_mode/test_fused.py",
     "vmflow.ops.adaptive_pooling": "tests/ops/test_pooling.py",
     "vmflow.ops.attention": "tests/ops/test_attention.py",
     "vmflow.ops.class_loss": "tests/ops/test_loss.py",
@@ -111,6 +110,7 @@ ELSEWHERE = {
     "vmflow.ops.dropout": "tests/ops/test_dropout.py",
     "vmflow.ops.embedding": "tests/ops/test_embedding.py",
     "vmflow.ops.embedding_bag": "tests/ops/test_embedding_bag.py",
+    "vmflow.ops.fused": "tests/ops/test_fused.py",
     "vmflow.ops.linear": "tests/ops/test_linear.py",
     "vmflow.ops.loss": "tests/ops/test_loss.py",
     "vmflow.ops.normalization": "tests/ops/test_normalization.py",

@@ -12,7 +12,8 @@ from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.codegen.kernels import Chain
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.ops.elementwise import REVERSED, result_dtype
+
+from .elementwise import REVERSED, result_dtype
 
 # function, its arguments, and no array in which the result is wanted: the function sees to that.
 Call: TypeAlias = tuple[Any, tuple[Any, ...], None]

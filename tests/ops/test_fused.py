@@ -11,13 +11,14 @@ import pytest
 from numpy.typing import NDArray
 
 import vmflow as flow
-from tests.ops.oracle import KernelContract
 from vmflow import interpreter
 from vmflow.dtypes import by_name, from_numpy
-from vmflow.graph_mode import fused
-from vmflow.graph_mode.fused import FUSED, FusedKernel, Step, can_fuse, decoded, encoded, tiles
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops import fused
+from vmflow.ops.fused import FUSED, FusedKernel, Step, can_fuse, decoded, encoded, tiles
 from vmflow.ops.table import OPS
+
+from .oracle import KernelContract
 
 Array = NDArray[Any]
 

@@ -21,11 +21,10 @@ from vmflow.codegen.elementwise import Operation
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
-from vmflow.ops.elementwise import ELEMENTWISE, work
-from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 
 from .c_loops import CLoops, operation_of
-from .lifetimes import ALIGNMENT, aligned
+from .elementwise import ELEMENTWISE, work
+from .table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
 # from: the fused op's inputs are numbered first, and behind them the steps.
@@ -45,6 +44,9 @@ TILE: Final = 1 << 17
 
 # A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would anyway.
 _WHOLE: Final = 64
+
+# Bytes of a line of the cache, at which each tile begins.
+_LINE: Final = 64
 
 # The ops beside those of ELEMENTWISE that treat each element alone.
 _OTHERS: Final = frozenset({"cast", "where"})
@@ -200,7 +202,7 @@ def _places(steps: Sequence[_Step], outputs: tuple[int, ...], inputs: int, eleme
             size = step.output.dtype.itemsize
             if not free.get(size):
                 free.setdefault(size, []).append(nbytes)
-                nbytes += aligned(elements * size, ALIGNMENT)
+                nbytes += -(-elements * size // _LINE) * _LINE
             places.append(_Place(-1, free[size].pop()))
             if last[position] == position:
                 ending.append(position)
