@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -18,6 +18,22 @@ if TYPE_CHECKING:
 # results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns
 # the result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
+
+# together(calls of a chain in order, those of them whose results are wanted) -> what computes these; None if what is
+# read is not there, or the calls cannot be computed so for another reason.
+ChainKernel: TypeAlias = "Callable[[Sequence[OpCall], Sequence[int]], Callable[[], None] | None]"
+
+
+class Step(NamedTuple):
+    """An op as a member of a chain.
+
+    Attributes:
+        attributes: of the op.
+        together: see `ChainKernel`.
+    """
+
+    attributes: tuple[Hashable, ...]
+    together: ChainKernel
 
 
 def needs_allocator(outputs: tuple[Blob, ...]) -> bool:
@@ -41,9 +57,11 @@ class OpCall(InstructionPolicy):
         scalars: Python numbers handed to the kernel after the arrays.
         several: whether the kernel returns a tuple of results.
         allocates: whether the device's allocator is asked for the memory of results that have none.
+        step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
+            large and makes one new array.
     """
 
-    __slots__ = ("inputs", "kernel", "name", "outputs", "prepares", "scalars", "several")
+    __slots__ = ("inputs", "kernel", "name", "outputs", "prepares", "scalars", "several", "step")
 
     fusable = True
 
@@ -56,6 +74,7 @@ class OpCall(InstructionPolicy):
         scalars: tuple[Any, ...] = (),
         several: bool = False,
         allocates: bool = False,
+        step: Step | None = None,
     ) -> None:
         self.name = name
         self.kernel = kernel
@@ -64,6 +83,7 @@ class OpCall(InstructionPolicy):
         self.scalars = scalars
         self.several = several
         self.prepares = allocates
+        self.step = step
 
     def prepare(self, instruction: Instruction) -> None:
         for source in self.inputs:

@@ -23,7 +23,7 @@ from .dtypes import dtype as DType
 from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
-from .instructions.op_call import Kernel, OpCall
+from .instructions.op_call import Kernel, OpCall, Step
 from .instructions.release_tensor import Lease
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
 from .streams.allocator import BinAllocator
@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 # Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
 # counting does as well and costs nothing.
 LEASED_FROM: Final = 1 << 16
+
+# Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
+# arrays stay in the cache in between.
+CHAINED_FROM: Final = 250_000
 
 _HOST: Final = Device("cpu")
 
@@ -179,7 +183,8 @@ def _call_one(
     machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, output.device)
     wanted = mode.scope is None or mode.scope.dropped() is None
-    if wanted and not mode.anomaly and at_once.possible(machine, stream, inferred.cost):
+    step = _step(op, inferred, blobs, attributes) if inferred.cost >= CHAINED_FROM and not mode.anomaly else None
+    if wanted and not mode.anomaly and step is None and at_once.possible(machine, stream, inferred.cost):
         storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
             return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= LEASED_FROM else None)
@@ -194,7 +199,7 @@ def _call_one(
     kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
         stream,
-        OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates),
+        OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates, step),
         tuple(reads),
         (written,),
         inferred.cost,
@@ -205,6 +210,19 @@ def _call_one(
     )
     machine.issue(instruction, storage)
     return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
+
+
+def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
+    """A large op as a member of a chain; None if it may not be."""
+    if inferred.chains is False:
+        return None
+    from .ops.chains import chain_kernel
+    from .ops.fused import can_fuse
+
+    if inferred.chains is None:
+        metas = tuple([blob.meta for blob in blobs])
+        inferred.chains = inferred.outputs[0].device is _HOST and can_fuse(op.name, metas)
+    return Step(attributes, chain_kernel) if inferred.chains else None
 
 
 def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:

@@ -221,6 +221,7 @@ class FusedKernel:
 
     Attributes:
         outputs: the metas of the results.
+        made: those of the results of all steps.
         cost: nanoseconds, estimated.
         workspace: the bytes that it needs while it runs.
         tiles: how many tiles there are, at least; arrays that are not contiguous may need more.
@@ -231,7 +232,8 @@ class FusedKernel:
         self._inputs = len(metas)
         self._steps, operations, self.cost = _prepared(steps, metas)
         self._outputs = outputs
-        self.outputs = tuple([self._steps[it].output for it in outputs])
+        self.made = tuple([it.output for it in self._steps])
+        self.outputs = tuple([self.made[it] for it in outputs])
         self._shape = tuple(self._steps[0].output.shape)
         for step in self._steps:
             if tuple(step.output.shape) != self._shape:
@@ -265,15 +267,16 @@ class FusedKernel:
         self.run(arrays, outs, np.empty(self.workspace, np.uint8))
         return tuple(outs) if several else outs[0]
 
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> None:
+    def run(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array, in_c: bool = True) -> None:
         """Compute.
 
         Args:
             arrays: the inputs.
             outs: where the results are wanted.
             workspace: an array of so many bytes as `workspace` says, or more.
+            in_c: whether to do so in C, which is then compiled if need be.
         """
-        native = self.native(arrays, outs)
+        native = self.native(arrays, outs) if in_c else None
         if native is not None:
             function, given, _ = native
             function(*given)

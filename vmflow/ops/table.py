@@ -48,9 +48,10 @@ class Inferred:
         allocates: see `OpCall`.
         bound: what the kernel comes to for given scalars, for callers who call it often; see `Bound`.
         placed: the same for arrays that stay where they are; see `Placed`.
+        chains: whether the op may be a member of a chain; None as long as nobody wanted to know.
     """
 
-    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "placed", "several")
+    __slots__ = ("allocates", "bound", "chains", "cost", "kernel", "outputs", "placed", "several")
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Inferred:
         self.placed = placed
         self.cost = int(cost)
         self.allocates = any([places_memory(it) for it in self.outputs])
+        self.chains: bool | None = None
 
 
 @final

@@ -23,6 +23,7 @@ from heapq import heappop, heappush
 from typing import Final, TypeAlias, final
 
 from vmflow.errors import InternalError
+from vmflow.instructions.chain import Chain, Links, may_chain
 from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import (
     DONE,
@@ -85,7 +86,7 @@ class VirtualMachineEngine:
 
     Args:
         window: the largest number of instructions absorbed in one turn.
-        fuse_below: nanoseconds of estimated work that are fused at most; 0 to fuse nothing.
+        fuse_below: nanoseconds of estimated work that are fused at most; 0 to fuse nothing, and to make no chains.
         story: how many turns the story remembers.
     """
 
@@ -313,13 +314,14 @@ class VirtualMachineEngine:
             if policy is None or instruction.state != NEW:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
             position += 1
-            # Memory for results of the allocator's is found, and comes back, between launches.
-            if policy.fusable and position < end and not policy.prepares:
-                behind = self._fusable_behind(taken, position)
+            if policy.fusable and position < end:
+                # Memory for results of the allocator's is found, and comes back, between launches.
+                chained = policy.prepares
+                behind = self._chained_behind(taken, position) if chained else self._fusable_behind(taken, position)
                 if behind > position:
-                    instruction = self._fuse(tuple(taken[position - 1 : behind]))
-                    policy = instruction.policy
-                    assert policy is not None
+                    members = tuple(taken[position - 1 : behind])
+                    policy = Chain(members, taken[behind:]) if chained else FuseInstructionPolicy(members)
+                    instruction = self._fuse(policy)
                     position = behind
             instruction.serial = self.total_inserted
             self.total_inserted += 1
@@ -361,25 +363,32 @@ class VirtualMachineEngine:
                 return behind
         return len(taken)
 
-    def _fuse(self, members: tuple[Instruction, ...]) -> Instruction:
-        """One instruction that stands for all of them."""
+    def _chained_behind(self, taken: list[Instruction], position: int) -> int:
+        """Where the instructions end that make a chain with the one before `position`."""
+        first = taken[position - 1]
+        if not self.fuse_below or not may_chain(first):
+            return position
+        links = Links(first)
+        behind = position
+        while behind < len(taken) and not _waits_elsewhere(taken[behind], first.stream) and links.take(taken[behind]):
+            behind += 1
+        return behind
+
+    def _fuse(self, policy: FuseInstructionPolicy) -> Instruction:
+        """One instruction that stands for all members of the policy."""
+        members = policy.members
         first = members[0]
         reads: list[Dependence] = []
         writes: list[Dependence] = []
         cost = -LAUNCH_COST
+        nbytes = 0
         for member in members:
             reads += member.reads
             writes += member.writes
             cost += member.cost + LAUNCH_COST
+            nbytes += member.nbytes
         fused = Instruction(
-            first.stream,
-            FuseInstructionPolicy(members),
-            tuple(reads),
-            tuple(writes),
-            cost,
-            first.code,
-            first.last,
-            first.mode,
+            first.stream, policy, tuple(reads), tuple(writes), cost, first.code, first.last, first.mode, nbytes
         )
         fused.members = members
         self._fused.append(fused)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from vmflow.errors import OutOfMemory, RaceDetected
+from vmflow.instructions.chain import Chain
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.fuse import FuseInstructionPolicy
@@ -33,7 +34,10 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
     assert policy is not None
     failure: Failure | None = None
     if policy.prepares:
-        failure = prepare(machine, instruction, policy)
+        if instruction.members is None:
+            failure = prepare(machine, instruction, policy)
+        else:
+            _prepare_members(machine, instruction, cast(Chain, policy))
     if machine.races is not None:
         try:
             machine.races.launched(instruction)
@@ -57,8 +61,23 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
         worker.post((instruction, failure))
 
 
-def prepare(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> Failure | None:
-    """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream."""
+def _prepare_members(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
+    for member in chain.members:
+        if member not in chain.passed_on:
+            assert member.policy is not None
+            failure = prepare(machine, member, member.policy, instruction)
+            if failure is not None:
+                chain.unprepared[member] = failure
+
+
+def prepare(
+    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, whole: Instruction | None = None
+) -> Failure | None:
+    """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream.
+
+    Args:
+        whole: what the instruction is a member of.
+    """
     if not _wanted(machine, instruction):
         return None
     failure: Failure | None
@@ -66,7 +85,7 @@ def prepare(machine: VirtualMachine, instruction: Instruction, policy: Instructi
         try:
             policy.prepare(instruction)
         except OutOfMemory:
-            failure = memory.rescue(machine, instruction, policy)
+            failure = memory.rescue(machine, instruction, policy, whole or instruction)
         else:
             return None
     except Exception as error:
@@ -139,13 +158,49 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
 def _run_members(
     machine: VirtualMachine, instruction: Instruction, members: tuple[Instruction, ...], failure: Failure | None
 ) -> Outcome:
-    """Run each by itself; returns the first failure, for there may be more to tell the engine."""
+    """Run each by itself, or a chain as one; returns the first failure, for there may be more to tell the engine."""
     fused = cast(FuseInstructionPolicy, instruction.policy)
+    chained = isinstance(fused, Chain)
+    if chained and failure is None:
+        kernel = _kernel_of_chain(machine, instruction)
+        if kernel is not None:
+            return _run_chain(machine, instruction, kernel)
     for member in members:
-        outcome = run(machine, member, failure)
+        unprepared = cast(Chain, fused).unprepared.get(member) if chained else None
+        outcome = run(machine, member, failure or unprepared)
         if isinstance(outcome, Failure):
             fused.failed.append((member, outcome))
     return fused.failed[0][1] if fused.failed else None
+
+
+def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Callable[[], None] | None:
+    """What computes all members of a chain; None if they have to run one by one."""
+    scope = scope_of(instruction)
+    if machine.races is not None or (scope is not None and scope.dropped() is not None):
+        return None
+    return cast(Chain, instruction.policy).kernel()
+
+
+def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callable[[], None]) -> Outcome:
+    chain = cast(Chain, instruction.policy)
+    tracer = machine._tracer
+    last = chain.members[-1]
+    if tracer is not None:
+        # Nobody can say how long each of them takes: all of it is told of the last.
+        for member in chain.members:
+            tracer.began(member)
+            if member is not last:
+                tracer.ended(member, None)
+    outcome: Outcome = None
+    try:
+        kernel()
+        chain.computed()
+    except Exception as error:
+        outcome = failure = poison(machine, instruction, error)
+        chain.failed = [(it, failure) for it in chain.members]
+    if tracer is not None:
+        tracer.ended(last, outcome)
+    return outcome
 
 
 def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception | None) -> None:

@@ -29,6 +29,7 @@ from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
+from vmflow.instructions.chain import Links, may_chain
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.streams import Stream
@@ -156,6 +157,8 @@ class VirtualMachine(MachineFields):
         self._turn_lock = TurnLock()
         self._driver: int | None = None
         self._worker_threads: set[int] = set()
+        # Of a script, the chain that waits for what may go on with it.
+        self._links: Links | None = None
         # Launched and not yet run, because the time budget ran out in between.
         self._launched: deque[Instruction] = deque()
         self._reports: deque[tuple[Instruction, Outcome, bool]] = deque()
@@ -234,7 +237,14 @@ class VirtualMachine(MachineFields):
         """
         if self._refusing:
             self.require_open(instruction.name)
-        if at_once.possible(self, instruction.stream, instruction.cost) and at_once.run(self, instruction, written):
+        links = self._links
+        if links is not None and not links.take(instruction):
+            self._drive()
+        if (
+            at_once.possible(self, instruction.stream, instruction.cost)
+            and not may_chain(instruction)
+            and at_once.run(self, instruction, written)
+        ):
             return
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
@@ -320,8 +330,13 @@ class VirtualMachine(MachineFields):
         elif self._home is not None:
             if self._armed is None:
                 loops.arm_from_elsewhere(self, self._home)
-        elif len(pending) >= self.gather or instruction.cost >= _HEAVY:
+        elif len(pending) >= self.gather:
             self._drive()
+        elif instruction.cost >= _HEAVY and self._links is None:
+            if may_chain(instruction) and self.engine.fuse_below:
+                self._links = Links(instruction)  # wait for the next
+            else:
+                self._drive()
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
         ):
@@ -344,6 +359,7 @@ class VirtualMachine(MachineFields):
         """
         if on_a_device():
             return False
+        self._links = None
         if self._loops and not deadline:
             loops.forget_closed(self)
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.

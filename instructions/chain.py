@@ -1,0 +1,139 @@
+"""`Chain`: elementwise ops on large arrays, each going on with what those before it have made, as one instruction."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from .blob import Storage
+from .failure import Failure
+from .fuse import FuseInstructionPolicy
+from .instruction import Dependence, Instruction
+from .op_call import OpCall
+from .release_tensor import ReleaseTensor
+from .scope import scope_of
+
+# Nothing is told of a chain's members, and nothing else has its turn, before all have been computed.  What is computed
+# together takes a fraction of the sum of the members' times, of which this many nanoseconds are let in.
+LONGEST: Final = 16
+MOST_WORK: Final = 50_000_000
+
+
+class Links:
+    """What a chain that may go on is known by.
+
+    Args:
+        first: an instruction that `may_begin`.
+    """
+
+    def __init__(self, first: Instruction) -> None:
+        output = _call_of(first).outputs[0]
+        self._stream = first.stream
+        self._scope = scope_of(first)
+        self._shape = output.meta.shape
+        self._work = first.cost
+        self._made: set[Storage] = {output.storage}
+
+    def take(self, instruction: Instruction) -> bool:
+        """Whether an instruction goes on with the chain, to which it then belongs.
+
+        It must be of the same stream, scope and shape, and read a result of the chain's, as it is and not a view of it.
+        """
+        if not may_chain(instruction):
+            return False
+        call = _call_of(instruction)
+        output = call.outputs[0]
+        if (
+            instruction.stream is not self._stream
+            or scope_of(instruction) is not self._scope
+            or output.meta.shape != self._shape
+            or len(self._made) >= LONGEST
+            or self._work + instruction.cost > MOST_WORK
+        ):
+            return False
+        linked = False
+        for blob in call.inputs:
+            if blob.storage in self._made:
+                if blob.strides is not None:
+                    return False
+                linked = True
+        if not linked:
+            return False
+        self._work += instruction.cost
+        self._made.add(output.storage)
+        return True
+
+
+def may_chain(instruction: Instruction) -> bool:
+    """Whether it may be a member of a chain."""
+    policy = instruction.policy
+    return isinstance(policy, OpCall) and policy.step is not None
+
+
+def _call_of(instruction: Instruction) -> OpCall:
+    policy = instruction.policy
+    assert isinstance(policy, OpCall)
+    return policy
+
+
+class Chain(FuseInstructionPolicy):
+    """Compute consecutive elementwise ops in one go through the memory.
+
+    Made by the engine.  What speaks against computing them so, which may be found out as late as when their turn has
+    come, lets them run one by one.
+
+    Args:
+        members: see `Links.take`.
+        behind: what was issued behind them, as far as that is known.
+
+    Attributes:
+        passed_on: the members whose results are read by later ones only.  These are gone when the chain has run, and
+            need no memory unless the members run one by one.
+        unprepared: of members for which there was no memory, why.
+    """
+
+    __slots__ = ("passed_on", "unprepared")
+
+    name = "chain"
+    prepares = True
+
+    def __init__(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> None:
+        super().__init__(members)
+        self.passed_on = frozenset(_passed_on(members, behind))
+        self.unprepared: dict[Instruction, Failure] = {}
+
+    def kernel(self) -> Callable[[], None] | None:
+        """What computes the members together; None if they have to run one by one, and what is wrong will be told."""
+        if self.unprepared:
+            return None
+        wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
+        calls = [_call_of(it) for it in self.members]
+        step = calls[0].step
+        if step is None or any([calls[it].outputs[0].storage.array is None for it in wanted]):
+            return None
+        return step.together(calls, wanted)
+
+    def computed(self) -> None:
+        """The kernel has made what is wanted."""
+        for member in self.members:
+            _made_by(member).failure = None
+
+
+def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:
+    makers: dict[Dependence, Instruction] = {_made_by(it).dependence: it for it in members}
+    # What nobody reads is made all the same: who times an op, and drops what it makes, wants to see it computed.
+    read = {dependence for it in members for dependence in it.reads}
+    found: list[Instruction] = []
+    for instruction in behind:
+        if isinstance(instruction.policy, ReleaseTensor):
+            maker = makers.pop(instruction.policy.storage.dependence, None)
+            if maker is not None and _made_by(maker).dependence in read:
+                found.append(maker)
+        else:
+            for dependence in (*instruction.reads, *instruction.writes):
+                makers.pop(dependence, None)
+    return found
+
+
+def _made_by(member: Instruction) -> Storage:
+    return _call_of(member).outputs[0].storage

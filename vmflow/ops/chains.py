@@ -1,0 +1,90 @@
+"""What members of a `Chain` come to together: one kernel, that of the fused ops of graphs.
+
+It walks through the arrays in tiles, or is one loop in C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Blob, Storage
+from vmflow.instructions.op_call import OpCall
+
+from .fused import FusedKernel, Step, encoded
+from .table import Metas
+
+# How often a chain must have been met, whatever its numbers and sizes, before it is worth a run of the C compiler: what
+# came together once, or by chance, is not.
+COMPILED_FROM: Final = 3
+
+# How many kernels, and how many forms of chains, are remembered.
+_KERNELS: Final = 256
+_FORMS: Final = 1024
+
+_kernels: dict[Hashable, FusedKernel | None] = {}
+_met: dict[Hashable, int] = {}
+
+
+def chain_kernel(calls: Sequence[OpCall], wanted: Sequence[int]) -> Callable[[], None] | None:
+    """See `vmflow.instructions.op_call.ChainKernel`."""
+    given, steps = _steps(calls)
+    if any([it.storage.failure is not None or it.storage.array is None for it in given]):
+        return None
+    metas = tuple([it.meta for it in given])
+    kernel = _kernel(steps, tuple(wanted), metas, tuple([it.outputs[0].meta.dtype for it in calls]))
+    if kernel is None:
+        return None
+    arrays = [it.array() for it in given]
+    outs = [calls[it].outputs[0].storage.array for it in wanted]
+    in_c = _is_worth_compiling(steps, metas)
+    return lambda: kernel.run(arrays, outs, np.empty(kernel.workspace, np.uint8), in_c)
+
+
+def _steps(calls: Sequence[OpCall]) -> tuple[list[Blob], tuple[Step, ...]]:
+    """What the calls read that none of them makes, and the steps of the fused op that does what they do."""
+    made: dict[Storage, int] = {call.outputs[0].storage: at for at, call in enumerate(calls)}
+    given: dict[Hashable, tuple[int, Blob]] = {}
+    for call in calls:
+        for blob in call.inputs:
+            if blob.storage not in made:
+                given.setdefault(_seen(blob), (len(given), blob))
+    steps: list[Step] = []
+    for call in calls:
+        assert call.step is not None
+        operands = [len(given) + made[it.storage] if it.storage in made else given[_seen(it)][0] for it in call.inputs]
+        scalars = tuple([encoded(it) for it in call.scalars])
+        steps.append((call.name, call.step.attributes, scalars, tuple(operands)))
+    return [blob for _, blob in given.values()], tuple(steps)
+
+
+def _seen(blob: Blob) -> Hashable:
+    """Equal for blobs that are the same array."""
+    return blob.storage, blob.meta, blob.strides, blob.offset
+
+
+def _kernel(
+    steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made: tuple[Any, ...]
+) -> FusedKernel | None:
+    """The kernel of these steps; None if it would not make these dtypes: calls may know another default dtype."""
+    key = (steps, wanted, metas, made)
+    if key not in _kernels:
+        if len(_kernels) >= _KERNELS:
+            _kernels.clear()
+        kernel = FusedKernel(steps, wanted, metas)
+        _kernels[key] = kernel if tuple([it.dtype for it in kernel.made]) == made else None
+    return _kernels[key]
+
+
+def _is_worth_compiling(steps: tuple[Step, ...], metas: Metas) -> bool:
+    """Whether a chain has been met often enough; this is one time more."""
+    form = (
+        tuple([(name, attributes, operands) for name, attributes, _, operands in steps]),
+        tuple([it.dtype for it in metas]),
+    )
+    times = _met.get(form, 0)
+    if times < COMPILED_FROM and (times or len(_met) < _FORMS):
+        times = _met[form] = times + 1
+    return times >= COMPILED_FROM
