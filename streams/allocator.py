@@ -220,20 +220,32 @@ class BinAllocator:
             if nbytes < 0:
                 raise ValueError(f"cannot allocate a negative number of bytes: {nbytes}")
             return Allocation(self, _NOTHING, 0, 0, 0, owner, None)
-        if self._notes:
-            self._settle()
         alignment = self.alignment
         size = (nbytes + alignment - 1) & -alignment
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
             size += alignment  # the next piece begins at another place of its page
+        last: Piece | None = None
+        if self._notes:
+            # What was dropped last may be just what is needed now: then it need not go through the bins.
+            last = self._last_dropped(size) if self.on_free is None else None
+            if last is None or self._notes:
+                self._settle()
+        # Held until the lock is released: if this is the last reference, its destructor may do anything.
+        owner_before = None if last is None else last.owner
         # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.
         self._lock.acquire()
         if self._changing:
+            if last is not None:
+                self._notes.append((last, False))
             self._lock.release()
             raise _entered_twice()
         self._changing = True
         try:
-            piece = self._find(size) or self._new_block(size, nbytes)
+            if last is not None:
+                self._requested -= last.requested
+                self._allocated -= last.nbytes
+                self._live -= 1
+            piece = last or self._find(size) or self._new_block(size, nbytes)
             got = piece.nbytes
             if got >= 2 * size or got - size >= SPLIT_OFF:
                 self._split(piece, size)
@@ -257,6 +269,7 @@ class BinAllocator:
         finally:
             self._changing = False
             self._lock.release()
+        del owner_before
         allocation = Allocation(self, block, piece.offset, got, nbytes, owner, piece)
         if self.on_handout is not None:
             self.on_handout(allocation)
@@ -401,6 +414,18 @@ class BinAllocator:
             self._changing = False
             self._lock.release()
         del owner
+
+    def _last_dropped(self, size: int) -> Piece | None:
+        """The piece that a destructor left last, if it has this size."""
+        try:
+            note = self._notes.pop()
+        except IndexError:
+            return None  # another thread was faster
+        piece = note[0]
+        if piece.nbytes == size:
+            return piece
+        self._notes.append(note)
+        return None
 
     # The steps of a change, with the lock held
 

@@ -184,6 +184,30 @@ def test_a_freed_piece_is_the_next_to_be_handed_out(allocator: BinAllocator) -> 
     assert place(allocator.allocate(1000)) == where
 
 
+def test_what_was_dropped_last_is_handed_out_next_and_counted_anew(
+    allocator: BinAllocator, without_collector: None
+) -> None:
+    class Owner:
+        """Asks for memory when it goes, which may be in the middle of a change."""
+
+        def __del__(self) -> None:
+            seen.append(allocator._changing)
+
+    seen: list[bool] = []
+    older, newer = allocator.allocate(5000, "older"), allocator.allocate(3000, Owner())
+    where = place(newer)
+    del older, newer
+    again = allocator.allocate(2900, "again")  # of the same size in whole units of the alignment
+    assert place(again) == where
+    assert seen == [False]
+    found = allocator.statistics()
+    assert found["requested_bytes.all.current"] == 2900
+    assert found["requested_bytes.all.peak"] == 8000
+    assert found["allocated_bytes.all.current"] == 3072
+    assert (found["allocation.all.current"], found["allocation.all.allocated"]) == (1, 3)
+    allocator.check_invariants()
+
+
 def test_the_best_fit_of_the_bin_is_taken(allocator: BinAllocator) -> None:
     """Holes of 12, 9, 10 and 8 units, with something between: all in one bin."""
     holes: dict[int, Allocation] = {}
