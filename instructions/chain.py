@@ -70,6 +70,12 @@ def may_chain(instruction: Instruction) -> bool:
     return isinstance(policy, OpCall) and policy.step is not None
 
 
+def may_be_alone(instruction: Instruction) -> bool:
+    """Whether it may, and a chain of it alone is better than none."""
+    policy = instruction.policy
+    return isinstance(policy, OpCall) and policy.step is not None and policy.step.alone
+
+
 def _call_of(instruction: Instruction) -> OpCall:
     policy = instruction.policy
     assert isinstance(policy, OpCall)

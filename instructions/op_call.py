@@ -30,10 +30,12 @@ class Step(NamedTuple):
     Attributes:
         attributes: of the op.
         together: see `ChainKernel`.
+        alone: whether a chain of this op alone is better than the op.
     """
 
     attributes: tuple[Hashable, ...]
     together: ChainKernel
+    alone: bool
 
 
 def needs_allocator(outputs: tuple[Blob, ...]) -> bool:

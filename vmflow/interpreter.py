@@ -214,15 +214,11 @@ def _call_one(
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
     """A large op as a member of a chain; None if it may not be."""
-    if inferred.chains is False:
-        return None
-    from .ops.chains import chain_kernel
-    from .ops.fused import can_fuse
+    if inferred.step is None:
+        from .ops.chains import step_of
 
-    if inferred.chains is None:
-        metas = tuple([blob.meta for blob in blobs])
-        inferred.chains = inferred.outputs[0].device is _HOST and can_fuse(op.name, metas)
-    return Step(attributes, chain_kernel) if inferred.chains else None
+        inferred.step = step_of(op.name, attributes, tuple([blob.meta for blob in blobs]), inferred) or False
+    return inferred.step or None
 
 
 def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:

@@ -15,6 +15,7 @@ from vmflow.codegen.elementwise import lay_out
 from vmflow.codegen.expressions import C_TYPES, RULES
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
+from vmflow.ops import c_loops
 from vmflow.ops.fused import FusedKernel, encoded
 
 from .support import INEXACT, Array, check_alike, hard_numbers, in_both_ways, same_bits, steps_apart
@@ -229,6 +230,34 @@ def test_results_may_lie_where_operands_do(compiled: None) -> None:
     (expected,) = _results(kernel, [x, y])
     kernel.run([x, y], [x], np.empty(kernel.workspace, np.uint8))
     assert same_bits(x, expected)
+
+
+@pytest.mark.parametrize("shift", [0, 1, 16])
+@pytest.mark.parametrize("shape", [(1,), (63,), (64,), (1000,), (3, 200), (5, 64)])
+def test_results_may_be_written_past_the_cache(
+    shape: tuple[int, ...], shift: int, compiled: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where they begin with a line of it, where they do not, and of elements of all sizes."""
+    arrays = [hard_numbers(shape), hard_numbers(shape[-1:], seed=1)]
+    steps = [
+        *(_step("mul", 0, 1), _step("lt", 0, 2), _step("cast", 2, attributes=(flow.float64,))),
+        *(_step("where", 3, 0, 2), _step("cast", 3, attributes=(flow.int16,))),
+    ]
+    expected = _results(_kernel(steps, range(5), arrays), arrays)
+    monkeypatch.setattr(c_loops, "STREAMED_FROM", 0)
+    kernel = _kernel(steps, range(5), arrays)
+    outs = [_at_a_line(it, shift) for it in expected]
+    assert kernel.native(arrays, outs) is not None
+    kernel.run(arrays, outs, np.empty(kernel.workspace, np.uint8))
+    for one, other in zip(expected, outs, strict=True):
+        assert same_bits(one, other)
+
+
+def _at_a_line(like: Array, shift: int) -> Array:
+    """An empty array so many elements behind a multiple of 64 bytes; with room, and untouched, behind it."""
+    room = np.full(like.nbytes + 64 + shift * like.itemsize, 77, np.uint8)
+    start = -room.ctypes.data % 64 + shift * like.itemsize
+    return np.ndarray(like.shape, like.dtype, room, start)
 
 
 def test_functions_are_close_to_double_precision(compiled: None) -> None:

@@ -139,7 +139,11 @@ class _Writer:
 
 
 def write_loop(
-    inputs: Sequence[str], operations: Sequence[Operation], outputs: Sequence[int], steady: Sequence[bool]
+    inputs: Sequence[str],
+    operations: Sequence[Operation],
+    outputs: Sequence[int],
+    steady: Sequence[bool],
+    streams: bool = False,
 ) -> Loop | None:
     """The C function of a chain; None if there is an op or a dtype in it that cannot be written.
 
@@ -148,6 +152,7 @@ def write_loop(
         operations: in order.
         outputs: the operations whose results are wanted.
         steady: of each input, whether it stays where it is in the inner loop; outputs never do.
+        streams: whether results are written past the cache, where they begin with a line of it.
     """
     if not all([it in C_TYPES for it in inputs]):
         return None
@@ -173,8 +178,18 @@ def write_loop(
     ]
     held = [line for line, still in zip(loads, steady, strict=True) if still]
     moving = [line for line, still in zip(loads, steady, strict=True) if not still]
-    stores = [f"p{len(inputs) + number}[i] = t{place};" for number, place in enumerate(outputs)]
-    body = _nested(before, [*pointers, *held], [*moving, *writer.lines, *stores])
+    made = [
+        (f"p{len(inputs) + number}", place, C_TYPES[operations[place].result]) for number, place in enumerate(outputs)
+    ]
+    stores = [f"{to}[i] = t{place};" for to, place, _ in made]
+    blocks = _in_blocks(moving, writer.lines, made) if streams else []
+    around = [*pointers, *held, "int64_t done = 0;", *blocks]
+    body = _nested(
+        before,
+        around,
+        [*moving, *writer.lines, *stores],
+        "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
+    )
     import hashlib  # which brings in a library for cryptography
 
     name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
@@ -183,14 +198,39 @@ def write_loop(
     return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact))
 
 
-def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str]) -> str:
+def _in_blocks(loads: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
+    """The loop over all whole blocks, which are written past the cache.
+
+    Args:
+        loads, lines: of the inner loop.
+        made: the pointers to the results, the operations that make them, and their types.
+    """
+    aligned = " | ".join([f"(uintptr_t){to}" for to, _, _ in made])
+    return [
+        "#ifdef STREAMS",
+        f"if (({aligned}) % CACHE_LINE == 0)",
+        "for (; done + STREAM_LENGTH <= n; done += STREAM_LENGTH) {",
+        *[f"    {kind} b{place}[STREAM_LENGTH] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made],
+        "    LANES",
+        "    for (int64_t j = 0; j < STREAM_LENGTH; j++) {",
+        "        const int64_t i = done + j;",
+        *[f"        {line}" for line in (*loads, *lines)],
+        *[f"        b{place}[j] = t{place};" for _, place, _ in made],
+        "    }",
+        *[f"    stream({to} + done, b{place}, sizeof b{place});" for to, place, _ in made],
+        "}",
+        "#endif",
+    ]
+
+
+def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str], behind: str) -> str:
     lines = ["    const int64_t n = block[0];", *[f"    {line}" for line in before]]
     for axis in reversed(range(_OUTER)):
         lines.append(f"    for (int64_t i{axis} = 0; i{axis} < block[{1 + axis}]; i{axis}++)")
     lines += ["    {", *[f"        {line}" for line in around]]
-    lines += ["        LANES", "        for (int64_t i = 0; i < n; i++) {"]
+    lines += ["        LANES", "        for (int64_t i = done; i < n; i++) {"]
     lines += [*[f"            {line}" for line in inside], "        }", "    }", ""]
-    return "\n".join(lines)
+    return "\n".join(lines) + behind
 
 
 # Calling it

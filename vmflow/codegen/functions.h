@@ -13,6 +13,25 @@
 #define LANES _Pragma("GCC ivdep")
 #endif
 
+/* What is too large to be found in the cache again is better written past it, in blocks of this many elements: else each
+ * line is read before it is written.  `stream` takes whole lines, and `streamed` is to be called behind the last of them. */
+#if defined(__SSE2__)
+#define STREAMS
+#define STREAM_LENGTH 64
+#define CACHE_LINE 64
+#include <immintrin.h>
+static inline void stream(void *to, const void *from, int64_t nbytes) {
+#if defined(__AVX__)
+    for (int64_t i = 0; i < nbytes; i += 32)
+        _mm256_stream_si256((__m256i *)((char *)to + i), _mm256_load_si256((const __m256i *)((const char *)from + i)));
+#else
+    for (int64_t i = 0; i < nbytes; i += 16)
+        _mm_stream_si128((__m128i *)((char *)to + i), _mm_load_si128((const __m128i *)((const char *)from + i)));
+#endif
+}
+static inline void streamed(void) { _mm_sfence(); }
+#endif
+
 /* Only where these approximations say so: elsewhere a product and a sum stay two operations. */
 #ifdef __FMA__
 #define FMA(a, b, c) __builtin_fmaf(a, b, c)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
 from vmflow import intra_op
 from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.codegen.kernels import Chain
+from vmflow.codegen.processor import last_level_cache
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
 from .elementwise import REVERSED, result_dtype
+
+# Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
+# written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
+STREAMED_FROM: Final = last_level_cache()
 
 # function, its arguments, and no array in which the result is wanted: the function sees to that.
 Call: TypeAlias = tuple[Any, tuple[Any, ...], None]
@@ -80,7 +85,7 @@ class CLoops:
         if key not in self._known:
             if len(self._known) >= 64:
                 self._known.clear()
-            self._known[key] = self._written(together, shape)
+            self._known[key] = self._written(together, shape, sum([it.nbytes for it in together]) >= STREAMED_FROM)
         found = self._known[key]
         if found is None:
             return None
@@ -93,11 +98,12 @@ class CLoops:
             return function, (blocks[0],), None
         return intra_op.run, (function, [(it,) for it in blocks]), None
 
-    def _written(self, together: Sequence[Array], shape: tuple[int, ...]) -> tuple[Chain, Block] | None:
+    def _written(self, together: Sequence[Array], shape: tuple[int, ...], streams: bool) -> tuple[Chain, Block] | None:
         layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None
         if layout is None:
             return None
-        loop = write_loop(self._inputs, self._operations, self._outputs, layout.steady[: len(self._inputs)])
+        steady = layout.steady[: len(self._inputs)]
+        loop = write_loop(self._inputs, self._operations, self._outputs, steady, streams)
         if loop is None:
             self._operations = ()
             return None

@@ -12,9 +12,11 @@ import numpy as np
 
 from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import Step as OpStep
 
-from .fused import FusedKernel, Step, encoded
-from .table import Metas
+from .c_loops import STREAMED_FROM
+from .fused import FusedKernel, Step, can_fuse, encoded
+from .table import Attributes, Inferred, Metas
 
 # How often a chain must have been met, whatever its numbers and sizes, before it is worth a run of the C compiler: what
 # came together once, or by chance, is not.
@@ -26,6 +28,20 @@ _FORMS: Final = 1024
 
 _kernels: dict[Hashable, FusedKernel | None] = {}
 _met: dict[Hashable, int] = {}
+
+
+def step_of(name: str, attributes: Attributes, metas: Metas, inferred: Inferred) -> OpStep | None:
+    """An op as a member of a chain; None if it may not be.
+
+    Args:
+        name: of the op.
+        attributes, metas: of the call.
+        inferred: from these.
+    """
+    if inferred.outputs[0].device.type != "cpu" or not can_fuse(name, metas):
+        return None
+    nbytes = sum([it.nbytes for it in (*metas, *inferred.outputs)])
+    return OpStep(attributes, chain_kernel, nbytes >= STREAMED_FROM)
 
 
 def chain_kernel(calls: Sequence[OpCall], wanted: Sequence[int]) -> Callable[[], None] | None:

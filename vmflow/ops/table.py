@@ -11,7 +11,7 @@ entry.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, final
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from vmflow.codegen.arrays import Call
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
-from vmflow.instructions.op_call import Kernel
+from vmflow.instructions.op_call import Kernel, Step
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -48,10 +48,10 @@ class Inferred:
         allocates: see `OpCall`.
         bound: what the kernel comes to for given scalars, for callers who call it often; see `Bound`.
         placed: the same for arrays that stay where they are; see `Placed`.
-        chains: whether the op may be a member of a chain; None as long as nobody wanted to know.
+        step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
     """
 
-    __slots__ = ("allocates", "bound", "chains", "cost", "kernel", "outputs", "placed", "several")
+    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "placed", "several", "step")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class Inferred:
         self.placed = placed
         self.cost = int(cost)
         self.allocates = any([places_memory(it) for it in self.outputs])
-        self.chains: bool | None = None
+        self.step: Step | Literal[False] | None = None
 
 
 @final

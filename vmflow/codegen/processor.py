@@ -1,0 +1,25 @@
+"""What is to be known of the processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+_FOLDER: Final = "/sys/devices/system/cpu/cpu0/cache"
+
+_UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+# Where the system does not say.
+USUAL_CACHE: Final = 32 << 20
+
+
+def last_level_cache(folder: str = _FOLDER) -> int:
+    """The size of the processor's largest cache in bytes."""
+    sizes: list[int] = []
+    try:
+        for path in Path(folder).glob("index*/size"):
+            text = path.read_text().strip()
+            sizes.append(int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text))
+    except (OSError, ValueError, IndexError):
+        return USUAL_CACHE
+    return max(sizes, default=USUAL_CACHE)
