@@ -27,7 +27,9 @@ class Links:
     """
 
     def __init__(self, first: Instruction) -> None:
-        output = _call_of(first).outputs[0]
+        call = _call_of(first)
+        output = call.outputs[0]
+        self._step = call.step
         self._stream = first.stream
         self._scope = scope_of(first)
         self._shape = output.meta.shape
@@ -63,11 +65,22 @@ class Links:
         self._made.add(output.storage)
         return True
 
+    def end(self) -> None:
+        """It was waited for what may go on with the chain, and is no more."""
+        if self._step is not None:
+            self._step.waited(len(self._made) == 1)
+
 
 def may_chain(instruction: Instruction) -> bool:
     """Whether it may be a member of a chain."""
     policy = instruction.policy
     return isinstance(policy, OpCall) and policy.step is not None
+
+
+def waits_for_others(instruction: Instruction) -> bool:
+    """Whether an instruction that could run now is to wait for what may go on with it."""
+    policy = instruction.policy
+    return isinstance(policy, OpCall) and policy.step is not None and policy.step.waits()
 
 
 def may_be_alone(instruction: Instruction) -> bool:

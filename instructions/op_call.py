@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
@@ -24,18 +24,45 @@ Kernel = Callable[..., Any]
 ChainKernel: TypeAlias = "Callable[[Sequence[OpCall], Sequence[int]], Callable[[], None] | None]"
 
 
-class Step(NamedTuple):
-    """An op as a member of a chain.
+# A call that waits for others takes some tens of microseconds longer. After so many times in a row that none came for
+# an op, it does not wait so many times, and then again once.
+_PATIENCE: Final = 4
+_PAUSE: Final = 16
 
-    Attributes:
+
+class Step:
+    """A kind of call as a member of a chain; the same for all calls of an op with such operands.
+
+    Args:
         attributes: of the op.
         together: see `ChainKernel`.
-        alone: whether a chain of this op alone is better than the op.
+        alone: whether a chain of this call alone is better than the call.
+
+    Attributes:
+        in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
     """
 
-    attributes: tuple[Hashable, ...]
-    together: ChainKernel
-    alone: bool
+    __slots__ = ("alone", "attributes", "in_vain", "together")
+
+    def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel, alone: bool) -> None:
+        self.attributes = attributes
+        self.together = together
+        self.alone = alone
+        self.in_vain = 0
+
+    def waits(self) -> bool:
+        """Whether a call that is about to be made is to wait for what may go on with it."""
+        if self.alone or self.in_vain < _PATIENCE:
+            return True
+        self.in_vain += 1
+        if self.in_vain <= _PATIENCE + _PAUSE:
+            return False
+        self.in_vain = _PATIENCE - 1
+        return True
+
+    def waited(self, in_vain: bool) -> None:
+        """One has waited."""
+        self.in_vain = self.in_vain + 1 if in_vain else 0
 
 
 def needs_allocator(outputs: tuple[Blob, ...]) -> bool:

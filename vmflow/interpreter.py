@@ -184,7 +184,12 @@ def _call_one(
     stream = at_once.compute_stream(machine, output.device)
     wanted = mode.scope is None or mode.scope.dropped() is None
     step = _step(op, inferred, blobs, attributes) if inferred.cost >= CHAINED_FROM and not mode.anomaly else None
-    if wanted and not mode.anomaly and step is None and at_once.possible(machine, stream, inferred.cost):
+    if (
+        wanted
+        and not mode.anomaly
+        and at_once.possible(machine, stream, inferred.cost)
+        and (step is None or not step.waits())
+    ):
         storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
             return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= LEASED_FROM else None)

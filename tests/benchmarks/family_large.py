@@ -41,7 +41,7 @@ def op(company: Company, name: str, side: int, nanoseconds: float, most: float) 
         plain = getattr(np, {"mul": "multiply"}.get(name, name))
         contenders["numpy"] = repeated(lambda: plain(*arrays), count)
     if company.torch is not None:
-        theirs = [company.torch.from_numpy(it) for it in arrays]
+        theirs = [company.torch.from_numpy(it.copy()) for it in arrays]
         contenders["torch"] = repeated(lambda: getattr(company.torch, name)(*theirs), count)
     if company.jax is not None:
         contenders["jax"] = _by_jax(company.jax, {"mul": "multiply"}.get(name, name), arrays, count)
@@ -68,7 +68,7 @@ def chain(company: Company) -> Iterator[Case]:
     if company.numpy:
         contenders["numpy"] = lambda: elementwise_chain(a, b)
     if company.torch is not None:
-        theirs = [company.torch.from_numpy(it) for it in (a, b)]
+        theirs = [company.torch.from_numpy(it.copy()) for it in (a, b)]
         contenders["torch"] = lambda: elementwise_chain(*theirs)
     if company.jax is not None:
         jax = company.jax

@@ -18,6 +18,7 @@ from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
 from vmflow.instructions.chain import LONGEST
 from vmflow.ops.fused import FusedKernel
+from vmflow.ops.table import OPS
 from vmflow.vm import VirtualMachine, VirtualMachineEngine
 
 pytestmark = pytest.mark.host
@@ -33,6 +34,8 @@ def machine(request: pytest.FixtureRequest) -> Iterator[VirtualMachine]:
     machine.engine = VirtualMachineEngine(story=1 << 10)
     before = MODE.get()
     MODE.set(before.replace(machine=machine, device=flow.device("cpu")))
+    for op in OPS.values():
+        op.forget()  # and with it, how often others have waited in vain
     yield machine
     flow.set_memory_limit(None)
     MODE.set(before)
@@ -135,6 +138,24 @@ def test_chains_have_an_end(machine: VirtualMachine) -> None:
         y = y + 1
     np.testing.assert_allclose(y.numpy(), x.numpy() + LONGEST + 3, rtol=1e-6)
     assert [len(it.split()) for it in chains(machine)] == [LONGEST, 3]
+
+
+def test_what_is_mostly_alone_waits_for_others_only_now_and_then(machine: VirtualMachine) -> None:
+    if machine._cpu_worker == "always":
+        pytest.skip("nothing runs at once where everything is for the worker")
+    x = flow.tensor(numbers())
+    waited = []
+    for _ in range(60):
+        y = x * 7
+        waited.append(not machine.engine.idle())
+        y.numpy()
+    assert waited == [True] * 4 + ([False] * 16 + [True]) * 3 + [False] * 5
+    for _ in range(20):
+        z = x * 7 + 1
+    z.numpy()
+    assert chains(machine)[-1] == "mul add"
+    y = x * 7
+    assert not machine.engine.idle()
 
 
 def test_ops_that_come_while_a_chain_waits_are_in_order(machine: VirtualMachine) -> None:
@@ -308,7 +329,7 @@ def test_bytes_of_fused_results_are_given_back(nbytes: int) -> None:
 
 UNARY = ("abs", "neg", "relu", "square", "exp", "sign", "floor")
 BINARY = ("add", "sub", "mul", "maximum")
-OPS = (*UNARY, *BINARY, "less", "where", "cast", "view", "add_", "tiny")
+NAMES = (*UNARY, *BINARY, "less", "where", "cast", "view", "add_", "tiny")
 
 
 @st.composite
@@ -316,7 +337,7 @@ def programs(draw: st.DrawFn) -> list[tuple[str, int, int, bool]]:
     """Ops, where their operands stand among the values so far, and whether the result is kept."""
     count = draw(st.integers(2, 24))
     place = st.integers(0, 3)
-    return [(draw(st.sampled_from(OPS)), draw(place), draw(place), draw(st.booleans())) for _ in range(count)]
+    return [(draw(st.sampled_from(NAMES)), draw(place), draw(place), draw(st.booleans())) for _ in range(count)]
 
 
 def _run(program: list[tuple[str, int, int, bool]], values: list[flow.Tensor]) -> list[Any]:

@@ -29,7 +29,7 @@ from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
-from vmflow.instructions.chain import Links, may_chain
+from vmflow.instructions.chain import Links, may_chain, waits_for_others
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.streams import Stream
@@ -242,7 +242,7 @@ class VirtualMachine(MachineFields):
             self._drive()
         if (
             at_once.possible(self, instruction.stream, instruction.cost)
-            and not may_chain(instruction)
+            and not waits_for_others(instruction)
             and at_once.run(self, instruction, written)
         ):
             return
@@ -359,7 +359,10 @@ class VirtualMachine(MachineFields):
         """
         if on_a_device():
             return False
-        self._links = None
+        links = self._links
+        if links is not None:
+            self._links = None
+            links.end()
         if self._loops and not deadline:
             loops.forget_closed(self)
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
@@ -403,7 +406,10 @@ class VirtualMachine(MachineFields):
                 spent += 3000 * min(len(engine.pending), engine.window)
                 self._turn()
                 if until is not None and until.state == ERASED:
-                    return
+                    if engine.pending or any([it.cost for it in launched]):
+                        return
+                    # What is left gives memory back, or the like: without it, what comes next can run at once.
+                    until = None
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
