@@ -188,7 +188,7 @@ class CompiledGraph:
             return False
         if mode.scope is not None and mode.scope.dropped() is not None:
             return False
-        if not lone.act_at_once(launch, variables):
+        if not lone.act_at_once(launch, variables, mode.scope):
             return False
         if self._is_pure and not variables.written and runtime.pure is None:
             output = self.full_job.outputs[0].meta

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, final
 from vmflow.context import MODE
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
 from vmflow.instructions.instruction import Dependence
+from vmflow.instructions.scope import Scope
 from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
 from vmflow.tensor_fields import TensorFields
@@ -95,12 +96,13 @@ class LoneTask:
         """Let go of the memory; nothing is under way."""
         self._program = None
 
-    def act_at_once(self, launch: Launch, variables: Variables) -> bool:
+    def act_at_once(self, launch: Launch, variables: Variables, scope: Scope | None) -> bool:
         """Do it in this call, if all that it needs is there and nothing is before it; whether that was so.
 
         Args:
             launch: one that is wanted, whose results lie where kernels put them.
             variables: the job's.
+            scope: in which the graph was called.
         """
         machine = self.machine
         runtime = self._runtime()
@@ -120,7 +122,8 @@ class LoneTask:
         for storage in variables.read:
             if storage.dependence.machine is not machine or storage.failure is not None:
                 return False
-        if not at_once.possible(machine, self.stream, self.cost):
+        cost = 0 if scope is not None and scope.here else self.cost
+        if not at_once.possible(machine, self.stream, cost):
             return False
         launch.opened = True
         if variables.written:
@@ -207,6 +210,6 @@ class PureCall:
         result = Blob(storage, self._output)
         variables = self._variables
         launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)
-        if not task.act_at_once(launch, variables):
+        if not task.act_at_once(launch, variables, mode.scope):
             return at_once.NOT_NOW
         return new_tensor(result, None)

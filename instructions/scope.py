@@ -26,9 +26,22 @@ class Scope:
         priority: higher goes first among what is ready on a stream; 0 is ordinary.
         deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
         begun: when it was made, on the same clock.
+        here: whether graphs that are called within may run in the call whatever they take, where nothing is before
+            them; of that scope alone, and not of those within it.
     """
 
-    __slots__ = ("__weakref__", "_failure", "_wakers", "begun", "deadline", "name", "outer", "priority", "shield")
+    __slots__ = (
+        "__weakref__",
+        "_failure",
+        "_wakers",
+        "begun",
+        "deadline",
+        "here",
+        "name",
+        "outer",
+        "priority",
+        "shield",
+    )
 
     def __init__(
         self,
@@ -37,7 +50,9 @@ class Scope:
         priority: int | None = None,
         deadline: float | None = None,
         shield: bool = False,
+        here: bool = False,
     ) -> None:
+        self.here = here
         self.outer: Scope | None = outer
         self.shield = shield
         self.name = name

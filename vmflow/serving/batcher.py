@@ -31,7 +31,7 @@ _log: Final = logging.getLogger(__name__)
 
 # How many results are delivered in one turn of the loop.  Each is an answer to be written and often the next request
 # to be read, and in between the loop gets to what else has come.
-_DELIVERED_TOGETHER: Final = 4
+_DELIVERED_TOGETHER: Final = 16
 
 # compute(requests, the scope-like thing to cancel it by) -> results in the same order
 Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from bisect import bisect_left
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import product
@@ -22,6 +23,14 @@ from vmflow.nn import Graph, Module
 from .batcher import Batch
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
+
+# What a batch takes, in seconds, that is computed on the thread of the loop: as much as a machine takes of a turn anyway.
+# To hand it to a worker, and to hear of its end, keeps that thread for a fifth of it, and on a busy server the batch for
+# half of it longer.
+HERE_BELOW: Final = 1e-3
+
+# How often that is tried, on a machine that has other things to do.
+_TRIALS: Final = 5
 
 # Up to this many bytes a batch is put together right here: it takes less time than issuing an op that does.
 _JOINED_HERE: Final = 1 << 18
@@ -98,6 +107,8 @@ class Runner:
         self._device = _device_of(model)
         self._called: Any = model
         self._served: _Served | None = None
+        # The sizes of batches that are computed on the loop's thread.
+        self._quick: set[int] = set()
         if graph and not isinstance(model, (LoadedGraph, Graph)):
             forms = len(sizes) * len(list(self._paddings()))
             self._served = self._called = _Served(model)
@@ -122,7 +133,7 @@ class Runner:
         size = self._size_of(len(payloads))
         self._statistics.places += size
         around = MODE.get()
-        scope = Scope(around.scope, "batch", priority)
+        scope = Scope(around.scope, "batch", priority, here=size in self._quick)
         batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
         MODE.set(around.replace(scope=scope, grad=False))
@@ -197,6 +208,7 @@ class Runner:
     def _call_with_every_size(self) -> None:
         if self._invariant:
             self.batch_sizes = (self._invariant_size(),)
+        slow: set[int] = set()
         for sizes in self._paddings():
             for size in self.batch_sizes:
                 inputs = [
@@ -204,6 +216,24 @@ class Runner:
                     for spec in self.signature.specs
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
+                if not self._is_quick(inputs):
+                    slow.add(size)
+        self._quick = {*self.batch_sizes} - slow
+
+    def _is_quick(self, inputs: Sequence[flow.Tensor]) -> bool:
+        """Whether a batch like this one, which is not the first of its kind, is to be computed on the loop's thread."""
+        if not isinstance(self._called, (Graph, LoadedGraph)):
+            return False  # each op decides for itself
+        for _ in range(_TRIALS):
+            begin = time.perf_counter()
+            for leaf in args_tree.flatten(self._call(inputs))[1]:
+                leaf.numpy()
+            seconds = time.perf_counter() - begin
+            if seconds < HERE_BELOW:
+                return True
+            if seconds > _TRIALS * HERE_BELOW:
+                break
+        return False
 
     def _paddings(self) -> Iterator[dict[str, int]]:
         """All combinations of sizes to which the dimensions are padded."""
