@@ -283,7 +283,7 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
     def turn() -> None:
         nonlocal turns
         turns += 1
-        if len(seen) < 21:
+        if len(seen) < 100:
             loop.call_soon(turn)
 
     async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
@@ -292,29 +292,59 @@ async def test_the_loop_gets_to_others_while_a_large_batch_is_delivered() -> Non
             turn()
         return results
 
-    batcher = batcher_of(compute, most=32, limit=32, limit_per_client=32)
+    batcher = batcher_of(compute, most=128, limit=128, limit_per_client=128)
 
     async def one(number: int) -> None:
         await ask(batcher, number)
         seen.append(turns)
 
-    await asyncio.gather(*[one(it) for it in range(21)])
-    assert [len(numbers) for _, numbers in device.batches] == [21]
-    assert max([seen.count(it) for it in seen]) <= 4
-    assert turns < 30
+    await asyncio.gather(*[one(it) for it in range(100)])
+    assert [len(numbers) for _, numbers in device.batches] == [100]
+    assert max([seen.count(it) for it in seen]) <= 32
+    assert turns < 10
 
 
 @timed
 async def test_closing_in_the_middle_of_a_delivery_loses_no_result() -> None:
     device, statistics = Device(), Statistics()
-    batcher = batcher_of(device.compute, statistics, most=32, limit=32, limit_per_client=32)
-    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(21)]
+    batcher = batcher_of(device.compute, statistics, most=128, limit=128, limit_per_client=128)
+    tasks = [asyncio.create_task(ask(batcher, it)) for it in range(70)]
     await asyncio.sleep(0.5)
     await tasks[1]  # of the second batch, the first to be told
-    assert statistics.ends["done"] < 21
+    assert statistics.ends["done"] < 70
     await batcher.close()
-    assert await asyncio.gather(*tasks) == [10 * it for it in range(21)]
-    assert statistics.ends["done"] == 21
+    assert await asyncio.gather(*tasks) == [10 * it for it in range(70)]
+    assert statistics.ends["done"] == 70
+
+
+@timed
+async def test_a_batch_on_this_thread_is_begun_when_a_turn_brings_nothing() -> None:
+    device = Device()
+    batcher = batcher_of(device.compute, most=8, limit=32, limit_per_client=32, computed_here=lambda count: True)
+    tasks = [asyncio.create_task(ask(batcher, number)) for number in range(2)]
+    for number in range(2, 5):  # one in each turn
+        await asyncio.sleep(0)
+        tasks.append(asyncio.create_task(ask(batcher, number)))
+    for _ in range(4):
+        await asyncio.sleep(0)
+    tasks.append(asyncio.create_task(ask(batcher, 5)))
+    assert await asyncio.gather(*tasks) == [10 * it for it in range(6)]
+    assert [numbers for _, numbers in device.batches] == [[0, 1, 2, 3, 4], [5]]
+
+
+@timed
+async def test_a_batch_that_takes_others_along_can_be_closed() -> None:
+    device, statistics = Device(), Statistics()
+    batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count: True)
+    tasks: list[asyncio.Task[int]] = []
+    for turns in range(6):
+        batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count: True)
+        tasks = [asyncio.create_task(ask(batcher, number)) for number in range(3)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        await batcher.close()
+        assert all([isinstance(it, (int, NotReady)) for it in await asyncio.gather(*tasks, return_exceptions=True)])
+        assert batcher.running() == batcher.queued() == 0
 
 
 @timed
@@ -583,7 +613,7 @@ def test_everything_at_once(seed: int) -> None:
         late = statistics.ends["done"] - sum([isinstance(it, int) for it in results])
         assert 0 <= late <= sum([isinstance(it, asyncio.CancelledError) for it in results])
         assert statistics.accepted == sum(statistics.ends.values())
-        assert not batcher._batches
+        assert batcher.running() == 0
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(main())

@@ -2,10 +2,11 @@
 
 Whenever there is a place to compute, what waits is computed, as many at once as may be: under little load a request
 waits for nobody, and under much the batches become large by themselves.  What comes in the same turn of the loop goes
-along, for a batch is computed in the next one; but a request that comes alone, as the one before it did, is computed in
-the call that submits it, as far as that goes without waiting.
+along, for a batch is computed in the next one; where the loop's own thread computes it, also what comes in the turns
+after that, until one brings nothing.  But a request that comes alone, as the one before it did, is computed in the call
+that submits it, as far as that goes without waiting.
 
-Whatever a request comes to, it comes to it once, in `_end`: done, failed, cancelled or expired.
+Whatever a request comes to, it comes to it once, in `_ended`: done, failed, cancelled or expired.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# How many results are delivered in one turn of the loop.  Each is an answer to be written and often the next request
-# to be read, and in between the loop gets to what else has come.
-_DELIVERED_TOGETHER: Final = 16
+# How many results are delivered in one turn of the loop.  Each is an answer to be written, and in between the loop gets
+# to what else has come; but the fewer turns, the less is spent on them.
+_DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, the scope-like thing to cancel it by) -> results in the same order
 Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]
@@ -81,6 +82,8 @@ class Batcher:
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
             without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
             `asyncio.timeout`.
+        computed_here: whether this thread computes a batch of so many requests. It could read none meanwhile, so that
+            such a batch first takes along what each turn of the loop brings, until one brings nothing.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -96,6 +99,7 @@ class Batcher:
         limit: int,
         limit_per_client: int,
         hurries: bool = False,
+        computed_here: Callable[[int], bool] = lambda count: False,
         tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
@@ -112,11 +116,12 @@ class Batcher:
         # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
         # turn, and one is right now.
         self._hurries = hurries
+        self._computed_here = computed_here
         self._alone = True
         self._hurried = False
         self._computing_here = False
-        # Of each request that is being computed and waited for, what it is in now.
-        self._batches: dict[Request, Batch] = {}
+        # How many requests are being computed and waited for.
+        self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
         self._held = False
         self._refusing: type[Draining] | type[NotReady] | None = None
@@ -133,10 +138,10 @@ class Batcher:
 
     def running(self) -> int:
         """How many requests are being computed and still waited for."""
-        return len(self._batches)
+        return self._running
 
     def _load(self) -> tuple[int, int]:
-        return len(self._queue), len(self._batches)
+        return len(self._queue), self._running
 
     def expected_wait(self) -> float:
         """Seconds until what waits now will have been computed, judging by what has been so far; one at least."""
@@ -155,7 +160,7 @@ class Batcher:
         if self._refusing is not None:
             raise self._refusing("nothing new is taken: the session is ending")
         due = request.deadline is not None and request.deadline <= self._loop.time()
-        at_once = not due and self._would_hurry()
+        at_once = self._alone and not due and self._would_hurry()
         if not at_once:
             self._queue.put(request, self.expected_wait)
         self._statistics.accepted += 1
@@ -170,7 +175,7 @@ class Batcher:
             request.timer = self._loop.call_at(request.deadline, self._expire, request)
         if at_once:
             self._compute_at_once(request)
-        else:
+        elif len(self._tasks) < self._places:
             self._pump()
 
     def cancel(self, request: Request) -> None:
@@ -187,9 +192,13 @@ class Batcher:
 
     def _end(self, request: Request, state: str, outcome: Any) -> None:
         """What a request has come to, and what its future gets: a result, an exception, or nothing if cancelled."""
+        self._ended(request, state, outcome, self._loop.time())
+        self._look_whether_idle()
+
+    def _ended(self, request: Request, state: str, outcome: Any, now: float) -> None:
         statistics = self._statistics
         statistics.ends[state] += 1
-        statistics.serving.add(self._loop.time() - request.arrived)
+        statistics.serving.add(now - request.arrived)
         if request.timer is not None:
             request.timer.cancel()
         if request.state == QUEUED:
@@ -197,7 +206,9 @@ class Batcher:
             self._queue.discard(request, state)
         else:
             request.state = state
-            batch = self._batches.pop(request)
+            self._running -= 1
+            batch = request.batch
+            assert batch is not None
             batch.wanted -= 1
             if not batch.wanted and batch.abandon is not None and state != DONE:
                 batch.abandon()
@@ -212,7 +223,6 @@ class Batcher:
             else:
                 future.set_exception(outcome)
                 future.exception()  # whoever has gone is not told that nobody looked at it
-        self._look_whether_idle()
 
     # Batches
 
@@ -270,12 +280,12 @@ class Batcher:
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether a request that comes now is alone, and is not to wait for others.
+        """Whether a request that comes now, as the last one did alone, is alone, too, and not to wait for others.
 
         Not while somebody records, who wants to see it wait, however short.
         """
         busy = self._tasks or len(self._queue) or self._held
-        return self._hurries and self._alone and not (self._hurried or busy or self._wait or LISTENING)
+        return self._hurries and not (self._hurried or busy or self._wait or LISTENING)
 
     def _compute_at_once(self, request: Request) -> None:
         # Once in a turn of the loop: who comes in the same one is not alone.
@@ -306,9 +316,11 @@ class Batcher:
 
     def _put_into(self, batch: Batch, requests: list[Request]) -> None:
         now = self._loop.time()
+        waiting = self._statistics.waiting
+        self._running += len(requests)
         for request in requests:
-            self._statistics.waiting.add(now - request.arrived)
-            self._batches[request] = request.batch = batch
+            waiting.add(now - request.arrived)
+            request.batch = batch
         if LISTENING:
             self._tracing.begun(requests, batch)
 
@@ -327,18 +339,28 @@ class Batcher:
 
     async def _run(self, requests: list[Request], batch: Batch) -> None:
         """Compute requests, with those that have come since they were taken."""
-        if len(self._queue) and not self._held:
-            others = self._queue.take_along(requests[0].key, self._most - len(requests))
-            if others:
-                self._alone = False
-                batch.requests += len(others)
-                batch.wanted += len(others)
-                self._put_into(batch, others)
-                requests += others
         try:
+            came = self._take_along(requests, batch)
+            while came and self._computed_here(len(requests)):
+                await asyncio.sleep(0)
+                came = self._take_along(requests, batch)
             await self._attempt(requests, batch)
         finally:
             self._fail_what_runs(requests)
+
+    def _take_along(self, requests: list[Request], batch: Batch) -> bool:
+        """Whether there were requests that can be computed with these, which they now are."""
+        if self._held or not len(self._queue):
+            return False
+        others = self._queue.take_along(requests[0].key, self._most - len(requests))
+        if not others:
+            return False
+        self._alone = False
+        batch.requests += len(others)
+        batch.wanted += len(others)
+        self._put_into(batch, others)
+        requests += others
+        return True
 
     def _fail_what_runs(self, requests: list[Request]) -> None:
         """By KeyboardInterrupt, or a task that was cancelled: nobody may be left waiting."""
@@ -357,9 +379,11 @@ class Batcher:
         if not wanted:
             return
         if batch is None or len(wanted) < batch.requests:
-            batch = Batch(len(wanted), 0, self._batches[wanted[0]].begun)
+            before = wanted[0].batch
+            assert before is not None
+            batch = Batch(len(wanted), 0, before.begun)
             for request in wanted:
-                self._batches[request] = request.batch = batch
+                request.batch = batch
         batch.number = next(self._tracing.batches)
         begin = self._loop.time()
         try:
@@ -386,9 +410,11 @@ class Batcher:
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER])
 
     def _deliver(self, outcomes: Sequence[tuple[Request, Any]]) -> None:
+        now = self._loop.time()
         for request, result in outcomes:
             if request.state == RUNNING:
-                self._end(request, DONE, result)
+                self._ended(request, DONE, result, now)
+        self._look_whether_idle()
 
     async def _computed(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
         if LISTENING:

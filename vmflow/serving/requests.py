@@ -142,13 +142,15 @@ class RequestQueue:
             raise Overloaded(
                 f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after()
             )
-        tag = (max(self._now, self._last[client]) if of_client else self._now) + 1
+        tag = self._now + 1
+        if of_client and self._last[client] >= tag:
+            tag = self._last[client] + 1
         self._last[client] = tag
-        request.rank = tag - AGEING * request.priority
+        request.rank = rank = tag - AGEING * request.priority
         heap = self._heaps.get(key)
         if heap is None:
             heap = self._heaps[key] = []
-        heappush(heap, (request.rank, next(self._serial), request))
+        heappush(heap, (rank, next(self._serial), request))
         self._waiting += 1
         self._together[key] = self._together.get(key, 0) + 1
         self._by_client[client] = of_client + 1
@@ -164,13 +166,15 @@ class RequestQueue:
     def _taken(self, heap: list[tuple[int, int, Request]] | None, most: int) -> list[Request]:
         taken: list[Request] = []
         while heap and len(taken) < most:
-            _, _, request = heappop(heap)
+            rank, _, request = heappop(heap)
             if request.state != QUEUED:
                 self._stale -= 1
                 continue
             request.state = RUNNING
             self._left(request)
-            self._now = max(self._now, request.rank + AGEING * request.priority)
+            passed = rank + AGEING * request.priority
+            if passed > self._now:
+                self._now = passed
             taken.append(request)
         if heap is not None and not heap and taken:
             del self._heaps[taken[0].key]
@@ -215,9 +219,15 @@ class RequestQueue:
 
     def _left(self, request: Request) -> None:
         self._waiting -= 1
-        for counts, of in ((self._together, request.key), (self._by_client, request.client)):
-            counts[of] -= 1
-            if not counts[of]:
-                del counts[of]
-        if request.client not in self._by_client:
-            del self._last[request.client]  # what it was given has been passed, the rest it has given up
+        key, client = request.key, request.client
+        together = self._together[key] - 1
+        if together:
+            self._together[key] = together
+        else:
+            del self._together[key]
+        of_client = self._by_client[client] - 1
+        if of_client:
+            self._by_client[client] = of_client
+        else:
+            # What it was given has been passed, the rest it has given up.
+            del self._by_client[client], self._last[client]

@@ -24,9 +24,9 @@ from .batcher import Batch
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# What a batch takes, in seconds, that is computed on the thread of the loop: as much as a machine takes of a turn anyway.
-# To hand it to a worker, and to hear of its end, keeps that thread for a fifth of it, and on a busy server the batch for
-# half of it longer.
+# What a batch takes, in seconds, that is computed on the thread of the loop: as much as a machine takes of a turn
+# anyway. To hand it to a worker, and to hear of its end, keeps that thread for a fifth of it, and on a busy server the
+# batch for half of it longer.
 HERE_BELOW: Final = 1e-3
 
 # How often that is tried, on a machine that has other things to do.
@@ -149,6 +149,10 @@ class Runner:
         finally:
             MODE.set(around)
         return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
+
+    def computes_here(self, count: int) -> bool:
+        """Whether a batch of so many requests is computed on the thread that calls `compute`."""
+        return self._size_of(count) in self._quick
 
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]

@@ -193,6 +193,7 @@ class InferenceSession:
             limit=limit,
             limit_per_client=per_client,
             hurries=True,
+            computed_here=self._runner.computes_here,
             tracing=tracing,
         )
         self._streams = Batcher(
