@@ -35,7 +35,7 @@ _log: Final = logging.getLogger(__name__)
 _DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, the scope-like thing to cancel it by) -> results in the same order
-Compute = Callable[[Sequence[Request], "Batch"], Awaitable[Sequence[Any]]]
+Compute = Callable[[Sequence[Request], "Batch"], Coroutine[Any, Any, Sequence[Any]]]
 
 
 class Batch:
@@ -127,8 +127,8 @@ class Batcher:
         self._refusing: type[Draining] | type[NotReady] | None = None
         self._tracing = SessionTracing("batcher") if tracing is None else tracing
         self._tracing.loads.append(self._load)
-        self._idle = asyncio.Event()
-        self._idle.set()
+        # Set when nothing waits and nothing is computed; None if nobody wants to know.
+        self._idle: asyncio.Event | None = None
 
     # Looking at it
 
@@ -165,7 +165,6 @@ class Batcher:
             self._queue.put(request, self.expected_wait)
         self._statistics.accepted += 1
         request.number = self._statistics.accepted
-        self._idle.clear()
         if LISTENING:
             self._tracing.arrived(request)
         if due:
@@ -264,12 +263,12 @@ class Batcher:
 
     def _begin(self, requests: list[Request], release: str) -> None:
         self._alone = len(requests) == 1
-        run = self._run(requests, self._batch_of(requests, release))
+        run = self._run(requests, self._batch_of(requests, release, self._loop.time()))
         self._start(run, run, requests, self._context.copy())
 
     def _start(
         self,
-        whole: Coroutine[Any, Any, None],
+        whole: Coroutine[Any, Any, Any],
         left: Coroutine[Any, Any, None],
         requests: list[Request],
         context: contextvars.Context,
@@ -290,32 +289,43 @@ class Batcher:
     def _compute_at_once(self, request: Request) -> None:
         # Once in a turn of the loop: who comes in the same one is not alone.
         self._hurried = True
-        self._loop.call_soon(self._turned)
+        self._loop.call_soon(self._turned, context=self._context)
         request.state = RUNNING
         requests, context = [request], self._context.copy()
-        run = self._run(requests, self._batch_of(requests, "free"))
+        begin = request.arrived
+        batch = self._batch_of(requests, "free", begin)
+        batch.number = next(self._tracing.batches)
+        computing = self._compute(requests, batch)
         self._computing_here = True
         try:
-            waiting = context.run(run.send, None)
-        except (StopIteration, asyncio.CancelledError):
+            waiting = context.run(computing.send, None)
+        except StopIteration as end:
+            (result,) = end.value
+            now = self._computed(1, begin)
+            if request.state == RUNNING:
+                self._ended(request, DONE, result, now)
+        except asyncio.CancelledError:
             pass  # nobody has cancelled who submits
         except Exception as error:
-            _unexpected(error)
+            if request.state == RUNNING:
+                self._end(request, FAILED, error)
         else:
-            self._start(run, _rest(run, waiting), requests, context)
+            self._start(computing, self._run(requests, batch, _rest(computing, waiting), begin), requests, context)
         finally:
             self._computing_here = False
-            self._pump()
+            if request.state == RUNNING and not self._tasks:
+                self._fail_what_runs(requests)
+            if len(self._queue):
+                self._pump()
             self._look_whether_idle()
 
-    def _batch_of(self, requests: list[Request], release: str) -> Batch:
+    def _batch_of(self, requests: list[Request], release: str, now: float) -> Batch:
         self._work.begun[release] += 1
         batch = Batch(len(requests))
-        self._put_into(batch, requests)
+        self._put_into(batch, requests, now)
         return batch
 
-    def _put_into(self, batch: Batch, requests: list[Request]) -> None:
-        now = self._loop.time()
+    def _put_into(self, batch: Batch, requests: list[Request], now: float) -> None:
         waiting = self._statistics.waiting
         self._running += len(requests)
         for request in requests:
@@ -337,14 +347,20 @@ class Batcher:
         self._pump()
         self._look_whether_idle()
 
-    async def _run(self, requests: list[Request], batch: Batch) -> None:
-        """Compute requests, with those that have come since they were taken."""
+    async def _run(
+        self, requests: list[Request], batch: Batch, begun: Awaitable[Sequence[Any]] | None = None, begin: float = 0.0
+    ) -> None:
+        """Compute requests, with those that have come since they were taken.
+
+        Args:
+            begun, begin: see `_attempt`.
+        """
         try:
-            came = self._take_along(requests, batch)
+            came = begun is None and self._take_along(requests, batch)
             while came and self._computed_here(len(requests)):
                 await asyncio.sleep(0)
                 came = self._take_along(requests, batch)
-            await self._attempt(requests, batch)
+            await self._attempt(requests, batch, begun, begin)
         finally:
             self._fail_what_runs(requests)
 
@@ -358,7 +374,7 @@ class Batcher:
         self._alone = False
         batch.requests += len(others)
         batch.wanted += len(others)
-        self._put_into(batch, others)
+        self._put_into(batch, others, self._loop.time())
         requests += others
         return True
 
@@ -368,14 +384,22 @@ class Batcher:
             if request.state == RUNNING:
                 self._end(request, FAILED, NotReady("the session has stopped in the middle of the request"))
 
-    async def _attempt(self, requests: Sequence[Request], batch: Batch | None = None) -> None:
+    async def _attempt(
+        self,
+        requests: Sequence[Request],
+        batch: Batch | None = None,
+        begun: Awaitable[Sequence[Any]] | None = None,
+        begin: float = 0.0,
+    ) -> None:
         """Compute those that are still wanted; if that fails, in halves, for the fault may be one request's.
 
         Args:
             requests: of one batch.
             batch: that, if it is to be computed for the first time.
+            begun: what is left of computing them, if that has begun.
+            begin: when it has, on the loop's clock.
         """
-        wanted = [it for it in requests if it.state == RUNNING]
+        wanted = [it for it in requests if it.state == RUNNING] if begun is None else requests
         if not wanted:
             return
         if batch is None or len(wanted) < batch.requests:
@@ -384,11 +408,19 @@ class Batcher:
             batch = Batch(len(wanted), 0, before.begun)
             for request in wanted:
                 request.batch = batch
-        batch.number = next(self._tracing.batches)
-        begin = self._loop.time()
+        if begun is None:
+            batch.number = next(self._tracing.batches)
+            begin = self._loop.time()
+            if LISTENING:
+                self._tracing.batch_began(batch)
+            begun = self._compute(wanted, batch)
         try:
-            results = await self._computed(wanted, batch)
-        except Exception as error:
+            results = await begun
+        except BaseException as error:
+            if LISTENING:
+                self._tracing.batch_ended(batch, error)
+            if not isinstance(error, Exception):
+                raise
             if len(wanted) == 1:
                 if wanted[0].state == RUNNING:
                     self._end(wanted[0], FAILED, error)
@@ -396,38 +428,32 @@ class Batcher:
             for half in (wanted[: len(wanted) // 2], wanted[len(wanted) // 2 :]):
                 await self._attempt(half)
             return
-        self._work.batches += 1
-        self._work.samples += len(wanted)
-        self._work.computing.add(self._loop.time() - begin)
+        if LISTENING:
+            self._tracing.batch_ended(batch, None)
+        end = self._computed(len(wanted), begin)
         outcomes = list(zip(wanted, results, strict=True))
-        for start in range(0, len(outcomes), _DELIVERED_TOGETHER):
-            if start:
-                try:
-                    await asyncio.sleep(0)
-                except asyncio.CancelledError:
-                    self._deliver(outcomes[start:])  # they are there
-                    raise
-            self._deliver(outcomes[start : start + _DELIVERED_TOGETHER])
+        self._deliver(outcomes[:_DELIVERED_TOGETHER], end)
+        for start in range(_DELIVERED_TOGETHER, len(outcomes), _DELIVERED_TOGETHER):
+            try:
+                await asyncio.sleep(0)
+            except asyncio.CancelledError:
+                self._deliver(outcomes[start:], self._loop.time())  # they are there
+                raise
+            self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
-    def _deliver(self, outcomes: Sequence[tuple[Request, Any]]) -> None:
-        now = self._loop.time()
+    def _computed(self, requests: int, begin: float) -> float:
+        """A batch has been; when it has, on the loop's clock."""
+        end = self._loop.time()
+        self._work.batches += 1
+        self._work.samples += requests
+        self._work.computing.add(end - begin)
+        return end
+
+    def _deliver(self, outcomes: Sequence[tuple[Request, Any]], now: float) -> None:
         for request, result in outcomes:
             if request.state == RUNNING:
                 self._ended(request, DONE, result, now)
         self._look_whether_idle()
-
-    async def _computed(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
-        if LISTENING:
-            self._tracing.batch_began(batch)
-        try:
-            results = await self._compute(requests, batch)
-        except BaseException as error:
-            if LISTENING:
-                self._tracing.batch_ended(batch, error)
-            raise
-        if LISTENING:
-            self._tracing.batch_ended(batch, None)
-        return results
 
     # The end
 
@@ -442,11 +468,18 @@ class Batcher:
 
     async def until_idle(self) -> None:
         """Return when nothing waits and nothing is computed."""
-        await self._idle.wait()
+        while not self._is_idle():
+            if self._idle is None:
+                self._idle = asyncio.Event()
+            await self._idle.wait()
+
+    def _is_idle(self) -> bool:
+        return not self._tasks and not self._computing_here and not len(self._queue)
 
     def _look_whether_idle(self) -> None:
-        if not self._tasks and not self._computing_here and not len(self._queue):
+        if self._idle is not None and self._is_idle():
             self._idle.set()
+            self._idle = None
 
     async def close(self) -> None:
         """Take nothing new, fail what waits, and stop what is computed."""
@@ -462,7 +495,7 @@ class Batcher:
 
 
 @types.coroutine
-def _rest(begun: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any, None]:
+def _rest(begun: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
     """What is left of a coroutine that has begun, and waits for a future now: for a task to go on with."""
     while True:
         try:
@@ -473,8 +506,8 @@ def _rest(begun: Coroutine[Any, Any, None], waiting: Any) -> Generator[Any, Any,
             step = partial(begun.send, value)
         try:
             waiting = step()
-        except StopIteration:
-            return
+        except StopIteration as end:
+            return end.value
 
 
 def _unexpected(error: BaseException) -> None:

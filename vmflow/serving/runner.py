@@ -18,6 +18,7 @@ from vmflow.graph_mode.args_tree import Branch, Leaf, Tree
 from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.instructions.blob import Array
 from vmflow.instructions.scope import Scope
+from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
 
 from .batcher import Batch
@@ -148,7 +149,9 @@ class Runner:
             raise
         finally:
             MODE.set(around)
-        return self._parted(tree, [leaf.numpy() for leaf in leaves], [sizes for _, sizes in payloads])
+        # Parts are copied; where the whole can be seen as it is, it need not be.
+        arrays = [leaf.numpy() if (seen := settled_array(leaf)) is None else seen for leaf in leaves]
+        return self._parted(tree, arrays, [sizes for _, sizes in payloads])
 
     def computes_here(self, count: int) -> bool:
         """Whether a batch of so many requests is computed on the thread that calls `compute`."""
@@ -159,6 +162,8 @@ class Runner:
 
     def _joined(self, requests: Sequence[tuple[Array, ...]], size: int) -> list[flow.Tensor]:
         """For each input, the batch; what there are too few of is filled up with zeros."""
+        if size == 1:
+            return [_on(flow.from_numpy(it[np.newaxis]), self._device) for it in requests[0]]
         return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
@@ -166,8 +171,6 @@ class Runner:
 
     def _stacked(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
-        if size == 1:
-            return flow.from_numpy(first[np.newaxis])
         if first.nbytes * size > _JOINED_HERE:
             rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
             return flow.stack([*[flow.from_numpy(it) for it in arrays], *rest])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -413,9 +413,9 @@ class InferenceSession:
 
     # Computing
 
-    async def _compute(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
+    def _compute(self, requests: Sequence[Request], batch: Batch) -> Coroutine[Any, Any, Sequence[Any]]:
         priority = max([it.priority for it in requests])
-        return await self._runner.compute([it.payload for it in requests], priority, batch)
+        return self._runner.compute([it.payload for it in requests], priority, batch)
 
     async def _run_stream(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
         (request,) = requests
