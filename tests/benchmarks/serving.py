@@ -300,7 +300,7 @@ def main() -> None:
     for way in given.only or WAYS:
         found = measured(way, given.seconds, given.clients)
         print(
-            f"{way:24}{found['requests']:12.0f}{found['one']:10.2f}{found['idle']:17.2f}"
+            f"{way:24}{found['requests']:12.0f}{found['one']:10.3f}{found['idle']:17.2f}"
             f"{found['busy p50']:10.2f}{found['busy']:14.2f}",
             flush=True,
         )

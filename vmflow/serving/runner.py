@@ -20,6 +20,7 @@ from vmflow.instructions.blob import Array
 from vmflow.instructions.scope import Scope
 from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
+from vmflow.ops.creation import from_array
 
 from .batcher import Batch
 from .specs import Dim, Signature, Specs, TensorSpec
@@ -140,17 +141,13 @@ class Runner:
         MODE.set(around.replace(scope=scope, grad=False))
         try:
             tree, leaves = args_tree.flatten(self._call(self._joined([arrays for arrays, _ in payloads], size)))
-            leaves = [_on(leaf, _HOST) for leaf in leaves]
-            for leaf in leaves:
-                await leaf
+            arrays = [await _array_of(_on(leaf, _HOST)) for leaf in leaves]
         except BaseException as error:
             if not isinstance(error, Exception):
                 scope.cancel()
             raise
         finally:
             MODE.set(around)
-        # Parts are copied; where the whole can be seen as it is, it need not be.
-        arrays = [leaf.numpy() if (seen := settled_array(leaf)) is None else seen for leaf in leaves]
         return self._parted(tree, arrays, [sizes for _, sizes in payloads])
 
     def computes_here(self, count: int) -> bool:
@@ -163,7 +160,7 @@ class Runner:
     def _joined(self, requests: Sequence[tuple[Array, ...]], size: int) -> list[flow.Tensor]:
         """For each input, the batch; what there are too few of is filled up with zeros."""
         if size == 1:
-            return [_on(flow.from_numpy(it[np.newaxis]), self._device) for it in requests[0]]
+            return [_on(from_array(it[np.newaxis], _HOST), self._device) for it in requests[0]]
         return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
@@ -178,7 +175,7 @@ class Runner:
         for place, array in enumerate(arrays):
             made[place] = array
         made[len(arrays) :] = 0
-        return flow.from_numpy(made)
+        return from_array(made, _HOST)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
         """Without gradients, which who calls sees to."""
@@ -314,6 +311,15 @@ class Runner:
 def _on(tensor: flow.Tensor, device: flow.device) -> flow.Tensor:
     """`Tensor.to`, which to come to nothing takes longer than some ops."""
     return tensor if tensor.device is device else tensor.to(device)
+
+
+async def _array_of(leaf: flow.Tensor) -> Array:
+    """Its values: its memory if that can be seen as it is, which nobody must change."""
+    seen = settled_array(leaf)
+    if seen is None:
+        await leaf
+        seen = settled_array(leaf)
+    return leaf.numpy() if seen is None else seen
 
 
 def _device_of(model: Any) -> flow.device:
