@@ -23,7 +23,7 @@ class Links:
     """What a chain that may go on is known by.
 
     Args:
-        first: an instruction that `may_begin`.
+        first: an instruction that `may_chain`.
     """
 
     def __init__(self, first: Instruction) -> None:

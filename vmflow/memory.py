@@ -23,6 +23,7 @@ def memory_stats(device: Device | str | None = None) -> dict[str, int]:
     chosen = _chosen(device)
     total: dict[str, int] = {}
     for machine in live_machines():
+        machine.flush()
         allocator = machine.memory.allocators.get(chosen)
         for name, count in allocator.statistics().items() if allocator is not None else ():
             total[name] = total.get(name, 0) + count
@@ -49,6 +50,7 @@ def reset_peak_memory_stats(device: Device | str | None = None) -> None:
     """Let the peaks begin anew at the current values."""
     chosen = _chosen(device)
     for machine in live_machines():
+        machine.flush()
         allocator = machine.memory.allocators.get(chosen)
         if allocator is not None:
             allocator.reset_peak()

@@ -82,6 +82,15 @@ def test_what_is_passed_on_takes_no_memory(machine: VirtualMachine) -> None:
     assert NBYTES <= allocated("peak") - before < 1.1 * NBYTES
 
 
+def test_memory_is_counted_with_what_waits_for_others(machine: VirtualMachine) -> None:
+    x = flow.tensor(numbers())
+    before = flow.memory_allocated("cpu")
+    y = x + 1
+    assert not machine.engine.idle()
+    assert flow.memory_allocated("cpu") - before >= NBYTES
+    del y
+
+
 def test_what_is_still_held_is_there(machine: VirtualMachine) -> None:
     a = numbers()
     x = flow.tensor(a)

@@ -344,6 +344,11 @@ class VirtualMachine(MachineFields):
 
     # Driving
 
+    def flush(self) -> None:
+        """Begin what a script has issued last, if that waits for ops that may go on with it; see `Chain`."""
+        if self._links is not None:
+            self._drive()
+
     def _go_on(self) -> None:
         """See to what is pending, after something has run that was issued here."""
         loop = running_loop()
