@@ -297,6 +297,7 @@ class Batcher:
         batch.number = next(self._tracing.batches)
         computing = self._compute(requests, batch)
         self._computing_here = True
+        left = False
         try:
             waiting = context.run(computing.send, None)
         except StopIteration as end:
@@ -310,10 +311,11 @@ class Batcher:
             if request.state == RUNNING:
                 self._end(request, FAILED, error)
         else:
+            left = True
             self._start(computing, self._run(requests, batch, _rest(computing, waiting), begin), requests, context)
         finally:
             self._computing_here = False
-            if request.state == RUNNING and not self._tasks:
+            if not left:
                 self._fail_what_runs(requests)
             if len(self._queue):
                 self._pump()

@@ -41,6 +41,9 @@ class InferenceSession:
     graph is compiled before the session is ready.  In plain code ``with`` does the same on a thread of its own, and
     `run_sync` waits for the result.
 
+    Batches of a graph that take less than a millisecond, which is found out by trying, are computed on the loop's
+    thread; larger ones on a worker.
+
     Args:
         model: a module in evaluation mode, a function of tensors, an `nn.Graph`, or a folder in which one was saved.
             It is called with batches: every input and output has one more dimension in front.
