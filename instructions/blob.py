@@ -95,6 +95,8 @@ class Storage:
         failure: why it holds nothing, if an instruction that should have written it failed.
         version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
         history: how many of them autograd recorded; a view from before the last one has an outdated history.
+        shared: whether others may write the memory, or read it, without asking: they wait for what has been issued,
+            and so nothing that reads it may be put off.
         lazy: whether it stands for memory of a graph that is being built.
     """
 
@@ -107,6 +109,7 @@ class Storage:
         "dependence",
         "failure",
         "history",
+        "shared",
         "stream",
         "version",
         "writer",
@@ -121,6 +124,7 @@ class Storage:
         self.failure: Failure | None = None
         self.version = 0
         self.history = 0
+        self.shared = False
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
         """Get memory for an array of this meta, to be used by `instruction` and what comes after.

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from .blob import Storage
-from .failure import Failure
 from .fuse import FuseInstructionPolicy
 from .instruction import Dependence, Instruction
 from .op_call import OpCall
@@ -108,10 +107,9 @@ class Chain(FuseInstructionPolicy):
     Attributes:
         passed_on: the members whose results are read by later ones only.  These are gone when the chain has run, and
             need no memory unless the members run one by one.
-        unprepared: of members for which there was no memory, why.
     """
 
-    __slots__ = ("passed_on", "unprepared")
+    __slots__ = ("passed_on",)
 
     name = "chain"
     prepares = True
@@ -119,12 +117,17 @@ class Chain(FuseInstructionPolicy):
     def __init__(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> None:
         super().__init__(members)
         self.passed_on = frozenset(_passed_on(members, behind))
-        self.unprepared: dict[Instruction, Failure] = {}
+
+    def give_back(self) -> None:
+        """Nothing has run: all memory for results goes back."""
+        for member in self.members:
+            storage = _made_by(member)
+            if storage.allocation is not None:
+                storage.allocation.free()
+            storage.allocation = storage.array = None
 
     def kernel(self) -> Callable[[], None] | None:
         """What computes the members together; None if they have to run one by one, and what is wrong will be told."""
-        if self.unprepared:
-            return None
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
         calls = [_call_of(it) for it in self.members]
         step = calls[0].step

@@ -64,6 +64,7 @@ def lend(tensor: Tensor) -> Array:
     if machine is not None and not machine.engine.idle():
         # Reads that were issued and have not run must not see what the borrower is going to write.
         machine.wait(physical_run(machine, lambda builder: builder.await_uses((blob,))))
+    blob.storage.shared = True
     # numpy's interfaces have no word for bfloat16; of the same size, and not looked at.
     plain = array.view(np.uint16) if tensor.dtype is dtypes.bfloat16 else array
     lent = np.asarray(_Lender(tensor.detach(), plain))

@@ -219,6 +219,9 @@ def _call_one(
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
     """A large op as a member of a chain; None if it may not be."""
+    for blob in blobs:
+        if blob.storage.shared:
+            return None
     if inferred.step is None:
         from .ops.chains import step_of
 

@@ -348,6 +348,20 @@ async def test_a_batch_that_takes_others_along_can_be_closed() -> None:
 
 
 @timed
+async def test_results_of_a_wrong_number_are_an_error_of_each_request() -> None:
+    async def compute(requests: Sequence[Request], batch: Batch) -> list[int]:
+        return [1] * (len(requests) + 1)
+
+    for hurries in (False, True):
+        statistics = Statistics()
+        batcher = batcher_of(compute, statistics, hurries=hurries)
+        for count in (1, 3):
+            found = await asyncio.gather(*[ask(batcher, it) for it in range(count)], return_exceptions=True)
+            assert [type(it) for it in found] == [ValueError] * count
+        assert statistics.accepted == statistics.ends["failed"] == 4
+
+
+@timed
 async def test_several_places() -> None:
     device = Device()
     batcher = batcher_of(device.compute, places=2)

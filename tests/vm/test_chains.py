@@ -252,6 +252,53 @@ def test_out_of_memory_in_the_middle_leaves_what_came_before(machine: VirtualMac
     flow.set_memory_limit(None, "cpu")
 
 
+def test_a_chain_needs_no_more_memory_than_its_members_one_by_one(machine: VirtualMachine) -> None:
+    x = flow.tensor(numbers())
+    wanted = x.numpy() * 2
+    x = x * 1
+    machine.drain()
+    flow.empty_cache("cpu")
+    flow.set_memory_limit(flow.memory_stats("cpu")["reserved_bytes.all.current"] + NBYTES, "cpu")
+    y = x * 2
+    del x
+    z = y + 1  # both are kept, and there is room for two arrays and no third
+    np.testing.assert_array_equal(z.numpy(), wanted + 1)
+    np.testing.assert_array_equal(y.numpy(), wanted)
+
+
+def test_what_others_may_write_is_read_before_they_can(machine: VirtualMachine) -> None:
+    if machine._cpu_worker == "always":
+        pytest.skip("what the worker has not begun must be waited for")
+    buffer = numbers()
+    before = buffer.copy()
+    for x in (flow.from_numpy(buffer), flow.from_dlpack(buffer), flow.from_numpy(buffer)[1:]):
+        y = x * 2
+        z = flow.ones(*x.shape) * 1
+        z = z + x  # goes on with what waits for others
+        buffer[:] = 100
+        np.testing.assert_array_equal(y.numpy(), before[: len(y)] * 2 if len(y) == SIDE else before[1:] * 2)
+        np.testing.assert_array_equal(z.numpy(), 1 + before[SIDE - len(z) :])
+        buffer[:] = before
+    lent = flow.tensor(before)
+    array = np.asarray(lent)
+    y = lent * 2
+    array[:] = 100
+    np.testing.assert_array_equal(y.numpy(), before * 2)
+
+
+def test_a_kernel_that_cannot_be_made_leaves_it_to_the_members(
+    machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def made(*arguments: object) -> None:
+        raise MemoryError("no room for a kernel")
+
+    x = flow.tensor(numbers())
+    machine.drain()
+    monkeypatch.setattr(FusedKernel, "__init__", made)
+    np.testing.assert_array_equal(((x + 5) * 2 - 7).numpy(), (x.numpy() + 5) * 2 - 7)
+    assert chains(machine) == ["add mul sub"]
+
+
 def test_a_kernel_that_fails_fails_all_and_says_which_line(
     machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -82,11 +82,14 @@ class CLoops:
             return None
         together = [*arrays, *outs]
         key = tuple([(it.shape, it.strides) for it in together])
-        if key not in self._known:
+        # Others may be at this, and clear it, at the same time.
+        try:
+            found = self._known[key]
+        except KeyError:
             if len(self._known) >= 64:
                 self._known.clear()
-            self._known[key] = self._written(together, shape, sum([it.nbytes for it in together]) >= STREAMED_FROM)
-        found = self._known[key]
+            streams = sum([it.nbytes for it in together]) >= STREAMED_FROM
+            found = self._known[key] = self._written(together, shape, streams)
         if found is None:
             return None
         chain, block = found

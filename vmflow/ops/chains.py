@@ -86,12 +86,17 @@ def _kernel(
 ) -> FusedKernel | None:
     """The kernel of these steps; None if it would not make these dtypes: calls may know another default dtype."""
     key = (steps, wanted, metas, made)
-    if key not in _kernels:
-        if len(_kernels) >= _KERNELS:
-            _kernels.clear()
-        kernel = FusedKernel(steps, wanted, metas)
-        _kernels[key] = kernel if tuple([it.dtype for it in kernel.made]) == made else None
-    return _kernels[key]
+    # Others may be at this, and clear it, at the same time.
+    try:
+        return _kernels[key]
+    except KeyError:
+        pass
+    if len(_kernels) >= _KERNELS:
+        _kernels.clear()
+    kernel = FusedKernel(steps, wanted, metas)
+    fits = tuple([it.dtype for it in kernel.made]) == made
+    _kernels[key] = kernel if fits else None
+    return kernel if fits else None
 
 
 def _is_worth_compiling(steps: tuple[Step, ...], metas: Metas) -> bool:

@@ -211,7 +211,9 @@ def from_numpy(ndarray: Array) -> Tensor:
     if not ndarray.flags.writeable:
         raise ValueError("from_numpy: the array is read-only and in-place ops would change it; pass a copy")
     if ndarray.flags.c_contiguous and ndarray.dtype.isnative:
-        return from_array(ndarray, _HOST)
+        made = from_array(ndarray, _HOST)
+        made._blob.storage.shared = True
+        return made
     layout = _layout(ndarray)
     if layout is None:
         raise ValueError(
@@ -220,6 +222,7 @@ def from_numpy(ndarray: Array) -> Tensor:
         )
     block, strides, offset = layout
     blob = Blob(Storage(Dependence(), block), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
+    blob.storage.shared = True
     return _interpreter.new_tensor(blob, None)
 
 

@@ -295,24 +295,25 @@ class Batcher:
         begin = request.arrived
         batch = self._batch_of(requests, "free", begin)
         batch.number = next(self._tracing.batches)
-        computing = self._compute(requests, batch)
         self._computing_here = True
         left = False
         try:
-            waiting = context.run(computing.send, None)
-        except StopIteration as end:
-            (result,) = end.value
-            now = self._computed(1, begin)
-            if request.state == RUNNING:
-                self._ended(request, DONE, result, now)
+            computing = self._compute(requests, batch)
+            results, waiting = _stepped(context, computing)
+            if results is not None:
+                (result,) = results
+                now = self._computed(1, begin)
+                if request.state == RUNNING:
+                    self._ended(request, DONE, result, now)
+            else:
+                left = True
+                rest = self._run(requests, batch, _rest(computing, waiting), begin)
+                self._start(computing, rest, requests, context)
         except asyncio.CancelledError:
             pass  # nobody has cancelled who submits
         except Exception as error:
             if request.state == RUNNING:
                 self._end(request, FAILED, error)
-        else:
-            left = True
-            self._start(computing, self._run(requests, batch, _rest(computing, waiting), begin), requests, context)
         finally:
             self._computing_here = False
             if not left:
@@ -418,6 +419,8 @@ class Batcher:
             begun = self._compute(wanted, batch)
         try:
             results = await begun
+            if len(results) != len(wanted):
+                raise ValueError(f"{len(results)} results were computed for {len(wanted)} requests")
         except BaseException as error:
             if LISTENING:
                 self._tracing.batch_ended(batch, error)
@@ -494,6 +497,16 @@ class Batcher:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _stepped(
+    context: contextvars.Context, begun: Coroutine[Any, Any, Sequence[Any]]
+) -> tuple[Sequence[Any] | None, Any]:
+    """What a coroutine comes to in its first step, or None and what it waits for."""
+    try:
+        return None, context.run(begun.send, None)
+    except StopIteration as end:
+        return end.value, None
 
 
 @types.coroutine

@@ -141,7 +141,12 @@ class Runner:
         MODE.set(around.replace(scope=scope, grad=False))
         try:
             tree, leaves = args_tree.flatten(self._call(self._joined([arrays for arrays, _ in payloads], size)))
-            arrays = [await _array_of(_on(leaf, _HOST)) for leaf in leaves]
+            leaves = [_on(leaf, _HOST) for leaf in leaves]
+            for leaf in leaves:
+                if settled_array(leaf) is None:
+                    await leaf
+            # Not before the last has been waited for: parts are copied, and nothing must change them before.
+            arrays = [leaf.numpy() if (seen := settled_array(leaf)) is None else seen for leaf in leaves]
         except BaseException as error:
             if not isinstance(error, Exception):
                 scope.cancel()
@@ -311,15 +316,6 @@ class Runner:
 def _on(tensor: flow.Tensor, device: flow.device) -> flow.Tensor:
     """`Tensor.to`, which to come to nothing takes longer than some ops."""
     return tensor if tensor.device is device else tensor.to(device)
-
-
-async def _array_of(leaf: flow.Tensor) -> Array:
-    """Its values: its memory if that can be seen as it is, which nobody must change."""
-    seen = settled_array(leaf)
-    if seen is None:
-        await leaf
-        seen = settled_array(leaf)
-    return leaf.numpy() if seen is None else seen
 
 
 def _device_of(model: Any) -> flow.device:

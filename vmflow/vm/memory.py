@@ -73,12 +73,12 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
 
 
 def rescue(
-    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, whole: Instruction
+    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, unrun: tuple[Instruction, ...]
 ) -> Failure | None:
     """The device has no memory left: get back all that nobody will use any more, and try once more.
 
-    Called by whoever drives, who waits here for all that is running; `whole`, which is the instruction or stands for it
-    and others, is about to be.
+    Called by whoever drives, who waits here for all that is running; `unrun`, of which the instruction is the first,
+    are about to be.
     """
     allocator = instruction.stream.allocator
     allocator.retries += 1
@@ -88,7 +88,7 @@ def rescue(
     releases.issue(machine)
     while machine.engine.has_work():
         machine._turn()
-    release_early(machine.engine.lively, [whole, *machine._launched])
+    release_early(machine.engine.lively, [*unrun, *machine._launched])
     allocator.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))

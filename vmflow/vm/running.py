@@ -36,8 +36,9 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
     if policy.prepares:
         if instruction.members is None:
             failure = prepare(machine, instruction, policy)
-        else:
-            _prepare_members(machine, instruction, cast(Chain, policy))
+        elif not _prepare_chain(machine, instruction, cast(Chain, policy)):
+            _run_in_turn(machine, instruction, cast(Chain, policy))
+            return
     if machine.races is not None:
         try:
             machine.races.launched(instruction)
@@ -61,22 +62,44 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
         worker.post((instruction, failure))
 
 
-def _prepare_members(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
-    for member in chain.members:
-        if member not in chain.passed_on:
-            assert member.policy is not None
-            failure = prepare(machine, member, member.policy, instruction)
-            if failure is not None:
-                chain.unprepared[member] = failure
+def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
+    """Prepare for all results at once, if they are wanted; False, and nothing is prepared, if there is no memory."""
+    if not _wanted(machine, instruction):
+        return True
+    try:
+        for member in chain.members:
+            if member not in chain.passed_on:
+                cast(InstructionPolicy, member.policy).prepare(member)
+    except OutOfMemory:
+        chain.give_back()
+        return False
+    return True
+
+
+def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
+    """Run the members of a chain here, each before there is memory for the next.
+
+    So they need no more than they would by themselves: what one has read for the last time goes before the next one.
+    """
+    machine._finish_what_runs()  # which they have to come behind
+    for at, member in enumerate(chain.members):
+        failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
+        outcome = run(machine, member, failure)
+        if isinstance(outcome, Failure):
+            chain.failed.append((member, outcome))
+    conclude(machine, instruction, chain.failed[0][1] if chain.failed else None)
 
 
 def prepare(
-    machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy, whole: Instruction | None = None
+    machine: VirtualMachine,
+    instruction: Instruction,
+    policy: InstructionPolicy,
+    unrun: tuple[Instruction, ...] = (),
 ) -> Failure | None:
     """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream.
 
     Args:
-        whole: what the instruction is a member of.
+        unrun: for a member of a chain, it and those that come behind it.
     """
     if not _wanted(machine, instruction):
         return None
@@ -85,7 +108,7 @@ def prepare(
         try:
             policy.prepare(instruction)
         except OutOfMemory:
-            failure = memory.rescue(machine, instruction, policy, whole or instruction)
+            failure = memory.rescue(machine, instruction, policy, unrun or (instruction,))
         else:
             return None
     except Exception as error:
@@ -160,14 +183,12 @@ def _run_members(
 ) -> Outcome:
     """Run each by itself, or a chain as one; returns the first failure, for there may be more to tell the engine."""
     fused = cast(FuseInstructionPolicy, instruction.policy)
-    chained = isinstance(fused, Chain)
-    if chained and failure is None:
+    if isinstance(fused, Chain) and failure is None:
         kernel = _kernel_of_chain(machine, instruction)
         if kernel is not None:
             return _run_chain(machine, instruction, kernel)
     for member in members:
-        unprepared = cast(Chain, fused).unprepared.get(member) if chained else None
-        outcome = run(machine, member, failure or unprepared)
+        outcome = run(machine, member, failure)
         if isinstance(outcome, Failure):
             fused.failed.append((member, outcome))
     return fused.failed[0][1] if fused.failed else None
@@ -178,7 +199,10 @@ def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Calla
     scope = scope_of(instruction)
     if machine.races is not None or (scope is not None and scope.dropped() is not None):
         return None
-    return cast(Chain, instruction.policy).kernel()
+    try:
+        return cast(Chain, instruction.policy).kernel()
+    except Exception:
+        return None  # such as that there is no memory: whom it concerns will tell
 
 
 def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callable[[], None]) -> Outcome:
@@ -195,7 +219,9 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
     try:
         kernel()
         chain.computed()
-    except Exception as error:
+    except BaseException as error:
+        if not isinstance(error, Exception):
+            machine._escaping = error
         outcome = failure = poison(machine, instruction, error)
         chain.failed = [(it, failure) for it in chain.members]
     if tracer is not None:

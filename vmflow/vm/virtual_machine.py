@@ -238,7 +238,7 @@ class VirtualMachine(MachineFields):
         if self._refusing:
             self.require_open(instruction.name)
         links = self._links
-        if links is not None and not links.take(instruction):
+        if links is not None and not (self.engine.pending and links.take(instruction)):
             self._drive()
         if (
             at_once.possible(self, instruction.stream, instruction.cost)
