@@ -229,7 +229,12 @@ class BinAllocator:
             # What was dropped last may be just what is needed now: then it need not go through the bins.
             last = self._last_dropped(size) if self.on_free is None else None
             if last is None or self._notes:
-                self._settle()
+                try:
+                    self._settle()
+                except BaseException:  # Ctrl-C, or what a callback raises
+                    if last is not None:
+                        self._notes.append((last, False))
+                    raise
         # Held until the lock is released: if this is the last reference, its destructor may do anything.
         owner_before = None if last is None else last.owner
         # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.

@@ -81,7 +81,10 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
 
     So they need no more than they would by themselves: what one has read for the last time goes before the next one.
     """
-    machine._finish_what_runs()  # which they have to come behind
+    stream = instruction.stream
+    while stream.worker is not None and stream.posted:  # behind which they stand
+        stream.worker.wait_until_idle()
+        machine._collect_reports()
     for at, member in enumerate(chain.members):
         failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
         outcome = run(machine, member, failure)
