@@ -8,7 +8,7 @@ from typing import Final
 from .blob import Storage
 from .fuse import FuseInstructionPolicy
 from .instruction import Dependence, Instruction
-from .op_call import OpCall
+from .op_call import OpCall, Step
 from .release_tensor import ReleaseTensor
 from .scope import scope_of
 
@@ -72,20 +72,24 @@ class Links:
 
 def may_chain(instruction: Instruction) -> bool:
     """Whether it may be a member of a chain."""
-    policy = instruction.policy
-    return isinstance(policy, OpCall) and policy.step is not None
+    return _step_of(instruction) is not None
 
 
 def waits_for_others(instruction: Instruction) -> bool:
     """Whether an instruction that could run now is to wait for what may go on with it."""
-    policy = instruction.policy
-    return isinstance(policy, OpCall) and policy.step is not None and policy.step.waits()
+    step = _step_of(instruction)
+    return step is not None and step.waits()
 
 
 def may_be_alone(instruction: Instruction) -> bool:
     """Whether it may, and a chain of it alone is better than none."""
+    step = _step_of(instruction)
+    return step is not None and step.alone
+
+
+def _step_of(instruction: Instruction) -> Step | None:
     policy = instruction.policy
-    return isinstance(policy, OpCall) and policy.step is not None and policy.step.alone
+    return policy.step if isinstance(policy, OpCall) else None
 
 
 def _call_of(instruction: Instruction) -> OpCall:

@@ -224,17 +224,7 @@ class BinAllocator:
         size = (nbytes + alignment - 1) & -alignment
         if self._staggers and size >= STAGGERED_FROM and not size % PAGE and size < MIDDLING_BELOW:
             size += alignment  # the next piece begins at another place of its page
-        last: Piece | None = None
-        if self._notes:
-            # What was dropped last may be just what is needed now: then it need not go through the bins.
-            last = self._last_dropped(size) if self.on_free is None else None
-            if last is None or self._notes:
-                try:
-                    self._settle()
-                except BaseException:  # Ctrl-C, or what a callback raises
-                    if last is not None:
-                        self._notes.append((last, False))
-                    raise
+        last = self._last_dropped(size) if self._notes else None
         # Held until the lock is released: if this is the last reference, its destructor may do anything.
         owner_before = None if last is None else last.owner
         # Not a `with` block, here and where pieces come back: every op passes through, and it costs twice as much.
@@ -421,16 +411,27 @@ class BinAllocator:
         del owner
 
     def _last_dropped(self, size: int) -> Piece | None:
-        """The piece that a destructor left last, if it has this size."""
+        """The piece that a destructor left last, if it has this size, which need not go through the bins.
+
+        Takes back the rest; and all of it, if somebody wants to be told of what is freed.
+        """
+        last: Piece | None = None
+        if self.on_free is None:
+            try:
+                note = self._notes.pop()
+            except IndexError:
+                return None  # another thread was faster
+            if note[0].nbytes == size:
+                last = note[0]
+            else:
+                self._notes.append(note)
         try:
-            note = self._notes.pop()
-        except IndexError:
-            return None  # another thread was faster
-        piece = note[0]
-        if piece.nbytes == size:
-            return piece
-        self._notes.append(note)
-        return None
+            self._settle()
+        except BaseException:  # Ctrl-C
+            if last is not None:
+                self._notes.append((last, False))
+            raise
+        return last
 
     # The steps of a change, with the lock held
 

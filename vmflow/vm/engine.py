@@ -314,7 +314,7 @@ class VirtualMachineEngine:
             if policy is None or instruction.state != NEW:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
             position += 1
-            if policy.fusable:
+            if policy.fusable and (position < end or policy.prepares):
                 # Memory for results of the allocator's is found, and comes back, between launches.
                 chained = policy.prepares
                 behind = self._chained_behind(taken, position) if chained else self._fusable_behind(taken, position)
