@@ -21,6 +21,7 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Dependence
 from vmflow.intra_op import get_num_threads
+from vmflow.native import caused_by
 from vmflow.ops.fused import FusedKernel, resolved
 from vmflow.ops.table import Inferred
 
@@ -203,7 +204,7 @@ class Program:
         except Exception as error:
             # Counting would cost as much as a tiny op's bookkeeping.
             failed = len(made) - length_hint(steps) - 1
-            raise ProgramError(self._owner(failed), error) from error
+            raise caused_by(ProgramError(self._owner(failed), error), error)  # noqa: B904
         else:
             for number, operand, array in self._outputs:
                 launch.put_output(number, self.environment.array(operand) if array is None else array)

@@ -24,6 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.errors import InternalError, OutOfMemory
+from vmflow.native import caused_by
 
 from .allocator_checks import contradictions
 from .device_memory import PAGE, Array, DeviceMemory, in_words
@@ -264,7 +265,7 @@ class BinAllocator:
         finally:
             self._changing = False
             self._lock.release()
-        del owner_before
+        _let_go(owner_before)
         allocation = Allocation(self, block, piece.offset, got, nbytes, owner, piece)
         if self.on_handout is not None:
             self.on_handout(allocation)
@@ -408,7 +409,7 @@ class BinAllocator:
         finally:
             self._changing = False
             self._lock.release()
-        del owner
+        _let_go(owner)
 
     def _last_dropped(self, size: int) -> Piece | None:
         """The piece that a destructor left last, if it has this size, which need not go through the bins.
@@ -491,7 +492,7 @@ class BinAllocator:
             if free:
                 hint = f" ({in_words(free)} of them free, but in pieces of {in_words(largest)} at most)"
             by_device = error.limit is None or error.used + size <= error.limit
-            raise self.memory.refusal(requested, by_device, hint) from error.__cause__
+            raise caused_by(self.memory.refusal(requested, by_device, hint), error.__cause__)  # noqa: B904
 
     def _split(self, piece: Piece, size: int) -> None:
         """Cut `piece` down to its first `size` bytes; the rest becomes a free piece."""
@@ -511,6 +512,10 @@ class BinAllocator:
 
     def __repr__(self) -> str:
         return f"<BinAllocator of {self.memory.name}: {self._allocated} bytes handed out of {self._reserved}>"
+
+
+def _let_go(owner: object) -> None:
+    """Does nothing.  Compiled code lets go of a variable at its last use, whatever `del` says: this is one."""
 
 
 def _entered_twice() -> InternalError:

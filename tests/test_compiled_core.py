@@ -71,6 +71,16 @@ def test_the_hot_modules_know_what_they_import(build: Any) -> None:
                 assert not classes & {it.name for it in found.names}, f"{name} is to import it from {module}"
 
 
+def test_the_hot_modules_say_nothing_that_the_compiler_leaves_out(build: Any) -> None:
+    """The cause of a raised exception, and that a variable lives until it is deleted."""
+    for name in build.modules():
+        path = ROOT / f"{name.replace('.', '/')}.py"
+        for found in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            assert not isinstance(found, ast.Raise) or found.cause is None, f"{name}:{found.lineno}: use caused_by"
+            if isinstance(found, ast.Delete):
+                assert not any([isinstance(it, ast.Name) for it in found.targets]), f"{name}:{found.lineno}"
+
+
 def test_a_compiled_wheel_is_made_of_what_was_translated(
     build: Any, wheels: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

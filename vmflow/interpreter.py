@@ -25,6 +25,7 @@ from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import Kernel, OpCall, Step
 from .instructions.release_tensor import Lease
+from .native import caused_by
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
 from .streams.allocator import BinAllocator
 from .tensor_fields import TensorFields
@@ -177,7 +178,7 @@ def _call_one(
     try:
         blobs = _blobs(inputs)
     except (AttributeError, TypeError):
-        raise _not_tensors(op, inputs) from None
+        raise caused_by(_not_tensors(op, inputs), None)  # noqa: B904
     inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
     machine: VirtualMachine = mode.machine or default_machine()

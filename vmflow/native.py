@@ -6,6 +6,8 @@ from collections.abc import Callable
 from types import GetSetDescriptorType, MemberDescriptorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+Raised = TypeVar("Raised", bound=BaseException)
+
 if TYPE_CHECKING:
     from mypy_extensions import mypyc_attr as mypyc_attr
 else:
@@ -14,6 +16,12 @@ else:
     def mypyc_attr(**about: object) -> Callable[[Class], Class]:
         """Where nothing is compiled, as the compiler's own package need not be installed."""
         return lambda given: given
+
+
+def caused_by(error: Raised, cause: BaseException | None) -> Raised:
+    """An exception to be raised, with its cause: compiled code leaves out the ``from`` of a ``raise``."""
+    error.__cause__ = cause
+    return error
 
 
 def keep_fields(derived: type) -> None:
