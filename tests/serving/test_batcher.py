@@ -320,7 +320,7 @@ async def test_closing_in_the_middle_of_a_delivery_loses_no_result() -> None:
 @timed
 async def test_a_batch_on_this_thread_is_begun_when_a_turn_brings_nothing() -> None:
     device = Device()
-    batcher = batcher_of(device.compute, most=8, limit=32, limit_per_client=32, computed_here=lambda count: True)
+    batcher = batcher_of(device.compute, most=8, limit=32, limit_per_client=32, computed_here=lambda count, key: True)
     tasks = [asyncio.create_task(ask(batcher, number)) for number in range(2)]
     for number in range(2, 5):  # one in each turn
         await asyncio.sleep(0)
@@ -335,10 +335,10 @@ async def test_a_batch_on_this_thread_is_begun_when_a_turn_brings_nothing() -> N
 @timed
 async def test_a_batch_that_takes_others_along_can_be_closed() -> None:
     device, statistics = Device(), Statistics()
-    batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count: True)
+    batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count, key: True)
     tasks: list[asyncio.Task[int]] = []
     for turns in range(6):
-        batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count: True)
+        batcher = batcher_of(device.compute, statistics, most=8, computed_here=lambda count, key: True)
         tasks = [asyncio.create_task(ask(batcher, number)) for number in range(3)]
         for _ in range(turns):
             await asyncio.sleep(0)

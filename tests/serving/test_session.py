@@ -17,7 +17,8 @@ import pytest
 import vmflow as flow
 from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
-from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec
+from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec, pace
+from vmflow.serving.pace import Pace
 from vmflow.vm.virtual_machine import VirtualMachine
 
 FIVE = TensorSpec((5,))
@@ -491,7 +492,10 @@ class Slow:
 @contextlib.asynccontextmanager
 async def slow_session() -> AsyncIterator[tuple[InferenceSession, Slow]]:
     net = Slow()
-    async with InferenceSession(net, inputs=TensorSpec((1,)), graph=False) as session:
+    async with (
+        VirtualMachine("with a worker"),  # else the loop would stand still at the gates
+        InferenceSession(net, inputs=TensorSpec((1,)), graph=False) as session,
+    ):
         net.ready = True
         try:
             yield session, net
@@ -578,3 +582,21 @@ async def test_tensors_in_a_list_are_waited_for() -> None:
                 warnings.simplefilter("error")
                 result = await session.run(rows)
     assert result.tolist() == [[2.0] * 3] * 2
+
+
+@pytest.mark.host
+async def test_a_size_for_which_the_machine_was_too_busy_at_first_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    size, padding, row = 1, (), samples(1)[0]
+    async with (
+        VirtualMachine("hurrying", cpu_worker="auto", race_check=False),
+        InferenceSession(model(), inputs=FIVE) as session,
+    ):
+        session._runner._paces[size, padding] = Pace(2 * pace.HERE_BELOW)
+        monkeypatch.setattr(pace, "HERE_BELOW", 60.0)  # also if it is busy now
+        for _ in range(pace.TRIED_AFTER):
+            await session.run(row)
+        assert not session._runner.computes_here(size, padding)
+        await session.run(row)
+        assert session._runner.computes_here(size, padding)

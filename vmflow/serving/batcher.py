@@ -16,7 +16,7 @@ import contextvars
 import logging
 import math
 import types
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -82,8 +82,8 @@ class Batcher:
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
             without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
             `asyncio.timeout`.
-        computed_here: whether this thread computes a batch of so many requests. It could read none meanwhile, so that
-            such a batch first takes along what each turn of the loop brings, until one brings nothing.
+        computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
+            so that such a batch first takes along what each turn of the loop brings, until one brings nothing.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -99,7 +99,7 @@ class Batcher:
         limit: int,
         limit_per_client: int,
         hurries: bool = False,
-        computed_here: Callable[[int], bool] = lambda count: False,
+        computed_here: Callable[[int, Hashable], bool] = lambda count, key: False,
         tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
@@ -360,7 +360,7 @@ class Batcher:
         """
         try:
             came = begun is None and self._take_along(requests, batch)
-            while came and self._computed_here(len(requests)):
+            while came and self._computed_here(len(requests), requests[0].key):
                 await asyncio.sleep(0)
                 came = self._take_along(requests, batch)
             await self._attempt(requests, batch, begun, begin)

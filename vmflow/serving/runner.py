@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from bisect import bisect_left
@@ -23,16 +24,14 @@ from vmflow.nn import Graph, Module
 from vmflow.ops.creation import from_array
 
 from .batcher import Batch
+from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# What a batch takes, in seconds, that is computed on the thread of the loop: as much as a machine takes of a turn
-# anyway. To hand it to a worker, and to hear of its end, keeps that thread for a fifth of it, and on a busy server the
-# batch for half of it longer.
-HERE_BELOW: Final = 1e-3
-
-# How often that is tried, on a machine that has other things to do.
+# How often a batch is timed while warming up, on a machine that has other things to do; and what that may take, in
+# seconds, after which it is too slow in any case.
 _TRIALS: Final = 5
+_TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
 # Up to this many bytes a batch is put together right here: it takes less time than issuing an op that does.
 _JOINED_HERE: Final = 1 << 18
@@ -109,8 +108,8 @@ class Runner:
         self._device = _device_of(model)
         self._called: Any = model
         self._served: _Served | None = None
-        # The sizes of batches that are computed on the loop's thread.
-        self._quick: set[int] = set()
+        # By the size of a batch and the key of its requests.
+        self._paces: dict[tuple[int, Hashable], Pace] = {}
         if graph and not isinstance(model, (LoadedGraph, Graph)):
             forms = len(sizes) * len(list(self._paddings()))
             self._served = self._called = _Served(model)
@@ -122,29 +121,36 @@ class Runner:
             return (arrays, sizes), ()
         to = self.signature.padded_sizes(sizes)
         padded = [spec.padded(array, to) for spec, array in zip(self.signature.specs, arrays, strict=True)]
-        return (tuple(padded), sizes), tuple(to.values())
+        return (tuple(padded), sizes), _key(to)
 
-    async def compute(self, payloads: Sequence[Payload], priority: int, batch: Batch) -> list[Any]:
+    async def compute(self, payloads: Sequence[Payload], key: Hashable, priority: int, batch: Batch) -> list[Any]:
         """The results of requests of one key, in order.
 
         Args:
-            payloads: of `prepared`.
+            payloads, key: of `prepared`.
             priority: of what is issued.
             batch: told how to give it up.
         """
         size = self._size_of(len(payloads))
         self._statistics.places += size
+        pace = self._paces[size, key]
+        here = pace.next_is_here()
         around = MODE.get()
-        scope = Scope(around.scope, "batch", priority, here=size in self._quick)
+        scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
         MODE.set(around.replace(scope=scope, grad=False))
         try:
-            tree, leaves = args_tree.flatten(self._call(self._joined([arrays for arrays, _ in payloads], size)))
+            inputs = self._joined([arrays for arrays, _ in payloads], size)
+            begin = time.perf_counter()
+            tree, leaves = args_tree.flatten(self._call(inputs))
             leaves = [_on(leaf, _HOST) for leaf in leaves]
             for leaf in leaves:
                 if settled_array(leaf) is None:
+                    here = False
                     await leaf
+            if here:
+                pace.took(time.perf_counter() - begin)
             # Not before the last has been waited for: parts are copied, and nothing must change them before.
             arrays = [leaf.numpy() if (seen := settled_array(leaf)) is None else seen for leaf in leaves]
         except BaseException as error:
@@ -155,9 +161,9 @@ class Runner:
             MODE.set(around)
         return self._parted(tree, arrays, [sizes for _, sizes in payloads])
 
-    def computes_here(self, count: int) -> bool:
-        """Whether a batch of so many requests is computed on the thread that calls `compute`."""
-        return self._size_of(count) in self._quick
+    def computes_here(self, count: int, key: Hashable) -> bool:
+        """Whether a batch of so many requests of a key is computed on the thread that calls `compute`."""
+        return self._paces[self._size_of(count), key].here
 
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]
@@ -217,7 +223,6 @@ class Runner:
     def _call_with_every_size(self) -> None:
         if self._invariant:
             self.batch_sizes = (self._invariant_size(),)
-        slow: set[int] = set()
         for sizes in self._paddings():
             for size in self.batch_sizes:
                 inputs = [
@@ -225,24 +230,23 @@ class Runner:
                     for spec in self.signature.specs
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
-                if not self._is_quick(inputs):
-                    slow.add(size)
-        self._quick = {*self.batch_sizes} - slow
+                self._paces[size, _key(sizes)] = Pace(self._seconds(inputs))
 
-    def _is_quick(self, inputs: Sequence[flow.Tensor]) -> bool:
-        """Whether a batch like this one, which is not the first of its kind, is to be computed on the loop's thread."""
+    def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
+        """What a batch like this one takes, which is not the first of its kind."""
         if not isinstance(self._called, (Graph, LoadedGraph)):
-            return False  # each op decides for itself
+            return math.inf  # each op decides for itself where it runs
+        quickest, left = math.inf, _TRIALS_TAKE
         for _ in range(_TRIALS):
             begin = time.perf_counter()
             for leaf in args_tree.flatten(self._call(inputs))[1]:
                 leaf.numpy()
             seconds = time.perf_counter() - begin
-            if seconds < HERE_BELOW:
-                return True
-            if seconds > _TRIALS * HERE_BELOW:
+            quickest = min(quickest, seconds)
+            left -= seconds
+            if left <= 0:
                 break
-        return False
+        return quickest
 
     def _paddings(self) -> Iterator[dict[str, int]]:
         """All combinations of sizes to which the dimensions are padded."""
@@ -311,6 +315,11 @@ class Runner:
         """Give back the memory that runs of graphs need."""
         if self._served is not None:
             self._served.close()
+
+
+def _key(padded: Mapping[str, int]) -> Hashable:
+    """What requests have in common whose dimensions are padded to these sizes."""
+    return tuple(padded.values())
 
 
 def _on(tensor: flow.Tensor, device: flow.device) -> flow.Tensor:

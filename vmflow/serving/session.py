@@ -418,7 +418,7 @@ class InferenceSession:
 
     def _compute(self, requests: Sequence[Request], batch: Batch) -> Coroutine[Any, Any, Sequence[Any]]:
         priority = max([it.priority for it in requests])
-        return self._runner.compute([it.payload for it in requests], priority, batch)
+        return self._runner.compute([it.payload for it in requests], requests[0].key, priority, batch)
 
     async def _run_stream(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
         (request,) = requests
