@@ -85,6 +85,21 @@ class Mode:
             self.autocast,
         )
 
+    def inferring(self, scope: Scope) -> Mode:
+        """As `replace` with a scope and without gradients: every batch of a served model passes here."""
+        return Mode(
+            False,
+            self.machine,
+            self.interpreter,
+            self.device,
+            self.dtype,
+            self.generator,
+            scope,
+            self.module,
+            self.anomaly,
+            self.autocast,
+        )
+
     def replace(
         self,
         *,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import itertools
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -69,18 +71,17 @@ async def ask(batcher: Batcher, number: int, seconds: float | None = None, **abo
     return result
 
 
-def timed(main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+def timed(main: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """A test in virtual time, after which nothing is left."""
 
-    async def whole() -> None:
-        await main()
+    async def whole(**about: Any) -> None:
+        await main(**about)
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    def test() -> None:
-        run(whole())
+    @functools.wraps(main)
+    def test(**about: Any) -> None:
+        run(whole(**about))
 
-    test.__name__ = main.__name__
-    test.__doc__ = main.__doc__
     return test
 
 
@@ -143,10 +144,36 @@ class Quick:
         return [10 * it.payload for it in requests]
 
 
+def untold() -> Callable[[], int | None]:
+    """Nobody tells turns apart."""
+    return lambda: None
+
+
+def told() -> Callable[[], int]:
+    """A different number for each turn of the loop in which it is asked for."""
+    turns: list[int] = []
+    numbers = itertools.count()
+
+    def turn() -> int:
+        if not turns:
+            turns.append(next(numbers))
+            asyncio.get_running_loop().call_soon(turns.clear)
+        return turns[0]
+
+    return turn
+
+
+def told_now_and_then() -> Callable[[], int | None]:
+    """As `told`, but not in every second turn."""
+    turn = told()
+    return lambda: number if (number := turn()) % 2 else None
+
+
+@pytest.mark.parametrize("turns", [untold, told, told_now_and_then])
 @timed
-async def test_who_comes_alone_has_the_result_when_the_call_returns() -> None:
+async def test_who_comes_alone_has_the_result_when_the_call_returns(turns: Callable[[], Any]) -> None:
     device, statistics = Quick(), Statistics()
-    batcher = batcher_of(device.compute, statistics, hurries=True)
+    batcher = batcher_of(device.compute, statistics, hurries=True, turn=turns())
     for number in range(3):
         request, same_turn = Request(number), Request(number)
         batcher.submit(request)

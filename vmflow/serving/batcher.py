@@ -24,6 +24,7 @@ from vmflow.instructions.scope import Scope
 from vmflow.profiler.recorder import LISTENING
 
 from .errors import Draining, Expired, NotReady
+from .pace import Pace
 from .requests import CANCELLED, DONE, EXPIRED, FAILED, QUEUED, RUNNING, Request, RequestQueue
 from .statistics import Statistics, Work
 from .tracing import SessionTracing
@@ -52,9 +53,10 @@ class Batch:
         kind: "batch" or "stream".
         size: to how many places it was padded; 0 if to none.
         scope: of what is issued for it.
+        pace: to be told how long it took.
     """
 
-    __slots__ = ("abandon", "begun", "kind", "number", "requests", "scope", "size", "wanted")
+    __slots__ = ("abandon", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
 
     def __init__(self, requests: int, number: int = 0, begun: int = 0) -> None:
         self.requests = self.wanted = requests
@@ -64,6 +66,7 @@ class Batch:
         self.kind = "batch"
         self.size = 0
         self.scope: Scope | None = None
+        self.pace: Pace | None = None
 
 
 class Batcher:
@@ -84,6 +87,7 @@ class Batcher:
             `asyncio.timeout`.
         computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
             so that such a batch first takes along what each turn of the loop brings, until one brings nothing.
+        turn: what tells this turn of the loop from all others; None if that cannot be told.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -100,6 +104,7 @@ class Batcher:
         limit_per_client: int,
         hurries: bool = False,
         computed_here: Callable[[int, Hashable], bool] = lambda count, key: False,
+        turn: Callable[[], object] = lambda: None,
         tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
@@ -113,13 +118,15 @@ class Batcher:
         # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
-        # turn, and one is right now.
-        self._hurries = hurries
+        # Whether a request that comes alone is computed at once, the last one came alone, and one is computed so now.
+        self._hurries = hurries and not wait
         self._computed_here = computed_here
         self._alone = True
-        self._hurried = False
         self._computing_here = False
+        # The turn in which one was computed so, or if that cannot be told, whether one was in this.
+        self._turn = turn
+        self._hurried_in: object = None
+        self._hurried = False
         # How many requests are being computed and waited for.
         self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -283,18 +290,20 @@ class Batcher:
 
         Not while somebody records, who wants to see it wait, however short.
         """
-        busy = self._tasks or len(self._queue) or self._held
-        return self._hurries and not (self._hurried or busy or self._wait or LISTENING)
+        if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
+            return False
+        if self._tasks or len(self._queue):
+            return False
+        return self._hurried_in is None or self._turn() != self._hurried_in
 
     def _compute_at_once(self, request: Request) -> None:
-        # Once in a turn of the loop: who comes in the same one is not alone.
-        self._hurried = True
-        self._loop.call_soon(self._turned, context=self._context)
-        request.state = RUNNING
         requests, context = [request], self._context.copy()
         begin = request.arrived
-        batch = self._batch_of(requests, "free", begin)
-        batch.number = next(self._tracing.batches)
+        self._work.begun["free"] += 1
+        self._statistics.waiting.counts[0] += 1
+        request.state = RUNNING
+        request.batch = batch = Batch(1, next(self._tracing.batches))
+        self._running += 1
         self._computing_here = True
         left = False
         try:
@@ -302,7 +311,7 @@ class Batcher:
             results, waiting = _stepped(context, computing)
             if results is not None:
                 (result,) = results
-                now = self._computed(1, begin)
+                now = self._computed(batch, 1, begin)
                 if request.state == RUNNING:
                     self._ended(request, DONE, result, now)
             else:
@@ -316,6 +325,11 @@ class Batcher:
                 self._end(request, FAILED, error)
         finally:
             self._computing_here = False
+            # Once in a turn of the loop: who comes in the same one is not alone.
+            self._hurried_in = self._turn()
+            if self._hurried_in is None:
+                self._hurried = True
+                self._loop.call_soon(self._turned, context=self._context)
             if not left:
                 self._fail_what_runs(requests)
             if len(self._queue):
@@ -435,7 +449,7 @@ class Batcher:
             return
         if LISTENING:
             self._tracing.batch_ended(batch, None)
-        end = self._computed(len(wanted), begin)
+        end = self._computed(batch, len(wanted), begin)
         outcomes = list(zip(wanted, results, strict=True))
         self._deliver(outcomes[:_DELIVERED_TOGETHER], end)
         for start in range(_DELIVERED_TOGETHER, len(outcomes), _DELIVERED_TOGETHER):
@@ -446,9 +460,11 @@ class Batcher:
                 raise
             self._deliver(outcomes[start : start + _DELIVERED_TOGETHER], self._loop.time())
 
-    def _computed(self, requests: int, begin: float) -> float:
-        """A batch has been; when it has, on the loop's clock."""
+    def _computed(self, batch: Batch, requests: int, begin: float) -> float:
+        """So many requests of a batch have been; when they have, on the loop's clock."""
         end = self._loop.time()
+        if batch.pace is not None:
+            batch.pace.took(end - begin)
         self._work.batches += 1
         self._work.samples += requests
         self._work.computing.add(end - begin)

@@ -53,6 +53,8 @@ class Pace:
         """Be told of one that was computed on the loop's thread."""
         quick = seconds < HERE_BELOW
         if self.here:
+            if quick and not self._slow:
+                return  # as nearly all
             self._slow = max(0, self._slow - 1) if quick else self._slow + 1
             if self._slow < GIVEN_UP_AFTER:
                 return

@@ -139,27 +139,25 @@ class Runner:
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
-        MODE.set(around.replace(scope=scope, grad=False))
+        MODE.set(around.inferring(scope))
         try:
-            inputs = self._joined([arrays for arrays, _ in payloads], size)
-            begin = time.perf_counter()
-            tree, leaves = args_tree.flatten(self._call(inputs))
-            leaves = [_on(leaf, _HOST) for leaf in leaves]
-            for leaf in leaves:
-                if settled_array(leaf) is None:
-                    here = False
+            tree, leaves = args_tree.flatten(self._call(self._joined(payloads, size)))
+            arrays = [settled_array(it) for it in leaves]
+            if any([it is None for it in arrays]):
+                # Not one after the other: parts are copied, and nothing must change them before the last is there.
+                leaves = [_on(it, _HOST) for it in leaves]
+                for leaf in leaves:
                     await leaf
-            if here:
-                pace.took(time.perf_counter() - begin)
-            # Not before the last has been waited for: parts are copied, and nothing must change them before.
-            arrays = [leaf.numpy() if (seen := settled_array(leaf)) is None else seen for leaf in leaves]
+                arrays = [it.numpy() for it in leaves]
+            elif here:
+                batch.pace = pace
         except BaseException as error:
             if not isinstance(error, Exception):
                 scope.cancel()
             raise
         finally:
             MODE.set(around)
-        return self._parted(tree, arrays, [sizes for _, sizes in payloads])
+        return self._parted(tree, arrays, payloads)
 
     def computes_here(self, count: int, key: Hashable) -> bool:
         """Whether a batch of so many requests of a key is computed on the thread that calls `compute`."""
@@ -168,11 +166,11 @@ class Runner:
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]
 
-    def _joined(self, requests: Sequence[tuple[Array, ...]], size: int) -> list[flow.Tensor]:
+    def _joined(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
         """For each input, the batch; what there are too few of is filled up with zeros."""
         if size == 1:
-            return [_on(from_array(it[np.newaxis], _HOST), self._device) for it in requests[0]]
-        return [self._batch(arrays, size) for arrays in zip(*requests, strict=True)]
+            return [_on(from_array(it[np.newaxis], _HOST), self._device) for it in payloads[0][0]]
+        return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         return _on(self._stacked(arrays, size), self._device)
@@ -194,11 +192,14 @@ class Runner:
             return self._called(**dict(zip(self.signature.names, inputs, strict=True)))
         return self._called(*inputs)
 
-    def _parted(self, tree: Tree, leaves: Sequence[Array], sizes: Sequence[dict[str, int]]) -> list[Any]:
+    def _parted(self, tree: Tree, leaves: Sequence[Array], payloads: Sequence[Payload]) -> list[Any]:
         """For each request, its part of all results, in memory of its own."""
+        if type(tree) is Leaf and self._cuts is None:  # as of most models
+            (rows,) = leaves
+            return [rows[place].copy() for place in range(len(payloads))]
         results = []
-        for place, own in enumerate(sizes):
-            parts = [self._cut(number, leaf[place], own) for number, leaf in enumerate(leaves)]
+        for place, (_, sizes) in enumerate(payloads):
+            parts = [self._cut(number, leaf[place], sizes) for number, leaf in enumerate(leaves)]
             results.append(args_tree.unflatten(tree, parts))
         return results
 

@@ -87,6 +87,12 @@ def _in_time(machine: VirtualMachine, loop: AbstractEventLoop) -> bool:
     return True
 
 
+def turn_of(machine: VirtualMachine, loop: AbstractEventLoop) -> int | None:
+    """What tells this turn of the loop from all others, if something has run at once in it; None before that."""
+    fields: MachineFields = machine
+    return fields._until.get(loop)
+
+
 def reconsider(machine: VirtualMachine) -> None:
     """One of the things has changed that keep everything from running at once."""
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
