@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from vmflow.codegen.processor import USUAL_CACHE, last_level_cache
+from vmflow.codegen.processor import USUAL_CACHE, has_quick_wide_vectors, last_level_cache
 
 
 @pytest.mark.parametrize(
@@ -29,3 +29,22 @@ def test_the_largest_cache_counts(told: tuple[str, ...], found: int, tmp_path: P
 
 def test_this_processor_has_one() -> None:
     assert last_level_cache() >= 1 << 16
+
+
+@pytest.mark.parametrize(
+    ("text", "wide"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512_vbmi2 amx_tile\n\nprocessor\t: 1\n", True),
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512f avx512cd\n\nprocessor\t: 1\nflags\t\t: avx512_vbmi2\n", False),
+        ("processor\t: 0\nbugs\t\t: avx512_vbmi2\n", False),
+        ("processor\t: 0\nFeatures\t: fp asimd\n", False),
+        ("", False),
+    ],
+)
+def test_wide_vectors_are_used_where_they_cost_nothing(tmp_path: Path, text: str, wide: bool) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    assert has_quick_wide_vectors(str(tmp_path / "cpuinfo")) == wide
+
+
+def test_where_nobody_tells_of_the_processor_vectors_are_short(tmp_path: Path) -> None:
+    assert not has_quick_wide_vectors(str(tmp_path / "nothing"))

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from .processor import has_quick_wide_vectors
+
 if TYPE_CHECKING:
     import subprocess
 
@@ -26,6 +28,8 @@ FLAGS: Final = (
     "-fPIC",
     "-shared",
 )
+
+_WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
 # In the order of preference, where CC does not say.
 _NAMES: Final = ("cc", "gcc", "clang")
@@ -73,6 +77,12 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 
 @cache
+def flags() -> tuple[str, ...]:
+    """How to compile for this processor."""
+    return (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
+
+
+@cache
 def processor_identity() -> str:
     """What is different for a processor for which other instructions would be chosen."""
     try:
@@ -106,7 +116,7 @@ def compile_library(
     try:
         given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
         given.write_text(source)
-        _run([*command, *FLAGS, "-o", str(made), str(given), "-lm"], watch)
+        _run([*command, *flags(), "-o", str(made), str(given), "-lm"], watch)
         if not made.exists():
             raise CompileError(f"{command[0]} said nothing and made no library")
         return made.read_bytes()

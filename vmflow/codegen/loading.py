@@ -231,9 +231,9 @@ class Loader:
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
         from .cache import cache_key
-        from .compiling import FLAGS, compiler_identity, processor_identity
+        from .compiling import compiler_identity, flags, processor_identity
 
-        return cache_key(source, " ".join(FLAGS), compiler_identity(command), processor_identity())
+        return cache_key(source, " ".join(flags()), compiler_identity(command), processor_identity())
 
     def _load(self, library: Library, path: Path, command: tuple[str, ...]) -> None:
         library.loaded = ctypes.CDLL(str(path))

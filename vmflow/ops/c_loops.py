@@ -18,7 +18,8 @@ from .elementwise import REVERSED, result_dtype
 
 # Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
 # written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
-STREAMED_FROM: Final = last_level_cache()
+# A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.
+STREAMED_FROM: Final = min(last_level_cache(), 32 << 20)
 
 # function, its arguments, and no array in which the result is wanted: the function sees to that.
 Call: TypeAlias = tuple[Any, tuple[Any, ...], None]
