@@ -27,7 +27,9 @@ Array: TypeAlias = Any
 # microseconds.  Measured on two cores: to hand a piece over takes 13 to 25 microseconds, and to hear that it is done
 # takes 13; two cores also wait longer for memory than one.  In two pieces 0.25M additions take 1.6 times as long as in
 # one, 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long as three to four
-# additions, take 1.0 times, and rows of as many for softmax 0.75 times as long.
+# additions, take 1.0 times, and rows of as many for softmax 0.75 times as long.  On a virtual machine whose idle cores
+# take 54 microseconds to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took 2.0 times as
+# long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.ops.elementwise.work`.
 LEAST: Final = 1 << 19
 
 # Pieces of flat arrays begin at multiples of so many elements, so that numpy's vector loops end where they would

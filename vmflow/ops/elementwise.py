@@ -21,6 +21,7 @@ from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
 from vmflow.codegen.arrays import single, single_calls
 from vmflow.codegen.kernels import SINGLE
+from vmflow.codegen.processor import has_quick_wide_vectors
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
@@ -170,7 +171,13 @@ def work(output: TensorMeta, cost: float) -> float:
         output: the meta of the result.
         cost: nanoseconds per element, as they are estimated for ops.
     """
-    return output.numel * max(1.0, 4 * cost / DEAR) if output.device.type == "cpu" else 0
+    return output.numel * max(1.0, _dear_in_additions() * cost / DEAR) if output.device.type == "cpu" else 0
+
+
+@functools.cache
+def _dear_in_additions() -> float:
+    """As how many additions from memory what costs `DEAR` counts, measured with vectors of 256 and of 512 bits."""
+    return 2.0 if has_quick_wide_vectors() else 4.0
 
 
 def spread(kernel: Kernel, output: TensorMeta, cost: float) -> Kernel:
