@@ -658,3 +658,34 @@ def test_everything_at_once(seed: int) -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(main())
+
+
+@timed
+async def test_what_was_told_in_the_turn_before_does_not_tell_this_one() -> None:
+    device, told_turns = Quick(), iter(["old", "old", None, None, None, None, None])
+    batcher = batcher_of(device.compute, hurries=True, turn=lambda: next(told_turns, None))
+    requests = [Request(number) for number in range(3)]
+    for request in requests:
+        batcher.submit(request)
+    assert [it.future.done() for it in requests] == [True, False, False]
+    assert await asyncio.gather(*[it.future for it in requests]) == [0, 10, 20]
+
+
+@timed
+async def test_an_interrupt_at_its_beginning_leaves_a_request_counted() -> None:
+    class Interrupted:
+        def __next__(self) -> int:
+            raise KeyboardInterrupt
+
+    device, statistics = Quick(), Statistics()
+    batcher = batcher_of(device.compute, statistics, hurries=True)
+    numbers, batcher._tracing.batches = batcher._tracing.batches, Interrupted()  # type: ignore[assignment]
+    request = Request(1, deadline=asyncio.get_running_loop().time() + 1)
+    with pytest.raises(KeyboardInterrupt):
+        batcher.submit(request)
+    batcher._tracing.batches = numbers
+    assert reconciles(statistics, batcher)
+    assert statistics.ends["failed"] == 1
+    assert await ask(batcher, 2) == 20
+    assert batcher.running() == 0
+    assert reconciles(statistics, batcher)

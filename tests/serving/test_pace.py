@@ -75,10 +75,10 @@ def test_it_is_tried_less_and_less_often() -> None:
     assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER  # it has been quick again in between
 
 
-def test_a_trial_whose_end_nobody_saw_is_followed_by_another() -> None:
+def test_after_a_trial_of_which_nothing_is_told_it_is_not_tried_at_once() -> None:
     pace = Pace(SLOW)
-    elsewhere_before_the_next_trial(pace)
-    assert pace.next_is_here()
+    for _ in range(3):
+        assert elsewhere_before_the_next_trial(pace) == TRIED_AFTER
 
 
 @pytest.mark.parametrize("seconds", [TRIED_BELOW, math.inf])

@@ -10,7 +10,7 @@ import numpy as np
 from vmflow import intra_op
 from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.codegen.kernels import Chain
-from vmflow.codegen.processor import last_level_cache
+from vmflow.codegen.processor import USUAL_CACHE, last_level_cache
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
@@ -19,7 +19,7 @@ from .elementwise import REVERSED, result_dtype
 # Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
 # written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
 # A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.
-STREAMED_FROM: Final = min(last_level_cache(), 32 << 20)
+STREAMED_FROM: Final = min(last_level_cache(), USUAL_CACHE)
 
 # function, its arguments, and no array in which the result is wanted: the function sees to that.
 Call: TypeAlias = tuple[Any, tuple[Any, ...], None]

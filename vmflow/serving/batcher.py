@@ -87,7 +87,7 @@ class Batcher:
             `asyncio.timeout`.
         computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
             so that such a batch first takes along what each turn of the loop brings, until one brings nothing.
-        turn: what tells this turn of the loop from all others; None if that cannot be told.
+        turn: what has been the same since it was not None, for a turn of the loop at most; see `at_once.turn_of`.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -297,16 +297,21 @@ class Batcher:
         return self._hurried_in is None or self._turn() != self._hurried_in
 
     def _compute_at_once(self, request: Request) -> None:
-        requests, context = [request], self._context.copy()
-        begin = request.arrived
-        self._work.begun["free"] += 1
-        self._statistics.waiting.counts[0] += 1
-        request.state = RUNNING
-        request.batch = batch = Batch(1, next(self._tracing.batches))
-        self._running += 1
-        self._computing_here = True
+        batch = Batch(1)
+        requests, begin = [request], request.arrived
+        told_before: object = None
         left = False
+        # No call from here to the `try`: out of one Ctrl-C may come, and whoever runs must be counted and in a batch.
+        request.batch = batch
+        self._running += 1
+        request.state = RUNNING
         try:
+            self._computing_here = True
+            told_before = self._turn()
+            batch.number = next(self._tracing.batches)
+            self._work.begun["free"] += 1
+            self._statistics.waiting.counts[0] += 1  # it has waited for nobody
+            context = self._context.copy()
             computing = self._compute(requests, batch)
             results, waiting = _stepped(context, computing)
             if results is not None:
@@ -325,13 +330,14 @@ class Batcher:
                 self._end(request, FAILED, error)
         finally:
             self._computing_here = False
-            # Once in a turn of the loop: who comes in the same one is not alone.
-            self._hurried_in = self._turn()
+            if not left:
+                self._fail_what_runs(requests)
+            # Once in a turn of the loop: who comes in the same one is not alone.  What was told before may be left from
+            # the turn before, and end in the middle of this one.
+            self._hurried_in = self._turn() if told_before is None else None
             if self._hurried_in is None:
                 self._hurried = True
                 self._loop.call_soon(self._turned, context=self._context)
-            if not left:
-                self._fail_what_runs(requests)
             if len(self._queue):
                 self._pump()
             self._look_whether_idle()

@@ -47,7 +47,10 @@ class Pace:
         if self.here or not self._worth_trying:
             return self.here
         self._until_trial -= 1
-        return self._until_trial < 0
+        if self._until_trial >= 0:
+            return False
+        self._until_trial = self._tried_after  # also if nobody will tell how long it took, since it failed
+        return True
 
     def took(self, seconds: float) -> None:
         """Be told of one that was computed on the loop's thread."""

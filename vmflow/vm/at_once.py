@@ -82,13 +82,17 @@ def _in_time(machine: VirtualMachine, loop: AbstractEventLoop) -> bool:
     for other in list(fields._until):
         if other.is_closed():
             fields._until.pop(other, None)
+    loop.call_soon(fields._until.pop, loop, None)  # first, for Ctrl-C may come out of it
     fields._until[loop] = _now() + int(machine.turn_budget * 1e9)
-    loop.call_soon(fields._until.pop, loop, None)
     return True
 
 
 def turn_of(machine: VirtualMachine, loop: AbstractEventLoop) -> int | None:
-    """What tells this turn of the loop from all others, if something has run at once in it; None before that."""
+    """What tells what follows from all that was a turn of the loop ago or more.
+
+    None until something runs at once; from then on a number that no other such time has, until the loop comes to this
+    place of its next turn.
+    """
     fields: MachineFields = machine
     return fields._until.get(loop)
 
