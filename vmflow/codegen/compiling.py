@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from .processor import has_quick_wide_vectors
+from .processor import first_processor, has_quick_wide_vectors
 
 if TYPE_CHECKING:
     import subprocess
@@ -86,14 +86,11 @@ def flags() -> tuple[str, ...]:
 @cache
 def processor_identity() -> str:
     """What is different for a processor for which other instructions would be chosen."""
-    try:
-        # The first of them is as good as all.
-        with open("/proc/cpuinfo") as file:
-            first = file.read(1 << 13).partition("\n\n")[0]
-    except OSError:
+    told = first_processor()
+    if told is None:
         return f"{platform.machine()} {platform.processor()}"
     telling = ("model", "cpu family", "vendor_id", "flags", "Features", "CPU ")
-    return platform.machine() + "".join([line for line in first.splitlines() if line.startswith(telling)])
+    return platform.machine() + "".join([line for line in told if line.startswith(telling)])
 
 
 def compile_library(

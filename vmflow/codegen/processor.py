@@ -7,24 +7,31 @@ from typing import Final
 
 _FOLDER: Final = "/sys/devices/system/cpu/cpu0/cache"
 
+_CPUINFO: Final = "/proc/cpuinfo"
+
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 # Where the system does not say.
 USUAL_CACHE: Final = 32 << 20
 
 
-def has_quick_wide_vectors(cpuinfo: str = "/proc/cpuinfo") -> bool:
+def first_processor(cpuinfo: str = _CPUINFO) -> list[str] | None:
+    """The lines in which the system describes the first processor, which is as good as all; None where it does not."""
+    try:
+        with open(cpuinfo) as file:
+            return file.read(1 << 13).partition("\n\n")[0].splitlines()
+    except OSError:
+        return None
+
+
+def has_quick_wide_vectors(cpuinfo: str = _CPUINFO) -> bool:
     """Whether to compute in vectors of 512 bits, where compilers by themselves take 256.
 
     The first processors with AVX-512 became slower while they did, for all else too.  Those since Ice Lake and Zen 4 do
     not, and are told by an extension that came with them.  False where that is not known.
     """
-    try:
-        with open(cpuinfo) as file:
-            first = file.read(1 << 13).partition("\n\n")[0]
-    except OSError:
-        return False
-    return any([line.startswith("flags") and "avx512_vbmi2" in line.split() for line in first.splitlines()])
+    told = first_processor(cpuinfo) or []
+    return any([line.startswith("flags") and "avx512_vbmi2" in line.split() for line in told])
 
 
 def last_level_cache(folder: str = _FOLDER) -> int:
