@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
-import itertools
 import random
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
@@ -71,17 +69,18 @@ async def ask(batcher: Batcher, number: int, seconds: float | None = None, **abo
     return result
 
 
-def timed(main: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+def timed(main: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
     """A test in virtual time, after which nothing is left."""
 
-    async def whole(**about: Any) -> None:
-        await main(**about)
+    async def whole() -> None:
+        await main()
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
-    @functools.wraps(main)
-    def test(**about: Any) -> None:
-        run(whole(**about))
+    def test() -> None:
+        run(whole())
 
+    test.__name__ = main.__name__
+    test.__doc__ = main.__doc__
     return test
 
 
@@ -144,36 +143,10 @@ class Quick:
         return [10 * it.payload for it in requests]
 
 
-def untold() -> Callable[[], int | None]:
-    """Nobody tells turns apart."""
-    return lambda: None
-
-
-def told() -> Callable[[], int]:
-    """A different number for each turn of the loop in which it is asked for."""
-    turns: list[int] = []
-    numbers = itertools.count()
-
-    def turn() -> int:
-        if not turns:
-            turns.append(next(numbers))
-            asyncio.get_running_loop().call_soon(turns.clear)
-        return turns[0]
-
-    return turn
-
-
-def told_now_and_then() -> Callable[[], int | None]:
-    """As `told`, but not in every second turn."""
-    turn = told()
-    return lambda: number if (number := turn()) % 2 else None
-
-
-@pytest.mark.parametrize("turns", [untold, told, told_now_and_then])
 @timed
-async def test_who_comes_alone_has_the_result_when_the_call_returns(turns: Callable[[], Any]) -> None:
+async def test_who_comes_alone_has_the_result_when_the_call_returns() -> None:
     device, statistics = Quick(), Statistics()
-    batcher = batcher_of(device.compute, statistics, hurries=True, turn=turns())
+    batcher = batcher_of(device.compute, statistics, hurries=True)
     for number in range(3):
         request, same_turn = Request(number), Request(number)
         batcher.submit(request)
@@ -658,17 +631,6 @@ def test_everything_at_once(seed: int) -> None:
         assert asyncio.all_tasks() == {asyncio.current_task()}
 
     run(main())
-
-
-@timed
-async def test_what_was_told_in_the_turn_before_does_not_tell_this_one() -> None:
-    device, told_turns = Quick(), iter(["old", "old", None, None, None, None, None])
-    batcher = batcher_of(device.compute, hurries=True, turn=lambda: next(told_turns, None))
-    requests = [Request(number) for number in range(3)]
-    for request in requests:
-        batcher.submit(request)
-    assert [it.future.done() for it in requests] == [True, False, False]
-    assert await asyncio.gather(*[it.future for it in requests]) == [0, 10, 20]
 
 
 @timed

@@ -87,7 +87,6 @@ class Batcher:
             `asyncio.timeout`.
         computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
             so that such a batch first takes along what each turn of the loop brings, until one brings nothing.
-        turn: what has been the same since it was not None, for a turn of the loop at most; see `at_once.turn_of`.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -104,7 +103,6 @@ class Batcher:
         limit_per_client: int,
         hurries: bool = False,
         computed_here: Callable[[int, Hashable], bool] = lambda count, key: False,
-        turn: Callable[[], object] = lambda: None,
         tracing: SessionTracing | None = None,
     ) -> None:
         self._compute = compute
@@ -118,15 +116,13 @@ class Batcher:
         # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
-        # Whether a request that comes alone is computed at once, the last one came alone, and one is computed so now.
+        # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
+        # turn, and one is right now.
         self._hurries = hurries and not wait
         self._computed_here = computed_here
         self._alone = True
-        self._computing_here = False
-        # The turn in which one was computed so, or if that cannot be told, whether one was in this.
-        self._turn = turn
-        self._hurried_in: object = None
         self._hurried = False
+        self._computing_here = False
         # How many requests are being computed and waited for.
         self._running = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -292,25 +288,24 @@ class Batcher:
         """
         if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
             return False
-        if self._tasks or len(self._queue):
-            return False
-        return self._hurried_in is None or self._turn() != self._hurried_in
+        return not (self._tasks or len(self._queue))
 
     def _compute_at_once(self, request: Request) -> None:
         batch = Batch(1)
         requests, begin = [request], request.arrived
-        told_before: object = None
         left = False
         # No call from here to the `try`: out of one Ctrl-C may come, and whoever runs must be counted and in a batch.
         request.batch = batch
         self._running += 1
         request.state = RUNNING
         try:
+            # Once in a turn of the loop: who comes in the same one is not alone.
             self._computing_here = True
-            told_before = self._turn()
+            self._loop.call_soon(self._turned, context=self._context)
+            self._hurried = True
             batch.number = next(self._tracing.batches)
             self._work.begun["free"] += 1
-            self._statistics.waiting.counts[0] += 1  # it has waited for nobody
+            self._statistics.waiting.add(0.0)
             context = self._context.copy()
             computing = self._compute(requests, batch)
             results, waiting = _stepped(context, computing)
@@ -332,12 +327,6 @@ class Batcher:
             self._computing_here = False
             if not left:
                 self._fail_what_runs(requests)
-            # Once in a turn of the loop: who comes in the same one is not alone.  What was told before may be left from
-            # the turn before, and end in the middle of this one.
-            self._hurried_in = self._turn() if told_before is None else None
-            if self._hurried_in is None:
-                self._hurried = True
-                self._loop.call_soon(self._turned, context=self._context)
             if len(self._queue):
                 self._pump()
             self._look_whether_idle()

@@ -234,7 +234,7 @@ class Runner:
                 self._paces[size, _key(sizes)] = Pace(self._seconds(inputs))
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
-        """What a batch like this one takes, which is not the first of its kind."""
+        """What a batch like this one takes, which is not the first of its kind; see `Pace`."""
         if not isinstance(self._called, (Graph, LoadedGraph)):
             return math.inf  # each op decides for itself where it runs
         quickest, left = math.inf, _TRIALS_TAKE

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -12,8 +11,6 @@ import numpy as np
 from vmflow.context import MODE
 from vmflow.instructions.scope import Scope
 from vmflow.tensors import Tensor
-from vmflow.vm.at_once import turn_of
-from vmflow.vm.virtual_machine import current_machine
 from vmflow.vm.wakers import running_loop
 
 from .arrivals import Arrivals
@@ -200,7 +197,6 @@ class InferenceSession:
             limit_per_client=per_client,
             hurries=True,
             computed_here=self._runner.computes_here,
-            turn=partial(turn_of, current_machine(), self._loop),
             tracing=tracing,
         )
         self._streams = Batcher(
@@ -421,11 +417,8 @@ class InferenceSession:
     # Computing
 
     def _compute(self, requests: Sequence[Request], batch: Batch) -> Coroutine[Any, Any, Sequence[Any]]:
-        first = requests[0]
-        if len(requests) == 1:
-            return self._runner.compute((first.payload,), first.key, first.priority, batch)
         priority = max([it.priority for it in requests])
-        return self._runner.compute([it.payload for it in requests], first.key, priority, batch)
+        return self._runner.compute([it.payload for it in requests], requests[0].key, priority, batch)
 
     async def _run_stream(self, requests: Sequence[Request], batch: Batch) -> Sequence[Any]:
         (request,) = requests

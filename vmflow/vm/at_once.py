@@ -87,16 +87,6 @@ def _in_time(machine: VirtualMachine, loop: AbstractEventLoop) -> bool:
     return True
 
 
-def turn_of(machine: VirtualMachine, loop: AbstractEventLoop) -> int | None:
-    """What tells what follows from all that was a turn of the loop ago or more.
-
-    None until something runs at once; from then on a number that no other such time has, until the loop comes to this
-    place of its next turn.
-    """
-    fields: MachineFields = machine
-    return fields._until.get(loop)
-
-
 def reconsider(machine: VirtualMachine) -> None:
     """One of the things has changed that keep everything from running at once."""
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
