@@ -13,7 +13,7 @@ from vmflow.context import MODE, Mode
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.allocate_tensor import AllocateTensor
-from vmflow.instructions.blob import Blob, Storage, TensorMeta, places_memory
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, places_memory
 from vmflow.instructions.builder import issue
 from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.deferred import Ended
@@ -136,6 +136,12 @@ class CompiledGraph:
         last = self._last
         pure = None if last is None else last.pure()
         return NOT_NOW if pure is None else pure.call(arguments)
+
+    def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
+        """See `PureCall.call_on_arrays`; `NOT_NOW`, and nothing has happened, if there is no such way."""
+        last = self._last
+        pure = None if last is None else last.pure()
+        return NOT_NOW if pure is None else pure.call_on_arrays(arrays)
 
     def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.

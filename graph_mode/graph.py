@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.amp import autocast
 from vmflow.context import MODE
-from vmflow.instructions.blob import Storage
+from vmflow.instructions.blob import Array, Storage
 from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
@@ -231,6 +231,19 @@ class Graph:
         # With an optimizer there is more to a call, whatever the graph does.
         self._last = None if self._optimizers or self._scaler is not None else compiled
         return compiled.call(given, rates)
+
+    def _call_on_arrays(self, arrays: Sequence[Array]) -> Any:
+        """For who has arrays and wants one: that of the result, computed in this call whatever it takes.
+
+        Returns:
+            `NOT_NOW`, and nothing has happened, if this is no call like the last one, of a graph that takes tensors by
+            place and returns one, all of them small ones on the host; if it has to wait; or if it would fail.
+
+        Args:
+            arrays: which nobody writes meanwhile.
+        """
+        last = self._last
+        return NOT_NOW if last is None else last.call_on_arrays(arrays)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -1,4 +1,4 @@
-"""`Launch`: one run of a graph, from the call to its end."""
+"""`Run`: what a program works on.  `Launch`: from a call to its end; `RunOnArrays`: within the call."""
 
 from __future__ import annotations
 
@@ -18,22 +18,95 @@ from .job import Drawn
 _NONE: Mapping[int, Storage] = {}
 
 
+class Run:
+    """What a program works on.
+
+    Args:
+        inputs: the arguments' arrays; none before they have been fetched.
+        numbers: what the job's numbers are this time.
+        draws: for each micro-batch, what was taken of generators: (seed, position) by draw.
+        variables: by buffer, the memory that the job's variables had at the call.
+
+    Attributes: as given.
+    """
+
+    __slots__ = ("draws", "inputs", "numbers", "variables")
+
+    def __init__(
+        self,
+        inputs: list[Array],
+        numbers: Sequence[float],
+        draws: Sequence[Sequence[tuple[int, int]]],
+        variables: Mapping[int, Storage],
+    ) -> None:
+        self.inputs = inputs
+        self.numbers = numbers
+        self.draws = draws
+        self.variables = variables
+
+    def drawn(self, scalar: Drawn, micro: int) -> int:
+        """What takes the scalar's place in this run."""
+        return self.draws[micro][scalar.draw][scalar.part]
+
+    def copied(self, count: int) -> None:
+        """So many of the arguments' uses are over."""
+        raise NotImplementedError
+
+    def destination(self, number: int) -> Array:
+        """Where a result is wanted."""
+        raise NotImplementedError
+
+    def put_output(self, number: int, array: Array) -> None:
+        """A result."""
+        raise NotImplementedError
+
+
 @final
-class Launch:
-    """What a run of a graph works on, and who is told how it went.
+class RunOnArrays(Run):
+    """A run in the call that asks for it, of a job that has one result.
+
+    Args:
+        inputs, draws, variables: see `Run`.
+        result: to be filled.
+    """
+
+    __slots__ = ("_result",)
+
+    def __init__(
+        self,
+        inputs: list[Array],
+        draws: Sequence[Sequence[tuple[int, int]]],
+        variables: Mapping[int, Storage],
+        result: Array,
+    ) -> None:
+        super().__init__(inputs, (), draws, variables)
+        self._result = result
+
+    def copied(self, count: int) -> None:
+        """Who called has the arguments back at the end."""
+
+    def destination(self, number: int) -> Array:
+        """Where the result is wanted."""
+        return self._result
+
+    def put_output(self, number: int, array: Array) -> None:
+        """The result."""
+        np.copyto(self._result, array)
+
+
+@final
+class Launch(Run):
+    """A run of which somebody is told how it went.
 
     Args:
         sources: the arguments.
         results: what the caller has been given, to be filled.
-        numbers: what the job's numbers are this time.
-        draws: for each micro-batch, what was taken of generators: (seed, position) by draw.
+        numbers, draws, variables: see `Run`.
         uses: how often arguments are copied, or read where they are, in all.
-        variables: by buffer, the memory that the job's variables had at the call.
         over_to: called once, when it is over.
 
     Attributes:
         own: memory that the run itself changes, so that arguments that lie there have to be copied first.
-        inputs: the arguments' arrays, once they have been fetched.
         opened: whether the arguments are there.
         failure: what went wrong first.
         over: whether it has ended.
@@ -46,10 +119,7 @@ class Launch:
         "_copies_left",
         "_ended",
         "_lock",
-        "draws",
         "failure",
-        "inputs",
-        "numbers",
         "opened",
         "over",
         "over_to",
@@ -59,7 +129,6 @@ class Launch:
         "sources",
         "started",
         "stream",
-        "variables",
     )
 
     def __init__(
@@ -72,12 +141,9 @@ class Launch:
         variables: Mapping[int, Storage] = _NONE,
         over_to: Callable[[Launch], None] | None = None,
     ) -> None:
+        super().__init__([], numbers, draws, variables)
         self.sources = sources
         self.results = results
-        self.numbers = numbers
-        self.draws = draws
-        self.variables = variables
-        self.inputs: list[Array] = []
         self.own: frozenset[Storage] = frozenset()
         self.opened = False
         self.failure: Failure | None = None
@@ -110,10 +176,6 @@ class Launch:
         self.inputs = [
             blob.array() if not own or blob.storage not in own else blob.array().copy() for blob in self.sources
         ]
-
-    def drawn(self, scalar: Drawn, micro: int) -> int:
-        """What takes the scalar's place in this run."""
-        return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
         """So many of the arguments' uses are over; after the last, the caller may write them again."""

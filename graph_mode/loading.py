@@ -6,7 +6,7 @@ import collections
 import keyword
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, final
 
@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 
 from vmflow.devices import device as Device
-from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
@@ -245,6 +245,11 @@ class LoadedGraph:
         form.require_open()
         self._last = form
         return form.call(given, ())
+
+    def _call_on_arrays(self, arrays: Sequence[Array]) -> Any:
+        """See `Graph._call_on_arrays`."""
+        last = self._last
+        return NOT_NOW if last is None else last.call_on_arrays(arrays)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, final
 
-from vmflow.context import MODE
-from vmflow.instructions.blob import Blob, Storage, TensorMeta
+import numpy as np
+
+from vmflow.context import MODE, Mode
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.scope import Scope
 from vmflow.interpreter import new_tensor
@@ -17,7 +19,7 @@ from vmflow.tensors import Tensor
 from vmflow.vm import at_once
 from vmflow.vm.virtual_machine import default_machine
 
-from .launch import Launch
+from .launch import Launch, Run, RunOnArrays
 from .program import Program
 from .variables import Variables
 
@@ -37,7 +39,7 @@ class LoneTask:
         program: makes the program, once the memory for it is there.
         stream: on which it acts.
         cost: of that, in nanoseconds.
-        launches: those that were called and are not over.
+        under_way: what was called and is not over.
 
     Attributes:
         machine: on which it acts.
@@ -52,7 +54,7 @@ class LoneTask:
         program: Callable[[], Program],
         stream: Stream,
         cost: int,
-        launches: set[Launch],
+        under_way: set[Run],
     ) -> None:
         # Weakly, for it must not wait for the garbage collector.
         self._runtime: weakref.ref[GraphRuntime] = weakref.ref(runtime)
@@ -60,7 +62,7 @@ class LoneTask:
         self.stream = stream
         self.cost = cost
         self.closed = False
-        self._launches = launches
+        self._under_way = under_way
         self._name = name
         self._make = program
         self._program: Program | None = None
@@ -86,11 +88,11 @@ class LoneTask:
         finally:
             launch.finish()
 
-    def _run(self, launch: Launch) -> None:
+    def _run(self, run: Run) -> None:
         program = self._program
         if program is None:
             program = self._program = self._make()
-        program.run(launch)
+        program.run(run)
 
     def forget(self) -> None:
         """Let go of the memory; nothing is under way."""
@@ -116,14 +118,8 @@ class LoneTask:
                 return False
             if variables.written and blob.storage in variables.changed:
                 launch.own = variables.changed
-        for storage in variables.written:
-            if storage.dependence.machine is not machine or storage.failure is not None:
-                return False
-        for storage in variables.read:
-            if storage.dependence.machine is not machine or storage.failure is not None:
-                return False
         cost = 0 if scope is not None and scope.here else self.cost
-        if not at_once.possible(machine, self.stream, cost):
+        if not self._possible(variables, cost):
             return False
         launch.opened = True
         if variables.written:
@@ -133,9 +129,31 @@ class LoneTask:
             done = at_once.call(machine, self._act_unless_closed, [runtime, launch])
         return done is not at_once.NOT_NOW
 
+    def run_at_once(self, run: Run, variables: Variables) -> bool:
+        """Run the program in this call, whatever it takes, if nothing is before it; whether that was so and went well.
+
+        Args:
+            run: of a job that changes nothing, so that it may have been in vain.
+            variables: the job's.
+        """
+        runtime = self._runtime()
+        if runtime is None or self.closed or not self._possible(variables, 0):
+            return False
+        return at_once.call(self.machine, self._run_unless_closed, [runtime, run]) is None
+
+    def _possible(self, variables: Variables, cost: int) -> bool:
+        machine = self.machine
+        for storage in variables.written:
+            if storage.dependence.machine is not machine or storage.failure is not None:
+                return False
+        for storage in variables.read:
+            if storage.dependence.machine is not machine or storage.failure is not None:
+                return False
+        return at_once.possible(machine, self.stream, cost)
+
     def _act_unless_closed(self, runtime: GraphRuntime, launch: Launch) -> object:
         try:
-            self._launches.add(launch)
+            self._under_way.add(launch)
             # Whoever closes says so first and looks for launches then: one of the two sees the other.
             if self.closed:
                 return at_once.NOT_NOW
@@ -145,10 +163,25 @@ class LoneTask:
                 launch.failure.observed = True  # by whoever gets the exception
             raise
         finally:
-            self._launches.discard(launch)
-            if self.closed:
-                runtime.close()
+            self._left(runtime, launch)
         return None
+
+    def _run_unless_closed(self, runtime: GraphRuntime, run: Run) -> object:
+        try:
+            self._under_way.add(run)
+            if self.closed:
+                return at_once.NOT_NOW
+            self._run(run)
+        except Exception:
+            return at_once.NOT_NOW  # who does it again as a launch hears of this
+        finally:
+            self._left(runtime, run)
+        return None
+
+    def _left(self, runtime: GraphRuntime, run: Run) -> None:
+        self._under_way.discard(run)
+        if self.closed:
+            runtime.close()
 
 
 @final
@@ -180,6 +213,7 @@ class PureCall:
         self._variables = variables
         self._draws = draws
         self._uses = uses
+        self._on_host = all([it.device.type == "cpu" for it in (*metas, output)])
         self._stream = at_once.compute_stream(task.machine, output.device)
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
@@ -189,13 +223,8 @@ class PureCall:
             arguments: by place, whatever they are.
         """
         task, metas = self._task, self._metas
-        machine = task.machine
         mode = MODE.get()
-        if mode.interpreter is not None or (mode.machine or default_machine()) is not machine:
-            return at_once.NOT_NOW
-        if mode.scope is not None and mode.scope.dropped() is not None:
-            return at_once.NOT_NOW
-        if len(arguments) != len(metas) or not self._variables.current():
+        if len(arguments) != len(metas) or not self._is_wanted(mode):
             return at_once.NOT_NOW
         sources: list[Blob] = []
         for place, given in enumerate(arguments):
@@ -206,10 +235,39 @@ class PureCall:
             if blob.meta is not metas[place]:
                 return at_once.NOT_NOW
             sources.append(blob)
-        storage = Storage(Dependence(machine), None, self._stream)
+        storage = Storage(Dependence(task.machine), None, self._stream)
         result = Blob(storage, self._output)
         variables = self._variables
         launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)
         if not task.act_at_once(launch, variables, mode.scope):
             return at_once.NOT_NOW
         return new_tensor(result, None)
+
+    def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
+        """The array of the result, which nobody else holds, computed in this call whatever it takes.
+
+        Returns:
+            `at_once.NOT_NOW`, and nothing has happened, if it has to be launched or refused, or would fail.
+
+        Args:
+            arrays: on the host, by place, which nobody writes meanwhile.
+        """
+        task, metas = self._task, self._metas
+        if not self._on_host or len(arrays) != len(metas) or not self._is_wanted(MODE.get()):
+            return at_once.NOT_NOW
+        for place, array in enumerate(arrays):
+            of = metas[place]
+            if array.shape != of.shape or array.dtype is not of.dtype.numpy:
+                return at_once.NOT_NOW
+        result = np.empty(self._output.shape, self._output.dtype.numpy)
+        variables = self._variables
+        run = RunOnArrays(list(arrays), self._draws, variables.storages, result)
+        return result if task.run_at_once(run, variables) else at_once.NOT_NOW
+
+    def _is_wanted(self, mode: Mode) -> bool:
+        """Whether the graph is called where its task runs, for whom it was made, and not in vain."""
+        if mode.interpreter is not None or (mode.machine or default_machine()) is not self._task.machine:
+            return False
+        if mode.scope is not None and mode.scope.dropped() is not None:
+            return False
+        return self._variables.current()

@@ -26,7 +26,7 @@ from vmflow.ops.fused import FusedKernel, resolved
 from vmflow.ops.table import Inferred
 
 from .job import Drawn, Job, JobOp, Operand
-from .launch import Launch
+from .launch import Run
 from .lifetimes import ALIGNMENT, aligned
 from .plan import ChainDescriptor
 
@@ -147,7 +147,7 @@ class Program:
     def __init__(self, chain: ChainDescriptor, environment: Environment) -> None:
         self.chain = chain
         self.environment = environment
-        self.launch: Launch | None = None
+        self.launch: Run | None = None
         self.micro = 0
         job = environment.job
         self._ops = [job.ops[position] for position in chain.ops]
@@ -174,7 +174,7 @@ class Program:
         # With the array, if that is not the caller's.
         self._outputs: list[tuple[int, Operand, Array]] = []
 
-    def run(self, launch: Launch, micro: int = 0) -> None:
+    def run(self, launch: Run, micro: int = 0) -> None:
         """Run it once.
 
         Args:
@@ -214,7 +214,7 @@ class Program:
             self.launch = None
             self.environment.take_out(self._callers)
 
-    def _steps_with(self, launch: Launch) -> list[Step]:
+    def _steps_with(self, launch: Run) -> list[Step]:
         """The steps over the memory of this launch's caller, who has arguments back when they were used last."""
         job = self.environment.job
         for index, number in self._kept:
@@ -230,7 +230,7 @@ class Program:
                 steps.append((launch.copied, (len(self._kept),), None))
         return steps
 
-    def _bind(self, launch: Launch) -> None:
+    def _bind(self, launch: Run) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
         variables = launch.variables
         made_with = (LOADER.arrived, get_num_threads())

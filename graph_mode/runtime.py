@@ -30,7 +30,7 @@ from .actors.identifiers import thread_of
 from .acts import ActorAct, LoneAct
 from .job import Job
 from .job_queue import queue_of
-from .launch import Launch
+from .launch import Launch, Run
 from .lone_task import LoneTask, PureCall
 from .plan import Plan
 from .plan_memory import PlanMemory
@@ -118,8 +118,8 @@ class GraphRuntime:
         self._closing = False
         self._closed = False
         self._dead: Failure | None = None
-        # Launches called and not over.
-        self._open: set[Launch] = set()
+        # What was called and is not over: of actors, launches alone.
+        self._open: set[Run] = set()
         # What has happened: a launch was started, or an act of this thread has ended.
         self._news: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
@@ -429,6 +429,7 @@ class GraphRuntime:
     def _bury(self, failure: Failure) -> None:
         """Tell all whose launches will not be heard of."""
         for launch in list(self._open):
+            assert isinstance(launch, Launch)
             if launch.started and not launch.over:
                 for number in self._written:
                     launch.variables[number].failure = failure  # nobody can know what they hold

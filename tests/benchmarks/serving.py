@@ -6,12 +6,16 @@ Each way is a server process of its own (uvicorn, one plain ASGI function, the s
 computed), and the clients are another process.  For each: requests a second by 32 clients at a time, the latency of one
 alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.  Who
 asks for that is a third process: in that of the clients, it would wait for them and not for the server.
+
+At the end, a session is compared with its graph by one client that asks them in turns: two runs of one way, one after
+the other, differ by more than these two do.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import json
 import math
 import os
@@ -20,7 +24,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final
 
@@ -30,6 +34,11 @@ from tests.benchmarks.contenders import restart_with_one_thread
 
 SIZES: Final = (784, 512, 512, 10)
 MOST: Final = 32
+
+# How many requests a way is asked before the other has its turn.
+_OF_A_TURN: Final = 50
+
+_THIS: Final = [sys.executable, "-m", "tests.benchmarks.serving"]
 
 # inputs of one request -> scores
 Predict = Callable[[np.ndarray[Any, Any]], Awaitable[np.ndarray[Any, Any]]]
@@ -215,6 +224,10 @@ class Client:
         return await self.reader.readexactly(length)
 
 
+def _sample() -> bytes:
+    return np.random.default_rng(1).standard_normal(SIZES[0]).astype(np.float32).tobytes()
+
+
 async def latencies(port: int, method: str, path: str, body: bytes, seconds: float, pause: float = 0.0) -> list[float]:
     """Of requests one after the other, in seconds."""
     found = []
@@ -230,7 +243,7 @@ async def latencies(port: int, method: str, path: str, body: bytes, seconds: flo
 
 async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
     """What a server does: requests a second, and milliseconds."""
-    body = np.random.default_rng(1).standard_normal(SIZES[0]).astype(np.float32).tobytes()
+    body = _sample()
     await latencies(port, "POST", "/predict", body, seconds / 10)
     one = await latencies(port, "POST", "/predict", body, seconds)
     idle = await _health(port, seconds)
@@ -248,7 +261,7 @@ async def load(port: int, seconds: float, clients: int) -> dict[str, float]:
 
 async def _health(port: int, seconds: float) -> list[float]:
     """Latencies of what needs no model, seen by a process of its own."""
-    command = [sys.executable, "-m", "tests.benchmarks.serving", "--health", str(port), "--seconds", str(seconds)]
+    command = [*_THIS, "--health", str(port), "--seconds", str(seconds)]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
     output, _ = await process.communicate()
     found: list[float] = json.loads(output)
@@ -259,20 +272,63 @@ def _percentile(values: list[float], percent: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
 
 
-def measured(way: str, seconds: float, clients: int) -> dict[str, float]:
-    """Start a server, have clients in another process, and stop it."""
+async def in_turns(ports: Sequence[int], seconds: float) -> list[list[float]]:
+    """For each round, what one request after the other takes of each server, in milliseconds; medians of a few."""
+    rounds: list[list[float]] = []
+    body = _sample()
+    end = time.perf_counter() + seconds
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(Client(port)) for port in ports]
+        while time.perf_counter() < end:
+            found = [0.0] * len(ports)
+            for place in range(len(ports)):
+                # Who is the first of a round finds the other's caches, each as often.
+                which = (place + len(rounds)) % len(ports)
+                times: list[float] = []
+                for _ in range(_OF_A_TURN):
+                    begin = time.perf_counter()
+                    await clients[which].ask("POST", "/predict", body)
+                    times.append(time.perf_counter() - begin)
+                found[which] = statistics.median(times) * 1e3
+            rounds.append(found)
+    return rounds
+
+
+# Servers, and clients in another process
+
+
+@contextlib.contextmanager
+def served(way: str) -> Iterator[int]:
+    """A server, as a process; where it listens."""
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port, handed = listening.getsockname()[1], listening.fileno()
-        command = [sys.executable, "-m", "tests.benchmarks.serving"]
-        server = subprocess.Popen([*command, "--serve", way, str(handed)], pass_fds=[handed])
+        server = subprocess.Popen([*_THIS, "--serve", way, str(handed)], pass_fds=[handed])
         try:
-            arguments = ["--load", str(port), "--seconds", str(seconds), "--clients", str(clients)]
-            output = subprocess.run([*command, *arguments], check=True, capture_output=True, text=True).stdout
+            yield port
         finally:
             server.terminate()
             server.wait()
-    found: dict[str, float] = json.loads(output)
+
+
+def measured(way: str, seconds: float, clients: int) -> dict[str, float]:
+    """See `load`."""
+    with served(way) as port:
+        found: dict[str, float] = _asked("--load", port, "--seconds", seconds, "--clients", clients)
     return found
+
+
+def compared(way: str, other: str, seconds: float) -> tuple[float, float, float]:
+    """What one request at a time takes in each way, in milliseconds, and the ratio; medians of rounds in turns."""
+    with served(way) as one, served(other) as two:
+        rounds: list[list[float]] = _asked("--turns", one, two, "--seconds", seconds)
+    first, second = [statistics.median(it) for it in zip(*rounds, strict=True)]
+    return first, second, statistics.median([mine / yours for mine, yours in rounds])
+
+
+def _asked(*arguments: object) -> Any:
+    """What a process of this program prints, as JSON."""
+    command = [*_THIS, *map(str, arguments)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
 def main() -> None:
@@ -283,6 +339,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=32, help="that ask at the same time")
     parser.add_argument("--serve", nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--load", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--turns", type=int, nargs=2, help=argparse.SUPPRESS)
     parser.add_argument("--health", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.serve:
@@ -294,16 +351,24 @@ def main() -> None:
     if given.load:
         print(json.dumps(asyncio.run(load(given.load, given.seconds, given.clients))))
         return
+    if given.turns:
+        print(json.dumps(asyncio.run(in_turns(given.turns, given.seconds))))
+        return
     restart_with_one_thread()
     print(f"{'x'.join(map(str, SIZES))}, {given.clients} clients, {os.cpu_count()} cores, one thread for BLAS")
     print(f"{'':24}{'requests/s':>12}{'one, ms':>10}{'health p99 idle':>17}{'busy p50':>10}{'busy p99, ms':>14}")
-    for way in given.only or WAYS:
+    ways = given.only or list(WAYS)
+    for way in ways:
         found = measured(way, given.seconds, given.clients)
         print(
             f"{way:24}{found['requests']:12.0f}{found['one']:10.3f}{found['idle']:17.2f}"
             f"{found['busy p50']:10.2f}{found['busy']:14.2f}",
             flush=True,
         )
+    session, graph = "vmflow session", "vmflow graph"
+    if session in ways and graph in ways:
+        mine, yours, ratio = compared(session, graph, 4 * given.seconds)
+        print(f"one client, in turns: session {mine:.3f} ms, graph {yours:.3f} ms; ratio {ratio:.3f}")
 
 
 if __name__ == "__main__":

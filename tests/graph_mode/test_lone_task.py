@@ -19,7 +19,8 @@ from tests.support import no_collections, weak_storage
 from tests.vm.gates import entered
 from vmflow import nn
 from vmflow.graph_mode.compiled import CompiledGraph
-from vmflow.graph_mode.launch import Launch
+from vmflow.graph_mode.launch import Launch, Run
+from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.graph_mode.lone_task import LoneTask, PureCall
 from vmflow.vm.at_once import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
@@ -340,3 +341,132 @@ def test_ctrl_c_in_a_call_is_told_once_and_keeps_nothing(
     assert not caplog.records
     assert not runtime._open
     assert graph(flow.ones(4, 3)).shape == (4, 2)
+
+
+# On arrays
+
+
+def on_arrays(graph: nn.Graph | LoadedGraph, *given: flow.Tensor) -> Any:
+    return graph._call_on_arrays([it.numpy() for it in given])
+
+
+def test_a_call_on_arrays_gives_the_same(launches: list[str]) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    launches.clear()
+    x, y = flow.randn(4, 3), flow.randn(4, 3)
+    found, other = on_arrays(graph, x), on_arrays(graph, y)
+    np.testing.assert_array_equal(found, graph.run_by_vm(x).numpy())
+    np.testing.assert_array_equal(other, graph.run_by_vm(y).numpy())
+    assert not launches
+    assert found.flags.owndata
+
+
+def test_a_loaded_graph_takes_arrays_too(tmp_path: Path) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    flow.save(graph, tmp_path / "graph")
+    loaded = flow.load_graph(tmp_path / "graph")
+    x = flow.randn(4, 3)
+    assert on_arrays(loaded, x) is NOT_NOW
+    for _ in range(2):
+        expected = loaded(x).numpy()
+    np.testing.assert_array_equal(on_arrays(loaded, x), expected)
+
+
+def test_arrays_that_a_graph_only_hands_on_are_not_the_result() -> None:
+    class Same(nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x
+
+    x = flow.ones(4, 3)
+    graph = ready(Same(), x)
+    array = x.numpy()
+    found = graph._call_on_arrays([array])
+    assert not np.shares_memory(found, array)
+    np.testing.assert_array_equal(found, array)
+
+
+def test_arrays_of_another_kind_are_left_to_an_ordinary_call() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    for given in [(flow.ones(5, 3),), (flow.ones(4, 3, dtype=flow.float64),), (flow.ones(4, 3),) * 2, ()]:
+        assert on_arrays(graph, *given) is NOT_NOW
+
+
+def test_arrays_meet_the_parameters_of_now() -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    parameter, x = next(graph.linear.parameters()), flow.randn(4, 3)
+    with flow.no_grad():
+        parameter.mul_(2)
+    np.testing.assert_allclose(on_arrays(graph, x), wanted(graph, x), rtol=1e-5)
+    parameter.data = flow.full((2, 3), 3.0)
+    assert on_arrays(graph, x) is NOT_NOW
+
+
+def test_arrays_wait_for_nothing(machine: VirtualMachine) -> None:
+    graph = ready(Product(), flow.ones(4, 3))
+    x = flow.ones(4, 3)
+    with flow.scope() as scope:
+        scope.cancel()
+        assert on_arrays(graph, x) is NOT_NOW
+    with entered(VirtualMachine("other", cpu_worker="never")):
+        assert on_arrays(graph, x) is NOT_NOW
+    pure = short(graph)
+    assert pure is not None
+    graph.close()
+    assert pure.call_on_arrays([x.numpy()]) is NOT_NOW
+    assert on_arrays(graph, x) is NOT_NOW
+
+
+def test_what_fails_on_arrays_is_left_to_a_call_that_tells_of_it(machine: VirtualMachine) -> None:
+    class Chosen(nn.Graph):
+        def build(self, x: flow.Tensor, index: flow.Tensor) -> flow.Tensor:
+            return x.index_select(0, index) * 2
+
+    x = flow.ones(4, 3)
+    graph = ready(Chosen(), x, flow.tensor([1]))
+    assert on_arrays(graph, x, flow.tensor([9])) is NOT_NOW
+    with pytest.raises(IndexError):
+        graph(x, flow.tensor([9])).numpy()
+    assert on_arrays(graph, x, flow.tensor([2])).tolist() == [[2.0] * 3]
+    (runtime,) = machine.graphs.values()
+    assert not runtime._open
+
+
+def test_ctrl_c_in_a_call_on_arrays_keeps_nothing(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = flow.ones(4, 3)
+    graph = ready(Product(), x)
+    (runtime,) = machine.graphs.values()
+
+    def interrupted(self: LoneTask, run: Run) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LoneTask, "_run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        on_arrays(graph, x)
+    monkeypatch.undo()
+    assert not runtime._open
+    np.testing.assert_allclose(on_arrays(graph, x), wanted(graph, x), rtol=1e-5)
+
+
+def test_closing_while_another_thread_calls_on_arrays() -> None:
+    x, stop = flow.ones(4, 64), threading.Event()
+    graph = ready(Product(64), x)
+    array = x.numpy()
+    expected = graph(x).numpy()
+    wrong: list[Any] = []
+
+    def calls() -> None:
+        while not stop.is_set():
+            found = graph._call_on_arrays([array])
+            if found is not NOT_NOW and not np.array_equal(found, expected):
+                wrong.append(found)
+
+    threads = [threading.Thread(target=copy_context().run, args=(calls,)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(30):
+        graph.close()
+        graph(x).numpy()
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert not wrong

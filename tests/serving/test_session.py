@@ -585,6 +585,35 @@ async def test_tensors_in_a_list_are_waited_for() -> None:
 
 
 @pytest.mark.host
+@pytest.mark.parametrize("together", [1, 3])
+async def test_requests_to_a_quick_graph_need_no_tensors(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, rows = model(), samples(4 * together)
+    async with (
+        VirtualMachine("hurrying", cpu_worker="auto", race_check=False),
+        InferenceSession(net, inputs=FIVE, max_batch=4) as session,
+    ):
+        size = 1 if together == 1 else 4
+        monkeypatch.setattr(pace, "HERE_BELOW", 60.0)  # however busy it is
+        session._runner._paces[size, ()] = Pace(0.0)
+        calls = []
+        usual = session._runner._call
+
+        def call_with_tensors(inputs: Any) -> Any:
+            calls.append(inputs)
+            return usual(inputs)
+
+        monkeypatch.setattr(session._runner, "_call", call_with_tensors)
+        found: list[Any] = []
+        for first in range(0, len(rows), together):
+            found += await asyncio.gather(*[session.run(it) for it in rows[first : first + together]])
+        np.testing.assert_allclose(found, await expected(net, rows), rtol=1e-5, atol=1e-6)
+        assert len(calls) < len(rows) // together  # at most until the graph has been called with this size
+        kept = [it.copy() for it in found]
+        found[0][:] = 0
+        assert all([np.array_equal(a, b) for a, b in zip(found[1:], kept[1:], strict=True)])
+
+
+@pytest.mark.host
 async def test_a_size_for_which_the_machine_was_too_busy_at_first_is_tried_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -22,6 +22,7 @@ from vmflow.instructions.scope import Scope
 from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
 from vmflow.ops.creation import from_array
+from vmflow.vm.at_once import NOT_NOW
 
 from .batcher import Batch
 from .pace import TRIED_BELOW, Pace
@@ -114,6 +115,11 @@ class Runner:
             forms = len(sizes) * len(list(self._paddings()))
             self._served = self._called = _Served(model)
             self._served.with_dynamic_input_shape(size=forms)
+        # The largest batch of those that a graph may take, and give, as arrays.
+        self._on_arrays_up_to = 0
+        plain = type(self._called).__call__ in (Graph.__call__, LoadedGraph.__call__)
+        if plain and not self.signature.named and self._cuts is None:
+            self._on_arrays_up_to = max(1, _JOINED_HERE // max(1, self.signature.nbytes()))
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
         """The arrays of one request padded, and what others must have in common with it to be in its batch."""
@@ -135,9 +141,13 @@ class Runner:
         self._statistics.places += size
         pace = self._paces[size, key]
         here = pace.next_is_here()
+        batch.size = size
+        if here and (rows := self._on_arrays(payloads, size)) is not NOT_NOW:
+            batch.pace = pace
+            return [rows[0]] if size == 1 else [rows[place].copy() for place in range(len(payloads))]
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
-        batch.abandon, batch.scope, batch.size = scope.cancel, scope, size
+        batch.abandon, batch.scope = scope.cancel, scope
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
         MODE.set(around.inferring(scope))
         try:
@@ -145,7 +155,7 @@ class Runner:
             arrays = [settled_array(it) for it in leaves]
             if any([it is None for it in arrays]):
                 # Not one after the other: parts are copied, and nothing must change them before the last is there.
-                leaves = [_on(it, _HOST) for it in leaves]
+                leaves = [it.to(_HOST) for it in leaves]
                 for leaf in leaves:
                     await leaf
                 arrays = [it.numpy() for it in leaves]
@@ -168,23 +178,25 @@ class Runner:
 
     def _joined(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
         """For each input, the batch; what there are too few of is filled up with zeros."""
-        if size == 1:
-            return [_on(from_array(it[np.newaxis], _HOST), self._device) for it in payloads[0][0]]
         return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
-        return _on(self._stacked(arrays, size), self._device)
-
-    def _stacked(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
-        if first.nbytes * size > _JOINED_HERE:
+        if size > 1 and first.nbytes * size > _JOINED_HERE:
             rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
-            return flow.stack([*[flow.from_numpy(it) for it in arrays], *rest])
-        made = np.empty((size, *first.shape), first.dtype)
-        for place, array in enumerate(arrays):
-            made[place] = array
-        made[len(arrays) :] = 0
-        return from_array(made, _HOST)
+            joined = flow.stack([*[flow.from_numpy(it) for it in arrays], *rest])
+        else:
+            joined = from_array(_stacked(arrays, size), _HOST)
+        return joined if joined.device is self._device else joined.to(self._device)
+
+    def _on_arrays(self, payloads: Sequence[Payload], size: int) -> Any:
+        """The result of a batch, without a tensor for it and for its inputs; `NOT_NOW` if it takes these."""
+        if size > self._on_arrays_up_to:
+            return NOT_NOW
+        if size == 1:
+            return self._called._call_on_arrays([it[np.newaxis] for it in payloads[0][0]])
+        joined = [_stacked(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
+        return self._called._call_on_arrays(joined)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
         """Without gradients, which who calls sees to."""
@@ -323,9 +335,16 @@ def _key(padded: Mapping[str, int]) -> Hashable:
     return tuple(padded.values())
 
 
-def _on(tensor: flow.Tensor, device: flow.device) -> flow.Tensor:
-    """`Tensor.to`, which to come to nothing takes longer than some ops."""
-    return tensor if tensor.device is device else tensor.to(device)
+def _stacked(arrays: Sequence[Array], size: int) -> Array:
+    """Arrays of one shape along a new first dimension of this size, with zeros behind them; of one, its own memory."""
+    first = arrays[0]
+    if size == 1:
+        return first[np.newaxis]
+    made = np.empty((size, *first.shape), first.dtype)
+    for place, array in enumerate(arrays):
+        made[place] = array
+    made[len(arrays) :] = 0
+    return made
 
 
 def _device_of(model: Any) -> flow.device:
