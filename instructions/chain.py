@@ -81,12 +81,6 @@ def waits_for_others(instruction: Instruction) -> bool:
     return step is not None and step.waits()
 
 
-def may_be_alone(instruction: Instruction) -> bool:
-    """Whether it may, and a chain of it alone is better than none."""
-    step = _step_of(instruction)
-    return step is not None and step.alone
-
-
 def _step_of(instruction: Instruction) -> Step | None:
     policy = instruction.policy
     return policy.step if isinstance(policy, OpCall) else None

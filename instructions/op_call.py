@@ -36,23 +36,21 @@ class Step:
     Args:
         attributes: of the op.
         together: see `ChainKernel`.
-        alone: whether a chain of this call alone is better than the call.
 
     Attributes:
         in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
     """
 
-    __slots__ = ("alone", "attributes", "in_vain", "together")
+    __slots__ = ("attributes", "in_vain", "together")
 
-    def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel, alone: bool) -> None:
+    def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel) -> None:
         self.attributes = attributes
         self.together = together
-        self.alone = alone
         self.in_vain = 0
 
     def waits(self) -> bool:
         """Whether a call that is about to be made is to wait for what may go on with it."""
-        if self.alone or self.in_vain < _PATIENCE:
+        if self.in_vain < _PATIENCE:
             return True
         self.in_vain += 1
         if self.in_vain <= _PATIENCE + _PAUSE:

@@ -10,10 +10,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from vmflow.intra_op import over, parts, run
+from vmflow.intra_op import over
 
+from . import team
 from .elementwise import TOGETHER, address
-from .kernels import LAYER_NORM_PART, SINGLE, function
+from .kernels import LAYER_NORM_PART, SINGLE, by_words, function, words_of
 
 Array: TypeAlias = Any
 
@@ -23,6 +24,12 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
 _SINGLE: Final = np.dtype(np.float32)
 _NAMES: Final = {name: f"single_{name}" for name in SINGLE}
 _INDEX: Final = np.dtype(np.int64)
+
+# As many additions as an element of an op of one operand takes the time of, about, and from how many of these the call
+# may be shared.
+_ADDITIONS: Final = 2
+_SHARED_FROM: Final = team.LEAST
+
 _KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
 
 
@@ -56,10 +63,13 @@ def single(name: str, array: Array, out: Array | None) -> Array | None:
     if kernel is None:
         return None
     if out is not None or not array.flags.c_contiguous:
-        return _element_by_element(kernel, [array], out)
+        return _element_by_element(name, kernel, [array], out)
     # Written out, since for a few numbers this takes longer than computing them.
     made = np.empty(array.shape, _SINGLE)
-    kernel(address(array), address(made), size)
+    if size < _SHARED_FROM:
+        kernel(address(array), address(made), size)
+    else:
+        _call_single(name, kernel, [array, made])
     return made
 
 
@@ -70,17 +80,47 @@ def single_of_two(name: str, first: Array, second: Array, out: Array | None) -> 
     ):
         return None
     kernel = function(_NAMES[name], first.size)
-    return None if kernel is None else _element_by_element(kernel, [first, second], out)
+    return None if kernel is None else _element_by_element(name, kernel, [first, second], out)
 
 
-def _element_by_element(kernel: Callable[..., Any], arrays: list[Array], out: Array | None) -> Array:
+def _element_by_element(name: str, kernel: Callable[..., Any], arrays: list[Array], out: Array | None) -> Array:
     """What a kernel makes of arrays of float32 of one shape, wherever they lie."""
-    shape, size = arrays[0].shape, arrays[0].size
+    shape = arrays[0].shape
     given = [it if it.flags.c_contiguous else it.copy() for it in arrays]
     if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in given]):
         out = np.empty(shape, _SINGLE)
-    kernel(*[address(it) for it in given], address(out), size)
+    _call_single(name, kernel, [*given, out])
     return out
+
+
+def _call_single(name: str, kernel: Callable[..., Any], arrays: Sequence[Array]) -> None:
+    """Call a kernel on arrays of one shape, the last of them the result's; by several threads where that pays."""
+    size = arrays[0].size
+    call, given, _ = _single_call(name, kernel, arrays, _ADDITIONS * size)
+    call(*given)
+
+
+def _single_call(name: str, kernel: Callable[..., Any], arrays: Sequence[Array], work: float) -> Call:
+    arguments = (*[address(it) for it in arrays], arrays[0].size)
+    cut = team.Cut(len(arrays), tuple([(place, _SINGLE.itemsize) for place in range(len(arrays))]), TOGETHER)
+    return as_call(_NAMES[name], kernel, arguments, cut, work)
+
+
+def as_call(name: str, kernel: Callable[..., Any], arguments: tuple[Any, ...], cut: team.Cut, work: float) -> Call:
+    """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
+
+    Args:
+        name: of the function.
+        kernel: that.
+        arguments: for the whole.
+        cut: see there; arguments are words.
+        work: see `vmflow.intra_op.LEAST`.
+    """
+    if team.helps(work) and (at := by_words(name)):
+        found = team.shared(at, words_of(name, arguments), cut, work)
+        if found is not None:
+            return found
+    return kernel, arguments, None
 
 
 def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
@@ -95,12 +135,7 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
         return None
     if not all([_clear_of(outs[0], it) for it in arrays]):
         return None
-    places = [address(it) for it in together]
-    given = [
-        (*[it + start * _SINGLE.itemsize for it in places], stop - start)
-        for start, stop in parts(outs[0].size, work, TOGETHER)
-    ]
-    return [_as_call(kernel, given)]
+    return [_single_call(name, kernel, together, work)]
 
 
 def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
@@ -116,35 +151,31 @@ def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
         return False
     if logarithm and address(out) == address(array):
         return False
-    _over_rows(kernel, 4, (array, out))
+    _over_rows("log_softmax" if logarithm else "softmax", kernel, 4, (array, out))
     return True
 
 
-def _over_rows(kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
-    """Call a kernel for all rows, by several threads where that is worth it; see `_by_part`."""
-    run(kernel, _by_part(additions, by_row, *rest))
+def _over_rows(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
+    """Call a kernel for all rows, by several threads where that is worth it; see `_row_call`."""
+    call, given, _ = _row_call(name, kernel, additions, by_row, *rest)
+    call(*given)
 
 
-def _by_part(additions: int, by_row: tuple[Array, ...], *rest: Any) -> list[tuple[Any, ...]]:
-    """The arguments of each call of a kernel that works on rows.
+def _row_call(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> Call:
+    """A kernel that works on rows, as one call.
 
     Args:
+        name: of the function.
+        kernel: that.
         additions: as many as an element takes the time of.
         by_row: arrays that have something for each row, the first of them a matrix.  Their addresses come first, and
             then how many rows there are, and what they hold.
         rest: what follows.
     """
     rows, length = by_row[0].shape
-    places = [(address(it), it.nbytes // rows) for it in by_row]
-    return [
-        (*[place + start * step for place, step in places], stop - start, length, *rest)
-        for start, stop in parts(rows, by_row[0].size * additions)
-    ]
-
-
-def _as_call(kernel: Callable[..., object], given: list[tuple[Any, ...]]) -> Call:
-    """A kernel with the arguments of each part, as one call."""
-    return (kernel, given[0], None) if len(given) == 1 else (run, (kernel, given), None)
+    arguments = (*[address(it) for it in by_row], rows, length, *rest)
+    cut = team.Cut(len(by_row), tuple([(place, it.nbytes // rows) for place, it in enumerate(by_row)]))
+    return as_call(name, kernel, arguments, cut, by_row[0].size * additions)
 
 
 def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
@@ -171,12 +202,12 @@ def cross_entropy_call(
     if not all([_fits(it) for it in (array, *outs)]) or not _clear_of(logs, array) or address(logs) == address(array):
         return None
     room = np.empty(len(array), _SINGLE)
-    to_logs, by_part, _ = _as_call(logs_of, _by_part(4, (array, logs)))
+    to_logs, of_rows, _ = _row_call("log_softmax", logs_of, 4, (array, logs))
     places = address(logs), address(classes)
     rest = (*array.shape, address(loss), address(total), averages)
 
     def compute() -> bool:
-        to_logs(*by_part)
+        to_logs(*of_rows)
         return not kernel(*places, address(room), *rest)
 
     return compute
@@ -201,13 +232,13 @@ def cross_entropy_gradient_call(
     if not all([_fits(it) for it in (gradient, total, logs, out)]) or not _clear_of(out, logs):
         return None
     rest = address(gradient), address(total), averages
-    to_gradient, by_part, _ = _as_call(kernel, _by_part(3, (logs, classes, out), *rest))
+    to_gradient, of_rows, _ = _row_call("cross_entropy_gradient", kernel, 3, (logs, classes, out), *rest)
     arguments = (address(classes), *logs.shape)
 
     def compute() -> bool:
         if wrong(*arguments):
             return False
-        to_gradient(*by_part)
+        to_gradient(*of_rows)
         return True
 
     return compute
@@ -233,7 +264,7 @@ def layer_norm_of_rows(
     if out is not None and not all([it is None or _clear_of(out, it) for it in (array, weight, bias)]):
         return None
     means, scales = np.empty(array.shape[0], _SINGLE), np.empty(array.shape[0], _SINGLE)
-    _over_rows(kernel, 2, (array, result, means, scales), _address(weight), _address(bias), eps)
+    _over_rows("layer_norm", kernel, 2, (array, result, means, scales), _address(weight), _address(bias), eps)
     return result, means, scales
 
 
@@ -276,7 +307,7 @@ def add_to_rows_calls(array: Array, row: Array) -> list[Call] | None:
     kernel = function("add_to_rows", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
         return None
-    return [_as_call(kernel, _by_part(1, (array,), address(row)))]
+    return [_row_call("add_to_rows", kernel, 1, (array,), address(row))]
 
 
 def _address(array: Array | None) -> int | None:
@@ -294,12 +325,10 @@ def _update(name: str, arrays: list[Array], *settings: float) -> bool:
     kernel = function(f"{name}_{kind}", first.size)
     if kernel is None:
         return False
-    places = [address(it) for it in arrays]
-
-    def part(start: int, stop: int) -> None:
-        kernel(*[place + start * first.itemsize for place in places], stop - start, *settings)
-
-    over(first.size, first.size * len(arrays), part)
+    arguments = (*[address(it) for it in arrays], first.size, *settings)
+    cut = team.Cut(len(arrays), tuple([(place, first.itemsize) for place in range(len(arrays))]), TOGETHER)
+    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, cut, first.size * len(arrays))
+    call(*given)
     return True
 
 

@@ -27,6 +27,7 @@ FLAGS: Final = (
     "-std=gnu11",
     "-fPIC",
     "-shared",
+    "-pthread",
 )
 
 # Known to gcc since 8 and to clang since 6, which are older than the processors for which it is given.

@@ -20,9 +20,12 @@ import numpy as np
 from .expressions import C_TYPES, RULES, clamped, converted
 
 # Loops around the inner one.
-_OUTER: Final = 4
+OUTER: Final = 4
 
-_ARRAYS_AT: Final = 1 + _OUTER
+_ARRAYS_AT: Final = 1 + OUTER
+
+# How often a loop must run for its turns to be shared out evenly enough.
+_SHAREABLE: Final = 16
 
 # Elements that threads do not share: no line of the cache should be written by two.
 TOGETHER: Final = 64
@@ -161,15 +164,15 @@ def write_loop(
         if not writer.add(operation):
             return None
     kinds = [*inputs, *[operations[it].result for it in outputs]]
-    scalars_at = _ARRAYS_AT + len(kinds) * (1 + _OUTER)
+    scalars_at = _ARRAYS_AT + len(kinds) * (1 + OUTER)
     before = [
         f"const {C_TYPES[dtype]} s{number} = *(const {C_TYPES[dtype]} *)(block + {scalars_at + number});"
         for number, dtype in enumerate(writer.kinds)
     ]
     pointers: list[str] = []
     for number, dtype in enumerate(kinds):
-        at = _ARRAYS_AT + number * (1 + _OUTER)
-        place = " + ".join([f"block[{at}]", *[f"i{axis} * block[{at + 1 + axis}]" for axis in range(_OUTER)]])
+        at = _ARRAYS_AT + number * (1 + OUTER)
+        place = " + ".join([f"block[{at}]", *[f"i{axis} * block[{at + 1 + axis}]" for axis in range(OUTER)]])
         constant = "const " if number < len(inputs) else ""
         pointers.append(f"{constant}{C_TYPES[dtype]} *const p{number} = ({constant}{C_TYPES[dtype]} *)({place});")
     loads = [
@@ -225,7 +228,7 @@ def _in_blocks(loads: Sequence[str], lines: Sequence[str], made: Sequence[tuple[
 
 def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str], behind: str) -> str:
     lines = ["    const int64_t n = block[0];", *[f"    {line}" for line in before]]
-    for axis in reversed(range(_OUTER)):
+    for axis in reversed(range(OUTER)):
         lines.append(f"    for (int64_t i{axis} = 0; i{axis} < block[{1 + axis}]; i{axis}++)")
     lines += ["    {", *[f"        {line}" for line in around]]
     lines += ["        LANES", "        for (int64_t i = done; i < n; i++) {"]
@@ -277,13 +280,13 @@ def lay_out(arrays: Sequence[Strided], shape: tuple[int, ...]) -> Layout | None:
         strides.append(steps)
     if not sizes:
         sizes, strides = [1], [[0] * len(arrays)]
-    if len(sizes) > 1 + _OUTER:
+    if len(sizes) > 1 + OUTER:
         return None
     for step, (_, _, itemsize) in zip(strides[0], arrays, strict=True):
         if step not in (0, itemsize):
             return None
     still = tuple([step == 0 for step in strides[0]])
-    padding = [0] * (_OUTER - len(sizes) + 1)
+    padding = [0] * (OUTER - len(sizes) + 1)
     outer = tuple([*sizes[1:], *[1] * len(padding)])
     steps_ = tuple([tuple([*[it[number] for it in strides[1:]], *padding]) for number in range(len(arrays))])
     return Layout(still, sizes[0], outer, steps_)
@@ -307,6 +310,9 @@ class Block:
     Args:
         loop: the function.
         layout: of its arrays.
+
+    Attributes:
+        places: of the addresses among the numbers.
     """
 
     def __init__(self, loop: Loop, layout: Layout) -> None:
@@ -315,35 +321,32 @@ class Block:
             numbers += [0, *steps]
         numbers += loop.scalars
         self._numbers = numbers
-        self._places = [_ARRAYS_AT + number * (1 + _OUTER) for number in range(len(layout.steps))]
-        self._type = ctypes.c_int64 * len(numbers)
+        self.places = [_ARRAYS_AT + number * (1 + OUTER) for number in range(len(layout.steps))]
         self._steady = loop.steady
 
-    def over(self, arrays: Sequence[Any], pieces: int = 1) -> list[Any]:
-        """The blocks for these arrays, which must be kept alive by someone else.
+    def words(self, addresses: Sequence[int]) -> list[int]:
+        """The numbers for arrays at these addresses, of shapes and strides that are known."""
+        words = self._numbers.copy()
+        for place, found in zip(self.places, addresses, strict=True):
+            words[place] = found
+        return words
+
+    def cut(self, itemsizes: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...], int]:
+        """Along which loop it can be shared out; see `vmflow.codegen.team.Cut`.
 
         Args:
-            arrays: whose shapes and strides are known.
-            pieces: how many blocks there should be, of which each has the function compute a part.
+            itemsizes: of the arrays.
         """
         # The outermost loop, if it can be shared out, or else the longest.
         axis = max([number for number in range(_ARRAYS_AT) if self._numbers[number] > 1], default=0)
-        if self._numbers[axis] < 2 * pieces:
+        if self._numbers[axis] < _SHAREABLE:
             axis = max(range(_ARRAYS_AT), key=self._numbers.__getitem__)
-        size = self._numbers[axis]
-        length = -(-size // pieces)
-        if axis == 0:
-            length += -length % TOGETHER
-        return [self._of_part(arrays, axis, start, min(length, size - start)) for start in range(0, size, length)]
-
-    def _of_part(self, arrays: Sequence[Any], axis: int, start: int, length: int) -> Any:
-        """The block that has the loop of this number (0 is the inner one) begin at `start`."""
-        block = self._type(*self._numbers)
-        block[axis] = length
-        for place, array, still in zip(self._places, arrays, self._steady, strict=True):
-            step = block[place + axis] if axis else 0 if still else array.itemsize
-            block[place] = address(array) + start * step
-        return block
+        moves: list[tuple[int, int]] = []
+        for place, itemsize, still in zip(self.places, itemsizes, self._steady, strict=True):
+            step = self._numbers[place + axis] if axis else 0 if still else itemsize
+            if step:
+                moves.append((place, step))
+        return axis, tuple(moves), 1 if axis else TOGETHER
 
 
 # Where an array object keeps the address of its memory: behind what every object begins with.  To ask numpy by its

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -134,6 +134,7 @@ _WORTHWHILE: Final = 1 << 12
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
+    by_words = [_by_words(name, arguments) for name, (_, arguments) in _DECLARED.items() if _can_be_cut(name)]
     singles = []
     for name, operands in SINGLE.items():
         given = [f"x{number}" for number in range(operands)]
@@ -151,8 +152,31 @@ def handwritten_source() -> str:
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
             *singles,
+            *by_words,
         ]
     )
+
+
+def _can_be_cut(name: str) -> bool:
+    return name not in _OF_IMAGES and name not in _COUNTING
+
+
+def _by_words(name: str, arguments: tuple[Any, ...]) -> str:
+    """The same function of an array of words; see `vmflow.codegen.team`."""
+    forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
+    given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(arguments)]
+    return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
+
+
+def words_of(name: str, arguments: Sequence[float | None]) -> list[int]:
+    """Arguments of a function written by hand as words; a number with a fraction is one of a double's bits."""
+    kinds = _DECLARED[name][1]
+    return [
+        ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value  # type: ignore[arg-type]
+        if kind not in (_POINTER, _COUNT)
+        else int(value or 0)
+        for value, kind in zip(arguments, kinds, strict=True)
+    ]
 
 
 @cache
@@ -164,8 +188,9 @@ def image_source() -> str:
 
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
 _functions: dict[str, Callable[..., Any]] = {}
+_by_words_at: dict[str, int] = {}
 _missing: dict[str, tuple[int, bool]] = {}
-LOADER.watchers += [_functions.clear, _missing.clear]
+LOADER.watchers += [_functions.clear, _by_words_at.clear, _missing.clear]
 
 
 def function(name: str, elements: int) -> Callable[..., Any] | None:
@@ -194,5 +219,19 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     function.argtypes = arguments
     if name in _COUNTING:
         function.restype = _COUNT
+    if _can_be_cut(name):
+        _by_words_at[name] = address_of(library.function(f"{name}_by_words"))
     _functions[name] = found
+    return found
+
+
+def by_words(name: str) -> int:
+    """The address of a function written by hand in its form of an array of words; 0 if it has none, or is not there."""
+    return _by_words_at.get(name, 0)
+
+
+def address_of(function: Callable[..., Any]) -> int:
+    """Where a C function is."""
+    found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    assert found is not None
     return found

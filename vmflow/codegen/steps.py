@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from vmflow import intra_op
-
+from . import team
+from .arrays import as_call
 from .elementwise import address
 from .kernels import function
 
@@ -35,7 +35,8 @@ class Steps:
     def __init__(self, name: str) -> None:
         self._name = name
         self._seen: list[Array] = []
-        self._threads = 0
+        self._function = ""
+        self._work = 0
         self._chosen: list[int] = []
         self._table: ctypes.Array[ctypes.c_int64] | None = None
         self._kernel: Callable[..., Any] | None = None
@@ -48,16 +49,16 @@ class Steps:
         """
         first = columns[0][0]
         kind = _KINDS.get(first.dtype)
-        self._kernel = None if kind is None else function(f"{self._name}_{kind}", sum([it.size for it in columns[0]]))
+        self._function = f"{self._name}_{kind}"
+        self._kernel = None if kind is None else function(self._function, sum([it.size for it in columns[0]]))
         if self._kernel is None:  # any more, perhaps: C can be switched off between two steps
             self._chosen, self._seen = [], []
             return []
         arrays = [it for column in columns for it in column]
-        threads = intra_op.get_num_threads()
         # In a graph they are the same at each launch.
-        if threads != self._threads or len(arrays) != len(self._seen) or not all(map(is_, arrays, self._seen)):
+        if len(arrays) != len(self._seen) or not all(map(is_, arrays, self._seen)):
             self._look_at(columns)
-            self._seen, self._threads = arrays, threads
+            self._seen = arrays
         return self._chosen
 
     def _look_at(self, columns: Sequence[Sequence[Array]]) -> None:
@@ -66,15 +67,13 @@ class Steps:
         self._chosen = [
             position
             for position, row in enumerate(rows)
-            if row[0].size < _LARGE
-            # What several threads compute is not small.
-            and intra_op.pieces(row[0].size * len(row)) == 1
-            and all([_fits(it, dtype) and it.size == row[0].size for it in row])
+            if row[0].size < _LARGE and all([_fits(it, dtype) and it.size == row[0].size for it in row])
         ]
         numbers = [
             number for it in self._chosen for number in (*[address(array) for array in rows[it]], rows[it][0].size)
         ]
         self._table = (ctypes.c_int64 * len(numbers))(*numbers)
+        self._work = sum([rows[it][0].size * len(rows[it]) for it in self._chosen])
 
     def take(self, numbers: Sequence[float], *settings: float) -> None:
         """The steps of those that were `chosen` last.
@@ -87,8 +86,12 @@ class Steps:
             return
         assert self._kernel is not None
         assert self._table is not None
-        own = (ctypes.c_double * len(numbers))(*numbers)
-        self._kernel(ctypes.addressof(self._table), ctypes.addressof(own), len(self._chosen), *settings)
+        own, count = (ctypes.c_double * len(numbers))(*numbers), len(self._chosen)
+        arguments = (ctypes.addressof(self._table), ctypes.addressof(own), count, *settings)
+        bytes_of_each = [ctypes.sizeof(it) // count for it in (self._table, own)]
+        cut = team.Cut(2, tuple(enumerate(bytes_of_each)))
+        call, given, _ = as_call(self._function, self._kernel, arguments, cut, self._work)
+        call(*given)
 
 
 def _fits(array: Array, dtype: np.dtype[Any]) -> bool:

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from vmflow import intra_op
-from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
-from vmflow.codegen.kernels import Chain
-from vmflow.codegen.processor import USUAL_CACHE, last_level_cache
+from vmflow.codegen import team
+from vmflow.codegen.elementwise import Block, Operation, address, layout_of, write_loop
+from vmflow.codegen.kernels import Chain, address_of
+from vmflow.codegen.processor import STREAMED_FROM
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
 from .elementwise import REVERSED, result_dtype
-
-# Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
-# written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
-# A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.
-STREAMED_FROM: Final = min(last_level_cache(), USUAL_CACHE)
 
 # function, its arguments, and no array in which the result is wanted: the function sees to that.
 Call: TypeAlias = tuple[Any, tuple[Any, ...], None]
@@ -97,10 +93,13 @@ class CLoops:
         function = chain.function()
         if function is None:
             return None
-        blocks = block.over(together, intra_op.pieces(self._work))
-        if len(blocks) == 1:
-            return function, (blocks[0],), None
-        return intra_op.run, (function, [(it,) for it in blocks]), None
+        words = block.words([address(it) for it in together])
+        if team.helps(self._work):
+            cut = team.Cut(*block.cut([it.itemsize for it in together]))
+            shared = team.shared(address_of(function), words, cut, self._work)
+            if shared is not None:
+                return shared
+        return function, ((ctypes.c_int64 * len(words))(*words),), None
 
     def _written(self, together: Sequence[Array], shape: tuple[int, ...], streams: bool) -> tuple[Chain, Block] | None:
         layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None

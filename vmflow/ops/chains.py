@@ -14,7 +14,6 @@ from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.op_call import Step as OpStep
 
-from .c_loops import STREAMED_FROM
 from .fused import FusedKernel, Step, can_fuse, encoded
 from .table import Attributes, Inferred, Metas
 
@@ -40,8 +39,7 @@ def step_of(name: str, attributes: Attributes, metas: Metas, inferred: Inferred)
     """
     if inferred.outputs[0].device.type != "cpu" or not can_fuse(name, metas):
         return None
-    nbytes = sum([it.nbytes for it in (*metas, *inferred.outputs)])
-    return OpStep(attributes, chain_kernel, nbytes >= STREAMED_FROM)
+    return OpStep(attributes, chain_kernel)
 
 
 def chain_kernel(calls: Sequence[OpCall], wanted: Sequence[int]) -> Callable[[], None] | None:

@@ -19,7 +19,10 @@ import numpy as np
 import vmflow.tensors as _tensors
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
+from vmflow.codegen import team
 from vmflow.codegen.arrays import single, single_calls
+from vmflow.codegen.elementwise import Operation
+from vmflow.codegen.expressions import RULES
 from vmflow.codegen.kernels import SINGLE
 from vmflow.codegen.processor import has_quick_wide_vectors
 from vmflow.context import MODE
@@ -29,6 +32,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
 from .destination import written
+from .lone_loop import LoneLoop
 from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
@@ -38,9 +42,15 @@ if TYPE_CHECKING:
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
+    # From the operands and where the result should go, or None, to the result, or None if it cannot be had so.
+    InC: TypeAlias = Callable[[list[Any], Array | None], Array | None]
+
 # Nanoseconds per element on one core, for deciding inline or worker: memory-bound, and transcendental functions.
 CHEAP: Final = 0.5
 DEAR: Final = 5.0
+
+# Work, see `vmflow.intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
+_IN_C_FROM: Final = 1 << 16
 
 # What the dtype of the result is, given the promoted dtype of the operands.
 SAME: Final = "same"
@@ -150,11 +160,16 @@ def elementwise(
         output = dtypes.bool_ if result == TO_BOOL else compute.to_real() if result == TO_REAL else compute
         xp = array_module(device)
         ufunc = getattr(xp, function) if isinstance(function, str) else function(xp)
+        reversed_ = attributes == REVERSED
+        given = [it.dtype.name for it in metas] + [compute.name] * len(kinds)
+        out = meta(shape, output, device)
+        in_c = _in_c(name.removesuffix("_scalar"), given, compute, out, cost) if len(kinds) < 2 else None
+        kernel = _kernel(ufunc, compute, metas, operand if kinds else None, reversed_)
         return Inferred(
-            (out := meta(shape, output, device)),
-            spread(_kernel(ufunc, compute, metas, operand if kinds else None, attributes == REVERSED), out, cost),
+            out,
+            spread(kernel, out, cost, in_c if not kinds else _of_number(in_c, operand, compute.numpy, reversed_)),
             out.numel * cost,
-            _bound(spread(ufunc, out, cost), compute.numpy, operand, attributes == REVERSED)
+            _bound(spread(ufunc, out, cost, in_c), compute.numpy, operand, reversed_)
             if kinds and metas[0].dtype is compute
             else None,
             functools.partial(single_calls, name, work(out, cost)) if name in SINGLE and not kinds else None,
@@ -180,20 +195,23 @@ def _dear_in_additions() -> float:
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 
-def spread(kernel: Kernel, output: TensorMeta, cost: float) -> Kernel:
+def spread(kernel: Kernel, output: TensorMeta, cost: float, in_c: InC | None = None) -> Kernel:
     """A kernel that treats each element alone, of several threads where that is worth it.
 
     Args:
         kernel: to call for each piece.
         output, cost: see `work`.
+        in_c: the same in C, which shares the work out by itself.
     """
     whole = work(output, cost)
-    if whole < 2 * intra_op.LEAST:
+    if whole < (2 * intra_op.LEAST if in_c is None else _IN_C_FROM):
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
     def in_pieces(*arguments: Any) -> Array:
         *operands, out = arguments
+        if in_c is not None and (found := in_c(operands, out)) is not None:
+            return found
         if out is None and all([it.flags.c_contiguous for it in operands if isinstance(it, np.ndarray)]):
             out = np.empty(output.shape, to)
         if out is None or out.dtype != to or not intra_op.over_elements(kernel, operands, out, out.size * each):
@@ -201,6 +219,41 @@ def spread(kernel: Kernel, output: TensorMeta, cost: float) -> Kernel:
         return out
 
     return in_pieces
+
+
+def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost: float) -> InC | None:
+    """An op in C, for arrays that are worth sharing; see `spread`.
+
+    Args:
+        name: in the table of rules.
+        given: the dtypes of the operands.
+        compute: the dtype that it is computed in.
+        output, cost: see `work`.
+    """
+    whole = work(output, cost)
+    if whole < _IN_C_FROM:
+        return None
+    if name in SINGLE and len(given) == 1:
+        return lambda operands, out: single(name, operands[0], out) if team.helps(whole) else None
+    if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
+        return None
+    operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
+    return LoneLoop(operation, given, output, whole).call
+
+
+def _of_number(
+    in_c: InC | None, operand: Callable[[Any, np.dtype[Any]], Any], to: np.dtype[Any], reversed_: bool
+) -> InC | None:
+    """The same for an array and a Python number behind it, of which the number may be the first operand."""
+    if in_c is None:
+        return None
+
+    def with_number(operands: list[Any], out: Array | None) -> Array | None:
+        array, value = operands
+        number = operand(value, to)
+        return in_c([number, array] if reversed_ else [array, number], out)
+
+    return with_number
 
 
 def _kernel(
@@ -371,6 +424,9 @@ def single_or_ufunc(name: str) -> Callable[[Any], Kernel]:
 
     return of_module
 
+
+# Of 0.0 and -0.0 numpy takes the one or the other, by where in its loops it meets them.
+_EITHER_ZERO: Final = frozenset(["maximum", "minimum", "clamp_min", "clamp_max"])
 
 # From how many elements on `clip`, in Python at its beginning, is faster than a ufunc.
 _MANY: Final = 8192

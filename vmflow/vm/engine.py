@@ -23,7 +23,7 @@ from heapq import heappop, heappush
 from typing import Final, TypeAlias, final
 
 from vmflow.errors import InternalError
-from vmflow.instructions.chain import Chain, Links, may_be_alone, may_chain
+from vmflow.instructions.chain import Chain, Links, may_chain
 from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import (
     DONE,
@@ -314,11 +314,11 @@ class VirtualMachineEngine:
             if policy is None or instruction.state != NEW:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
             position += 1
-            if policy.fusable and (position < end or policy.prepares):
+            if policy.fusable and position < end:
                 # Memory for results of the allocator's is found, and comes back, between launches.
                 chained = policy.prepares
                 behind = self._chained_behind(taken, position) if chained else self._fusable_behind(taken, position)
-                if behind > position or (chained and self.fuse_below and may_be_alone(instruction)):
+                if behind > position:
                     members = tuple(taken[position - 1 : behind])
                     policy = Chain(members, taken[behind:]) if chained else FuseInstructionPolicy(members)
                     instruction = self._fuse(policy)

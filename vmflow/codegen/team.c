@@ -1,0 +1,241 @@
+/* Threads that help with one kernel at a time; see team.py.
+ *
+ * A job is an array of numbers: which function, how many of what it counts there are, how many of them a piece has, and
+ * the words that the function is called with for the whole.  For a piece, which anybody may take, the words are copied:
+ * one says how many there are, and those that are addresses go on to where the piece begins.
+ *
+ * Helpers know nothing of Python.  They watch for the next job for a while before they sleep, since to wake a thread takes
+ * longer than many a kernel; but whoever has something to do on their core comes first.  Nobody waits for a helper that
+ * does nothing: whoever has the job takes pieces, too, until there are none.
+ */
+
+#define _GNU_SOURCE
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
+
+/* Of a job; behind them for each address its place among the words and by how many bytes it goes on, and then the words. */
+enum { FUNCTION, THREADS, COUNT_AT, COUNT, STEP, ADDRESSES, WORDS, HEAD };
+
+/* How long helpers watch for another job, in nanoseconds. */
+#define WATCH 200000
+
+#define MOST_THREADS 256
+
+typedef void (*kernel)(const int64_t *);
+
+/* No two of what different threads write lie in one line of the cache. */
+#define APART __attribute__((aligned(64)))
+
+static struct {
+    /* By thread, the pieces that it takes before any other's: the number of the job, behind the last one, the next. */
+    struct { APART _Atomic uint64_t pieces; } own[MOST_THREADS];
+    APART _Atomic uint32_t number;
+    APART _Atomic int64_t unfinished;
+    APART _Atomic int taken;
+    APART _Atomic int asleep;
+    APART const int64_t *job;
+    _Atomic int64_t threads;
+    int64_t helpers, ended;
+    pthread_mutex_t lock;
+    pthread_cond_t bell;
+#ifdef __linux__
+    cpu_set_t allowed;
+    pid_t ids[MOST_THREADS];
+#endif
+} team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER};
+
+static inline int64_t now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec * INT64_C(1000000000) + time.tv_nsec;
+}
+
+static inline void breathe(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void compute(const int64_t *job, int64_t number) {
+    const int64_t *moves = job + HEAD, *words = moves + 2 * job[ADDRESSES];
+    int64_t own[job[WORDS]];
+    memcpy(own, words, sizeof own);
+    int64_t start = number * job[STEP], left = job[COUNT] - start;
+    own[job[COUNT_AT]] = left < job[STEP] ? left : job[STEP];
+    for (int64_t i = 0; i < job[ADDRESSES]; i++) own[moves[2 * i]] += start * moves[2 * i + 1];
+    ((kernel)job[FUNCTION])(own);
+}
+
+/* Compute the pieces of one thread that nobody has begun.  That thread begins with the first, for it has computed them,
+ * or what they read, before, and finds it in its cache; others begin with the last. */
+static void compute_those_of(int64_t thread, int mine) {
+    _Atomic uint64_t *place = &team.own[thread].pieces;
+    uint64_t pieces = atomic_load(place);
+    for (;;) {
+        int64_t next = pieces & 0xffff, end = pieces >> 16 & 0xffff;
+        if (next >= end) return;
+        if (!atomic_compare_exchange_weak(place, &pieces, mine ? pieces + 1 : pieces - 0x10000)) continue;
+        /* The job stays until this piece is finished. */
+        compute(team.job, mine ? next : end - 1);
+        atomic_fetch_sub(&team.unfinished, 1);
+        pieces = atomic_load(place);
+    }
+}
+
+static void compute_as(int64_t me, int64_t threads) {
+    compute_those_of(me, 1);
+    for (int64_t i = 1; i < threads; i++) compute_those_of((me + i) % threads, 0);
+}
+
+/* A thread that is woken often finds itself on the core of whoever has woken it, and stays there for tens of milliseconds
+ * although others are idle.  So helpers are kept from that core until they are awake. */
+#ifdef __linux__
+static int elsewhere(cpu_set_t *found) {
+    if (sched_getaffinity(0, sizeof team.allowed, &team.allowed)) return 0;
+    *found = team.allowed;
+    CPU_CLR(sched_getcpu(), found);
+    return CPU_COUNT(found) > 0;
+}
+static void keep_away(void) {
+    cpu_set_t others;
+    if (!elsewhere(&others)) return;
+    for (int64_t i = 1; i <= team.helpers; i++)
+        if (team.ids[i]) sched_setaffinity(team.ids[i], sizeof others, &others);
+}
+static void say_who_sleeps(int64_t me) { team.ids[me] = (pid_t)syscall(SYS_gettid); }
+static void say_who_it_is(void) { pthread_setname_np(pthread_self(), "vmflow-kernel"); }
+static void go_anywhere(int64_t me) {
+    team.ids[me] = 0;
+    sched_setaffinity(0, sizeof team.allowed, &team.allowed);
+}
+static void start_elsewhere(pthread_attr_t *attributes) {
+    cpu_set_t others;
+    if (elsewhere(&others)) pthread_attr_setaffinity_np(attributes, sizeof others, &others);
+}
+#else
+static void keep_away(void) {}
+static void say_who_sleeps(int64_t me) { (void)me; }
+static void say_who_it_is(void) {}
+static void go_anywhere(int64_t me) { (void)me; }
+static void start_elsewhere(pthread_attr_t *attributes) { (void)attributes; }
+#endif
+
+static void *help(void *number) {
+    const int64_t me = (intptr_t)number;
+    uint32_t seen = 0;
+    say_who_it_is();
+    pthread_mutex_lock(&team.lock);
+    go_anywhere(me);
+    pthread_mutex_unlock(&team.lock);
+    for (;;) {
+        for (int64_t until = now() + WATCH; now() < until;) {
+            for (int i = 0; i < 32 && atomic_load(&team.number) == seen; i++) breathe();
+            if (atomic_load(&team.number) == seen) {
+                sched_yield();
+                continue;
+            }
+            seen = atomic_load(&team.number);
+            const int64_t threads = atomic_load(&team.threads);
+            if (me < threads) compute_as(me, threads);
+            until = now() + WATCH;
+        }
+        pthread_mutex_lock(&team.lock);
+        atomic_fetch_add(&team.asleep, 1);
+        /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
+        say_who_sleeps(me);
+        if (atomic_load(&team.number) == seen) pthread_cond_wait(&team.bell, &team.lock);
+        go_anywhere(me);
+        atomic_fetch_sub(&team.asleep, 1);
+        pthread_mutex_unlock(&team.lock);
+    }
+    return NULL;
+}
+
+static void start_helpers(int64_t wanted) {
+    sigset_t all, before;
+    sigfillset(&all);
+    /* Signals are for the threads of the program. */
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_attr_t detached;
+    pthread_attr_init(&detached);
+    pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+    pthread_mutex_lock(&team.lock);
+    start_elsewhere(&detached);
+    pthread_mutex_unlock(&team.lock);
+    while (team.helpers < wanted) {
+        pthread_t made;
+        if (pthread_create(&made, &detached, help, (void *)(intptr_t)(team.helpers + 1))) break;
+        team.helpers++;
+    }
+    pthread_attr_destroy(&detached);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+}
+
+/* Compute a job.  While others have one, whoever comes computes alone.
+ *
+ * long_one: whether it is worth waking helpers that sleep; also a short one is that comes soon after another. */
+void team_run(const int64_t *job, int64_t long_one) {
+    const int64_t pieces = (job[COUNT] + job[STEP] - 1) / job[STEP];
+    if (pieces > 0xffff || atomic_exchange(&team.taken, 1)) {
+        for (int64_t number = 0; number < pieces; number++) compute(job, number);
+        return;
+    }
+    const int64_t threads = job[THREADS] < MOST_THREADS ? job[THREADS] : MOST_THREADS;
+    if (team.helpers < threads - 1) start_helpers(threads - 1);
+    const uint32_t number = atomic_load(&team.number) + 1;
+    team.job = job;
+    atomic_store(&team.threads, threads);
+    atomic_store(&team.unfinished, pieces);
+    for (int64_t i = 0; i < threads; i++) {
+        const uint64_t next = pieces * i / threads, end = pieces * (i + 1) / threads;
+        atomic_store(&team.own[i].pieces, (uint64_t)number << 32 | end << 16 | next);
+    }
+    atomic_store(&team.number, number);
+    if (atomic_load(&team.asleep) && (long_one || now() < team.ended + WATCH)) {
+        pthread_mutex_lock(&team.lock);
+        keep_away();
+        pthread_cond_broadcast(&team.bell);
+        pthread_mutex_unlock(&team.lock);
+    }
+    compute_as(0, threads);
+    for (int64_t looks = 1; atomic_load(&team.unfinished); looks++) {
+        breathe();
+        if (looks % 64 == 0) sched_yield();
+    }
+    team.ended = now();
+    atomic_store(&team.taken, 0);
+}
+
+/* In a forked child there are no helpers, and whoever had a job is not there either. */
+static void forget(void) {
+    team.helpers = 0;
+    atomic_store(&team.asleep, 0);
+    atomic_store(&team.unfinished, 0);
+    for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.own[i].pieces, 0);
+#ifdef __linux__
+    memset(team.ids, 0, sizeof team.ids);
+#endif
+    const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    const pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
+    team.lock = lock;
+    team.bell = bell;
+    atomic_store(&team.taken, 0);
+}
+
+__attribute__((constructor)) static void prepare(void) { pthread_atfork(NULL, NULL, forget); }
+
+/* How many helpers there are. */
+int64_t team_helpers(void) { return team.helpers; }

@@ -1,0 +1,124 @@
+"""`LoneLoop`: an eager elementwise op on large arrays, in C."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+
+from vmflow.codegen import team
+from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, address, write_loop
+from vmflow.codegen.kernels import Chain, address_of
+from vmflow.codegen.processor import STREAMED_FROM
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.intra_op import get_num_threads
+
+# How often an op must have been met before it is worth a run of the C compiler.
+_COMPILED_FROM: Final = 3
+
+
+class LoneLoop:
+    """The C function of one elementwise op on large arrays, for several threads, or where results are better streamed.
+
+    For one thread that finds its arrays in a cache numpy's is as fast.
+
+    Args:
+        operation: the op; its operands are those of `call`, in order.
+        inputs: the names of their dtypes.
+        output: the meta of the result.
+        work: see `vmflow.intra_op.LEAST`.
+    """
+
+    def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
+        self._operation = operation
+        self._inputs = inputs
+        self._output = output
+        self._work = work
+        self._streams = (1 + len(inputs)) * output.nbytes >= STREAMED_FROM
+        self._met = 0
+        # By which of the operands are one number for all, and whether the result is streamed.
+        self._known: dict[tuple[bool, ...], _Form | None] = {}
+
+    def call(self, operands: Sequence[Array], out: Array | None) -> Array | None:
+        """The result; None if it cannot be had so, or not yet.
+
+        Args:
+            operands: arrays that broadcast to the result.
+            out: where it should go, or None.
+        """
+        if not (self._streams or team.helps(self._work)):
+            return None
+        if self._met < _COMPILED_FROM:
+            self._met += 1
+            return None
+        shape, to = self._output.shape, self._output.dtype.numpy
+        if out is None:
+            out = np.empty(shape, to)
+        elif type(out) is not np.ndarray or out.dtype is not to or out.shape != shape or not out.flags.c_contiguous:
+            return None
+        steady: list[bool] = []
+        places: list[int] = []
+        written = address(out)
+        for array in operands:
+            if type(array) is not np.ndarray or not array.flags.c_contiguous:
+                return None
+            still, place = array.ndim == 0, address(array)
+            if not still and array.shape != shape:
+                return None
+            # What is read at one place must not be written at another before that.
+            overlaps = place < written + out.nbytes and written < place + array.nbytes
+            if overlaps and (still or place != written or array.itemsize != out.itemsize):
+                return None
+            steady.append(still)
+            places.append(place)
+        # In place it would be written past a line that has just been read.
+        kind = (*steady, self._streams and written not in places)
+        try:
+            form = self._known[kind]
+        except KeyError:
+            form = self._known[kind] = self._form(tuple(steady), kind[-1])
+        places.append(written)
+        return out if form is not None and form.run(places, self._work) else None
+
+    def _form(self, steady: tuple[bool, ...], streams: bool) -> _Form | None:
+        loop = write_loop(self._inputs, (self._operation,), (0,), steady, streams)
+        if loop is None or all(steady):
+            return None
+        itemsizes = [np.dtype(it).itemsize for it in (*self._inputs, self._output.dtype.name)]
+        layout = Layout((*steady, False), self._output.numel, (1,) * OUTER, ((0,) * OUTER,) * len(itemsizes))
+        return _Form(Chain(loop), Block(loop, layout), itemsizes)
+
+
+class _Form:
+    """A function and the job of it, but for the addresses."""
+
+    def __init__(self, chain: Chain, block: Block, itemsizes: Sequence[int]) -> None:
+        self._chain = chain
+        self._block = block
+        self._cut = team.Cut(*block.cut(itemsizes))
+        # The job for a function and a number of threads, and where the addresses begin in it.
+        self._job: tuple[object, int, team.Job, list[int]] | None = None
+
+    def run(self, places: Sequence[int], work: float) -> bool:
+        """Compute on arrays at these addresses; whether it was done."""
+        function, threads = self._chain.function(), get_num_threads()
+        if function is None:
+            return False
+        if not team.helps(work):
+            words = self._block.words(places)
+            function((ctypes.c_int64 * len(words))(*words))
+            return True
+        known = self._job
+        if known is None or known[0] is not function or known[1] != threads:
+            words = self._block.words(places)
+            made = team.job(address_of(function), words, self._cut, work)
+            if made is None:
+                return False
+            before = len(made) - len(words)
+            known = self._job = function, threads, made, [before + it for it in self._block.places]
+        job = known[2][:]
+        for at, place in zip(known[3], places, strict=True):
+            job[at] = place
+        return team.run(job, work)
