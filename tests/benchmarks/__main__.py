@@ -86,7 +86,8 @@ def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
     report = Report(company.names(), core_is_compiled(), judged=not options.quick)
     report.print_head()
     for case in chosen(company, options.only):
-        report.add(case, measure(case, rounds, options.seconds, CLOCKS[options.clock]))
+        alone = threads > 1 and not options.quick
+        report.add(case, measure(case, rounds, options.seconds, CLOCKS[options.clock], alone))
     report.print_summary()
     return {"conditions": {**said, "clock": options.clock}, "rows": report.rows}
 

@@ -12,8 +12,8 @@ from tests.benchmarks.contenders import Company
 from tests.benchmarks.measure import EAGER, GRAPH, Bar, Case
 from tests.benchmarks.models import GraphOf, elementwise_chain, finish, repeated
 
-# How many seconds one contender's turn may take, roughly: so long that the first milliseconds do not matter much.
-TURN: Final = 0.1
+# How many seconds one contender's turn may take, roughly.
+TURN: Final = 0.02
 
 # Share of torch's time that is wanted, and roughly how many elements (or products of them) a nanosecond deals with.
 OPS: Final[dict[str, tuple[float, float]]] = {"add": (1.0, 1.0), "mul": (1.0, 1.0), "exp": (0.6, 0.5)}

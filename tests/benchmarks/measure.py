@@ -22,6 +22,10 @@ GRAPH: Final = "graph"
 # However long they take.
 FEWEST_ROUNDS: Final = 3
 
+# In seconds: between two looks at whether anybody computes, and how long a contender works before it is timed.
+_LOOK: Final = 0.01
+_WARM: Final = 0.1
+
 
 @dataclass(frozen=True)
 class Bar:
@@ -89,7 +93,11 @@ def processor_seconds() -> float:
 
 
 def measure(
-    case: Case, rounds: int, seconds: float = math.inf, clock: Callable[[], float] = time.perf_counter
+    case: Case,
+    rounds: int,
+    seconds: float = math.inf,
+    clock: Callable[[], float] = time.perf_counter,
+    alone: bool = False,
 ) -> Result:
     """Run every contender `rounds` times, taking turns.
 
@@ -98,6 +106,7 @@ def measure(
         rounds: how often.
         seconds: after which no new round begins, once there have been a few.
         clock: what tells the seconds that a contender has taken.
+        alone: whether each is to have the cores for itself, see `_have_to_itself`; where libraries have threads.
     """
     figures: dict[str, list[float]] = {name: [] for name in case.contenders}
     for name, work in case.contenders.items():  # the first run fills caches
@@ -106,12 +115,27 @@ def measure(
     for turn in range(rounds):
         if turn >= FEWEST_ROUNDS and time.perf_counter() - begin > seconds:
             break
-        # There and back: threads that a library leaves waiting for more keep a core for some milliseconds, and nobody
-        # is to come behind the same one each time.
-        order = list(case.contenders.items())
-        for name, work in order if turn % 2 else reversed(order):
+        for name, work in case.contenders.items():
+            if alone:
+                _have_to_itself(case, name, work)
             figures[name].append(_one(case, name, work, clock))
     return Result(case.name, {name: statistics.median(found) for name, found in figures.items()})
+
+
+def _have_to_itself(case: Case, name: str, work: Callable[[], Any]) -> None:
+    """Let a contender find the cores as it would in a process of its own that has worked for a while.
+
+    Threads that a library leaves waiting for more work keep a core for up to a tenth of a second; and threads that are
+    woken then may lie on their waker's core for as long.
+    """
+    while True:
+        before = time.process_time()
+        time.sleep(_LOOK)
+        if time.process_time() - before < _LOOK / 4:
+            break
+    until = time.perf_counter() + _WARM
+    while time.perf_counter() < until:
+        _one(case, name, work, time.perf_counter)
 
 
 def _one(case: Case, name: str, work: Callable[[], Any], clock: Callable[[], float]) -> float:

@@ -49,10 +49,8 @@ static struct {
     int64_t helpers, ended;
     pthread_mutex_t lock;
     pthread_cond_t bell;
-#ifdef __linux__
-    cpu_set_t allowed;
-    pid_t ids[MOST_THREADS];
-#endif
+    /* By thread, for the system: its number, the core that it was on last, and one more than that it is kept from. */
+    struct { APART _Atomic int id; _Atomic int core, kept_from; } of[MOST_THREADS];
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER};
 
 static inline int64_t now(void) {
@@ -100,48 +98,55 @@ static void compute_as(int64_t me, int64_t threads) {
     for (int64_t i = 1; i < threads; i++) compute_those_of((me + i) % threads, 0);
 }
 
-/* A thread that is woken often finds itself on the core of whoever has woken it, and stays there for tens of milliseconds
- * although others are idle.  So helpers are kept from that core until they are awake. */
+/* A thread that is woken often finds itself on the core of whoever has woken it, and one that yields on the core of whoever
+ * does not; both stay there for tens of milliseconds although others are idle.  So helpers are sent away from the core of
+ * who has something to do, and may go anywhere again as soon as they have come to another. */
 #ifdef __linux__
-static int elsewhere(cpu_set_t *found) {
-    if (sched_getaffinity(0, sizeof team.allowed, &team.allowed)) return 0;
-    *found = team.allowed;
-    CPU_CLR(sched_getcpu(), found);
+static void say_who_it_is(int64_t me) {
+    pthread_setname_np(pthread_self(), "vmflow-kernel");
+    atomic_store(&team.of[me].id, (int)syscall(SYS_gettid));
+}
+static int others(cpu_set_t *found, int here) {
+    if (sched_getaffinity(0, sizeof *found, found)) return 0;
+    CPU_CLR(here, found);
     return CPU_COUNT(found) > 0;
 }
-static void keep_away(void) {
-    cpu_set_t others;
-    if (!elsewhere(&others)) return;
-    for (int64_t i = 1; i <= team.helpers; i++)
-        if (team.ids[i]) sched_setaffinity(team.ids[i], sizeof others, &others);
+static void send_away(void) {
+    cpu_set_t elsewhere;
+    const int here = sched_getcpu();
+    int asked = 0;
+    for (int64_t i = 1; i <= team.helpers; i++) {
+        const int id = atomic_load(&team.of[i].id);
+        if (!id || atomic_load(&team.of[i].core) != here) continue;
+        if (!asked++ && !others(&elsewhere, here)) return;
+        atomic_store(&team.of[i].kept_from, here + 1);
+        sched_setaffinity(id, sizeof elsewhere, &elsewhere);
+    }
 }
-static void say_who_sleeps(int64_t me) { team.ids[me] = (pid_t)syscall(SYS_gettid); }
-static void say_who_it_is(void) { pthread_setname_np(pthread_self(), "vmflow-kernel"); }
-static void go_anywhere(int64_t me) {
-    team.ids[me] = 0;
-    sched_setaffinity(0, sizeof team.allowed, &team.allowed);
-}
-static void start_elsewhere(pthread_attr_t *attributes) {
-    cpu_set_t others;
-    if (elsewhere(&others)) pthread_attr_setaffinity_np(attributes, sizeof others, &others);
+static void arrive(int64_t me) {
+    const int here = sched_getcpu();
+    atomic_store(&team.of[me].core, here);
+    const int from = atomic_load(&team.of[me].kept_from);
+    if (!from || from == here + 1) return;
+    atomic_store(&team.of[me].kept_from, 0);
+    cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    CPU_SET(from - 1, &allowed);
+    sched_setaffinity(0, sizeof allowed, &allowed);
 }
 #else
-static void keep_away(void) {}
-static void say_who_sleeps(int64_t me) { (void)me; }
-static void say_who_it_is(void) {}
-static void go_anywhere(int64_t me) { (void)me; }
-static void start_elsewhere(pthread_attr_t *attributes) { (void)attributes; }
+static void say_who_it_is(int64_t me) { (void)me; }
+static void send_away(void) {}
+static void arrive(int64_t me) { (void)me; }
 #endif
 
 static void *help(void *number) {
     const int64_t me = (intptr_t)number;
     uint32_t seen = 0;
-    say_who_it_is();
-    pthread_mutex_lock(&team.lock);
-    go_anywhere(me);
-    pthread_mutex_unlock(&team.lock);
+    say_who_it_is(me);
     for (;;) {
         for (int64_t until = now() + WATCH; now() < until;) {
+            arrive(me);
             for (int i = 0; i < 32 && atomic_load(&team.number) == seen; i++) breathe();
             if (atomic_load(&team.number) == seen) {
                 sched_yield();
@@ -155,9 +160,7 @@ static void *help(void *number) {
         pthread_mutex_lock(&team.lock);
         atomic_fetch_add(&team.asleep, 1);
         /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
-        say_who_sleeps(me);
         if (atomic_load(&team.number) == seen) pthread_cond_wait(&team.bell, &team.lock);
-        go_anywhere(me);
         atomic_fetch_sub(&team.asleep, 1);
         pthread_mutex_unlock(&team.lock);
     }
@@ -172,9 +175,6 @@ static void start_helpers(int64_t wanted) {
     pthread_attr_t detached;
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-    pthread_mutex_lock(&team.lock);
-    start_elsewhere(&detached);
-    pthread_mutex_unlock(&team.lock);
     while (team.helpers < wanted) {
         pthread_t made;
         if (pthread_create(&made, &detached, help, (void *)(intptr_t)(team.helpers + 1))) break;
@@ -204,9 +204,9 @@ void team_run(const int64_t *job, int64_t long_one) {
         atomic_store(&team.own[i].pieces, (uint64_t)number << 32 | end << 16 | next);
     }
     atomic_store(&team.number, number);
+    send_away();
     if (atomic_load(&team.asleep) && (long_one || now() < team.ended + WATCH)) {
         pthread_mutex_lock(&team.lock);
-        keep_away();
         pthread_cond_broadcast(&team.bell);
         pthread_mutex_unlock(&team.lock);
     }
@@ -225,9 +225,7 @@ static void forget(void) {
     atomic_store(&team.asleep, 0);
     atomic_store(&team.unfinished, 0);
     for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.own[i].pieces, 0);
-#ifdef __linux__
-    memset(team.ids, 0, sizeof team.ids);
-#endif
+    for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.of[i].id, 0);
     const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
     team.lock = lock;
