@@ -91,6 +91,12 @@ _OF_IMAGES: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
     "plane_scatter": (True, (_POINTER,) * 3 + (_COUNT,) * 3),
 }
 
+# Those of attention, which are another.
+_OF_ATTENTION: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "attention": (False, (_POINTER, _COUNT, _POINTER)),
+    "attention_gradient": (False, (_POINTER, _COUNT, _POINTER)),
+}
+
 # Those that return a number.
 _COUNTING: Final = ("cross_entropy", "wrong_classes", "convolution_room", "batch_norm_room", "plane_scatter")
 
@@ -117,7 +123,7 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         found[f"adam_steps_{kind}"] = (True, together + (_REAL,) + (_COUNT,) + (_REAL,) * 2)
     for name, operands in SINGLE.items():
         found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
-    return found | _OF_IMAGES
+    return found | _OF_IMAGES | _OF_ATTENTION
 
 
 _DECLARED: Final = _declared()
@@ -134,7 +140,7 @@ _WORTHWHILE: Final = 1 << 12
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
-    by_words = [_by_words(name, arguments) for name, (_, arguments) in _DECLARED.items() if _can_be_cut(name)]
+    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_ATTENTION]
     singles = []
     for name, operands in SINGLE.items():
         given = [f"x{number}" for number in range(operands)]
@@ -161,8 +167,9 @@ def _can_be_cut(name: str) -> bool:
     return name not in _OF_IMAGES and name not in _COUNTING
 
 
-def _by_words(name: str, arguments: tuple[Any, ...]) -> str:
+def _by_words(name: str) -> str:
     """The same function of an array of words; see `vmflow.codegen.team`."""
+    arguments = _DECLARED[name][1]
     forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
     given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(arguments)]
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
@@ -184,6 +191,19 @@ def image_source() -> str:
     """The source of what is known beforehand of images."""
     files = ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c")
     return "\n".join([common_source(), *[text_of(it) for it in files]])
+
+
+@cache
+def attention_source() -> str:
+    """The source of attention."""
+    files = ("vectors.h", "attention.c")
+    return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, _OF_ATTENTION)])
+
+
+def _source_of(name: str) -> str:
+    if name in _OF_IMAGES:
+        return image_source()
+    return attention_source() if name in _OF_ATTENTION else handwritten_source()
 
 
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
@@ -210,7 +230,7 @@ def function(name: str, elements: int) -> Callable[..., Any] | None:
 
 def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     exact, arguments = _DECLARED[name]
-    library = LOADER.request(image_source() if name in _OF_IMAGES else handwritten_source(), looked[1])
+    library = LOADER.request(_source_of(name), looked[1])
     if library is None or not library.usable(exact):
         _missing[name] = looked
         return None

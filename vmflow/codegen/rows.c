@@ -6,26 +6,6 @@
  * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
  */
 
-/* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
-static float largest(const float *row, int64_t n) {
-    float found = row[0];
-    int64_t i = 0;
-    if (n >= 8) {
-        float most[8];
-        memcpy(most, row, sizeof most);
-        for (i = 8; i + 8 <= n; i += 8)
-            for (int lane = 0; lane < 8; lane++) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
-        for (int lane = 0; lane < 8; lane++) found = most[lane] > found ? most[lane] : found;
-    }
-    for (; i < n; i++) found = row[i] > found ? row[i] : found;
-    return found;
-}
-
-static inline void exponentials(const float *row, float most, float *to, int64_t n) {
-    LANES
-    for (int64_t i = 0; i < n; i++) to[i] = exp_f(row[i] - most);
-}
-
 /* `to` may be `from`. */
 void softmax(const float *from, float *to, int64_t rows, int64_t n) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {

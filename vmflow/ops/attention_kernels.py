@@ -10,6 +10,9 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
+import numpy as np
+
+from vmflow.codegen import attention as in_c
 from vmflow.codegen.arrays import softmax_of_rows
 from vmflow.instructions.blob import Array
 
@@ -139,6 +142,12 @@ def forward(
         if logarithms is not None:
             logarithms[...] = 0
         return
+    if mask is None and scale is None and it.xp is np:
+        kept = logarithms if probabilities is None else probabilities
+        if kept is not None and in_c.attention(
+            query, key, value, float(it.factor), it.causal, result, kept, probabilities is not None
+        ):
+            return
     for index, rows, keys in it.blocks():
         scores = it.scores(query, key, mask, index, rows, keys)
         _softmax(xp, scores, mask is not None, None if logarithms is None else logarithms[index][..., rows])
@@ -193,6 +202,13 @@ def backward(
     xp = it.xp
     query, key, value = map(it.spread, operands)
     by_query, by_key, by_value, by_mask = found
+    if by_result is not None and by_weights is None and by_mask is None and scale is None and kept.mask is None:
+        memory = kept.logarithms if kept.probabilities is None else kept.probabilities
+        if xp is np and in_c.attention_gradient(
+            *(query, key, value, float(it.factor), it.causal, by_result, memory),
+            *(kept.probabilities is not None, found[:3]),
+        ):
+            return
     for array in found:
         # Where there is no block, or no block reaches, nothing would be written.
         if array is not None and (array is by_mask or not it.length or it.length < it.others or by_result is None):

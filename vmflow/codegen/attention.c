@@ -1,0 +1,253 @@
+/* Attention of float32, and its gradients, head by head; the scores of some rows at a time, which stay in the cache.
+ *
+ * Everything is made of one kind of product, of which a panel of some rows and two vectors is held in registers while it
+ * is added up; see K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  Of causal
+ * attention what lies behind the last of the rows is left out, as in T. Dao et al., FlashAttention, 2022.
+ */
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* All heads have these in common.  The first of each row of an operand lies `..._row` elements behind that of the row
+ * before it; results lie close together. */
+struct attention {
+    int64_t length, others, size, value_size, query_row, key_row, value_row, outer_row, causal, keeps;
+    double factor;
+};
+
+#ifdef __AVX512F__
+typedef float lanes __attribute__((vector_size(64)));
+enum { LANES_OF = 16, ROWS = 12 };
+#define TIMES_PLUS(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#else
+typedef eight lanes;
+enum { LANES_OF = 8, ROWS = 6 };
+#define TIMES_PLUS(a, b, c) FMA8(a, b, c)
+#endif
+enum { PANEL = 2 * LANES_OF };
+
+/* Elements of the scores that are made at once. */
+enum { SCORES = 1 << 15 };
+
+static int64_t padded(int64_t count) { return (count + PANEL - 1) / PANEL * PANEL; }
+
+/* Room that a thread keeps from call to call. */
+struct room {
+    int64_t have;
+    float *numbers;
+};
+
+static pthread_key_t room_key;
+static int room_key_made;
+static void give_room_back(void *given) {
+    free(((struct room *)given)->numbers);
+    free(given);
+}
+__attribute__((constructor)) static void prepare_room(void) {
+    room_key_made = !pthread_key_create(&room_key, give_room_back);
+}
+static float *room_of(int64_t count) {
+    struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
+    if (mine == NULL) {
+        mine = calloc(1, sizeof *mine);
+        if (mine == NULL || !room_key_made || pthread_setspecific(room_key, mine)) abort();
+    }
+    if (mine->have < count) {
+        free(mine->numbers);
+        mine->have = 0;
+        if (posix_memalign((void **)&mine->numbers, 64, (size_t)count * sizeof(float))) abort();
+        mine->have = count;
+    }
+    return mine->numbers;
+}
+
+/* A matrix, times a factor, in rows that are padded with zeros: element (i, j) is from[i * row + j * column]. */
+static void pack(const float *from, int64_t row, int64_t column, int64_t rows, int64_t columns, float factor, float *to) {
+    const int64_t width = padded(columns);
+    if (column == 1) {
+        for (int64_t i = 0; i < rows; i++) {
+            for (int64_t j = 0; j < columns; j++) to[i * width + j] = from[i * row + j] * factor;
+            for (int64_t j = columns; j < width; j++) to[i * width + j] = 0;
+        }
+        return;
+    }
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = columns; j < width; j++) to[i * width + j] = 0;
+    for (int64_t j = 0; j < columns; j++)
+        for (int64_t i = 0; i < rows; i++) to[i * width + j] = from[i * row + j * column] * factor;
+}
+
+/* Some rows of a product, of two vectors each; `adds` to what is there. */
+static inline __attribute__((always_inline)) void panel(const int count, const float *a, int64_t a_row, int64_t a_step,
+                                                        const float *b, int64_t b_row, float *c, int64_t c_row,
+                                                        int64_t depth, int adds) {
+    lanes sums[ROWS][2];
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < 2; j++) {
+            if (adds) memcpy(&sums[i][j], c + i * c_row + j * LANES_OF, sizeof(lanes));
+            else sums[i][j] = (lanes){0};
+        }
+    for (int64_t k = 0; k < depth; k++) {
+        lanes first, second;
+        memcpy(&first, b + k * b_row, sizeof first);
+        memcpy(&second, b + k * b_row + LANES_OF, sizeof second);
+        for (int i = 0; i < count; i++) {
+            const lanes each = a[i * a_row + k * a_step] - (lanes){0};
+            sums[i][0] = TIMES_PLUS(each, first, sums[i][0]);
+            sums[i][1] = TIMES_PLUS(each, second, sums[i][1]);
+        }
+    }
+    for (int i = 0; i < count; i++)
+        for (int j = 0; j < 2; j++) memcpy(c + i * c_row + j * LANES_OF, &sums[i][j], sizeof(lanes));
+}
+
+/* c = a b, or c += a b, for a of (rows, depth) and padded matrices b of (depth, columns) and c of (rows, columns). */
+static void product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_row, float *c, int64_t c_row,
+                    int64_t rows, int64_t columns, int64_t depth, int adds) {
+    for (int64_t j = 0; j < columns; j += PANEL) {
+        int64_t i = 0;
+        for (; i + ROWS <= rows; i += ROWS)
+            panel(ROWS, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+        for (; i + 4 <= rows; i += 4)
+            panel(4, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+        for (; i < rows; i++)
+            panel(1, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+    }
+}
+
+static int64_t rows_at_once(const struct attention *it) {
+    int64_t rows = SCORES / padded(it->others) / ROWS * ROWS;
+    if (rows < ROWS) rows = ROWS;
+    /* Of causal attention more can be left out the fewer rows there are. */
+    if (it->causal && rows > 4 * ROWS) rows = 4 * ROWS;
+    return rows < it->length ? rows : it->length;
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* How many keys a row sees. */
+static int64_t seen(const struct attention *it, int64_t row) { return it->causal ? least(row + 1, it->others) : it->others; }
+
+/* From scores to what they weigh, in rows of which each sees some; the logarithms of what they were divided by. */
+static void weigh(const struct attention *it, float *scores, int64_t width, int64_t start, int64_t rows, int64_t keys,
+                  float *logarithms) {
+    for (int64_t r = 0; r < rows; r++, scores += width) {
+        const int64_t n = seen(it, start + r);
+        const float most = largest(scores, n);
+        exponentials(scores, most, scores, n);
+        const float total = pairwise_sum(scores, n), factor = 1 / total;
+        LANES
+        for (int64_t i = 0; i < n; i++) scores[i] *= factor;
+        for (int64_t i = n; i < keys; i++) scores[i] = 0;
+        if (logarithms) logarithms[r] = most + log_f(total);
+    }
+}
+
+/* Of each head: query, key, value, result, and where the weights go or their logarithms. */
+void attention(const int64_t *heads, int64_t count, const int64_t *problem) {
+    const struct attention *it = (const struct attention *)problem;
+    const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
+    float *const keys = room_of(it->size * width + it->others * value_width + rows * (width + value_width));
+    float *const values = keys + it->size * width, *const scores = values + it->others * value_width;
+    float *const made = scores + rows * width;
+    for (; count; count--, heads += 5) {
+        const float *query = (const float *)heads[0];
+        float *result = (float *)heads[3], *kept = (float *)heads[4];
+        pack((const float *)heads[1], 1, it->key_row, it->size, it->others, (float)it->factor, keys);
+        pack((const float *)heads[2], it->value_row, 1, it->others, it->value_size, 1, values);
+        for (int64_t start = 0; start < it->length; start += rows) {
+            const int64_t some = least(rows, it->length - start), last = seen(it, start + some - 1);
+            product(query + start * it->query_row, it->query_row, 1, keys, width, scores, width, some, last, it->size, 0);
+            weigh(it, scores, width, start, some, last, it->keeps ? NULL : kept + start);
+            product(scores, width, 1, values, value_width, made, value_width, some, it->value_size, last, 0);
+            for (int64_t r = 0; r < some; r++) {
+                memcpy(result + (start + r) * it->value_size, made + r * value_width, it->value_size * sizeof(float));
+                if (!it->keeps) continue;
+                float *to = kept + (start + r) * it->others;
+                memcpy(to, scores + r * width, last * sizeof(float));
+                memset(to + last, 0, (it->others - last) * sizeof(float));
+            }
+        }
+    }
+}
+
+/* A padded matrix, times a factor, to where it is wanted. */
+static void unpack(const float *from, int64_t rows, int64_t columns, float factor, float *to) {
+    const int64_t width = padded(columns);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = from[i * width + j] * factor;
+}
+
+/* Of each head: query, key, value, the gradient by the result, what was kept, and where the gradients by query, key and
+ * value go, or nothing. */
+void attention_gradient(const int64_t *heads, int64_t count, const int64_t *problem) {
+    const struct attention *it = (const struct attention *)problem;
+    const int64_t rows = rows_at_once(it), width = padded(it->others);
+    const int64_t wide = padded(it->size), value_width = padded(it->value_size);
+    const float factor = (float)it->factor;
+    float *const turned_values = room_of((it->value_size + it->size) * width + it->others * (2 * wide + value_width) +
+                                         rows * (2 * width + 2 * wide + value_width));
+    float *const turned_keys = turned_values + it->value_size * width, *const keys = turned_keys + it->size * width;
+    float *const by_keys = keys + it->others * wide, *const by_values = by_keys + it->others * wide;
+    float *const weights = by_values + it->others * value_width, *const slopes = weights + rows * width;
+    float *const outer = slopes + rows * width, *const queries = outer + rows * value_width;
+    float *const by_queries = queries + rows * wide;
+    for (; count; count--, heads += 8) {
+        const float *query = (const float *)heads[0], *by_result = (const float *)heads[3];
+        const float *kept = (const float *)heads[4];
+        float *by_query = (float *)heads[5], *by_key = (float *)heads[6], *by_value = (float *)heads[7];
+        pack((const float *)heads[2], 1, it->value_row, it->value_size, it->others, 1, turned_values);
+        if (by_query) pack((const float *)heads[1], it->key_row, 1, it->others, it->size, 1, keys);
+        if (!it->keeps) pack((const float *)heads[1], 1, it->key_row, it->size, it->others, factor, turned_keys);
+        memset(by_keys, 0, it->others * (wide + value_width) * sizeof(float));
+        for (int64_t start = 0; start < it->length; start += rows) {
+            const int64_t some = least(rows, it->length - start), last = seen(it, start + some - 1);
+            const float *from = query + start * it->query_row, *used = weights;
+            int64_t used_row = width;
+            if (it->keeps) {
+                used = kept + start * it->others;
+                used_row = it->others;
+            } else {
+                product(from, it->query_row, 1, turned_keys, width, weights, width, some, last, it->size, 0);
+                for (int64_t r = 0; r < some; r++) {
+                    const int64_t n = seen(it, start + r);
+                    exponentials(weights + r * width, kept[start + r], weights + r * width, n);
+                    for (int64_t i = n; i < last; i++) weights[r * width + i] = 0;
+                }
+            }
+            pack(by_result + start * it->outer_row, it->outer_row, 1, some, it->value_size, 1, outer);
+            if (by_value)
+                product(used, 1, used_row, outer, value_width, by_values, value_width, last, it->value_size, some, 1);
+            product(outer, value_width, 1, turned_values, width, slopes, width, some, last, it->value_size, 0);
+            for (int64_t r = 0; r < some; r++) {
+                const int64_t n = seen(it, start + r);
+                float *slope = slopes + r * width;
+                const float *weight = used + r * used_row;
+                float sum = 0;
+                lanes sums = {0};
+                int64_t i = 0;
+                for (; i + LANES_OF <= n; i += LANES_OF) {
+                    lanes one, other;
+                    memcpy(&one, slope + i, sizeof one);
+                    memcpy(&other, weight + i, sizeof other);
+                    sums = TIMES_PLUS(one, other, sums);
+                }
+                for (int lane = 0; lane < LANES_OF; lane++) sum += sums[lane];
+                for (; i < n; i++) sum += slope[i] * weight[i];
+                LANES
+                for (int64_t k = 0; k < n; k++) slope[k] = (slope[k] - sum) * weight[k];
+                for (int64_t k = n; k < last; k++) slope[k] = 0;
+            }
+            if (by_query) {
+                product(slopes, width, 1, keys, wide, by_queries, wide, some, it->size, last, 0);
+                unpack(by_queries, some, it->size, factor, by_query + start * it->size);
+            }
+            if (by_key) {
+                pack(from, it->query_row, 1, some, it->size, 1, queries);
+                product(slopes, 1, width, queries, wide, by_keys, wide, last, it->size, some, 1);
+            }
+        }
+        if (by_key) unpack(by_keys, it->others, it->size, factor, by_key);
+        if (by_value) unpack(by_values, it->others, it->value_size, 1, by_value);
+    }
+}
