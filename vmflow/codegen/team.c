@@ -30,6 +30,14 @@ enum { FUNCTION, THREADS, COUNT_AT, COUNT, STEP, ADDRESSES, WORDS, HEAD };
 /* How long helpers watch for another job, in nanoseconds. */
 #define WATCH 200000
 
+/* Who is away for longer than this after yielding, in nanoseconds, has left the core to somebody who keeps it until the
+ * system looks again, and sleeps instead for so many jobs: to be woken is quicker. */
+#define TAKEN 20000
+#define CROWDED 16
+
+/* How long the system lets them compute before others have a turn, if it can be told, in nanoseconds. */
+#define SHORT_TURN 100000
+
 #define MOST_THREADS 256
 
 typedef void (*kernel)(const int64_t *);
@@ -49,8 +57,10 @@ static struct {
     int64_t helpers, ended;
     pthread_mutex_t lock;
     pthread_cond_t bell;
-    /* By thread, for the system: its number, the core that it was on last, and one more than that it is kept from. */
-    struct { APART _Atomic int id; _Atomic int core, kept_from; } of[MOST_THREADS];
+    /* By thread, its number for the system; the core that helpers are kept from, how many, and since when. */
+    _Atomic int ids[MOST_THREADS];
+    int64_t kept, kept_since;
+    int kept_from;
 } team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER};
 
 static inline int64_t now(void) {
@@ -98,71 +108,83 @@ static void compute_as(int64_t me, int64_t threads) {
     for (int64_t i = 1; i < threads; i++) compute_those_of((me + i) % threads, 0);
 }
 
-/* A thread that is woken often finds itself on the core of whoever has woken it, and one that yields on the core of whoever
- * does not; both stay there for tens of milliseconds although others are idle.  So helpers are sent away from the core of
- * who has something to do, and may go anywhere again as soon as they have come to another. */
+/* A thread that is woken often finds itself on the core of whoever has woken it, or is put there where all are busy, and stays
+ * there for tens of milliseconds although another is idle: so helpers are kept from that core. */
 #ifdef __linux__
 static void say_who_it_is(int64_t me) {
     pthread_setname_np(pthread_self(), "vmflow-kernel");
-    atomic_store(&team.of[me].id, (int)syscall(SYS_gettid));
-}
-static int others(cpu_set_t *found, int here) {
-    if (sched_getaffinity(0, sizeof *found, found)) return 0;
-    CPU_CLR(here, found);
-    return CPU_COUNT(found) > 0;
+    atomic_store(&team.ids[me], (int)syscall(SYS_gettid));
+    /* What has short turns gets one at once when it is woken, and who yields loses no more than one: BLAS's threads watch
+     * for a tenth of a second and do not yield. Known to Linux since 6.12. */
+    struct {
+        uint32_t size, policy;
+        uint64_t flags;
+        int32_t nice;
+        uint32_t priority;
+        uint64_t runtime, deadline, period;
+    } attributes = {.size = sizeof attributes, .runtime = SHORT_TURN};
+    syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 static void send_away(void) {
     cpu_set_t elsewhere;
     const int here = sched_getcpu();
-    int asked = 0;
+    if (here == team.kept_from && team.helpers == team.kept) return;
+    /* Not for each of two who have jobs in turns. */
+    if (team.helpers == team.kept && now() < team.kept_since + WATCH * 50) return;
+    if (sched_getaffinity(0, sizeof elsewhere, &elsewhere)) return;
+    CPU_CLR(here, &elsewhere);
+    if (!CPU_COUNT(&elsewhere)) return;
+    team.kept = team.helpers;
+    team.kept_from = here;
+    team.kept_since = now();
     for (int64_t i = 1; i <= team.helpers; i++) {
-        const int id = atomic_load(&team.of[i].id);
-        if (!id || atomic_load(&team.of[i].core) != here) continue;
-        if (!asked++ && !others(&elsewhere, here)) return;
-        atomic_store(&team.of[i].kept_from, here + 1);
-        sched_setaffinity(id, sizeof elsewhere, &elsewhere);
+        const int id = atomic_load(&team.ids[i]);
+        if (id) sched_setaffinity(id, sizeof elsewhere, &elsewhere);
+        else team.kept = 0; /* it has just been made */
     }
-}
-static void arrive(int64_t me) {
-    const int here = sched_getcpu();
-    atomic_store(&team.of[me].core, here);
-    const int from = atomic_load(&team.of[me].kept_from);
-    if (!from || from == here + 1) return;
-    atomic_store(&team.of[me].kept_from, 0);
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    CPU_SET(from - 1, &allowed);
-    sched_setaffinity(0, sizeof allowed, &allowed);
 }
 #else
 static void say_who_it_is(int64_t me) { (void)me; }
 static void send_away(void) {}
-static void arrive(int64_t me) { (void)me; }
 #endif
+
+/* Watch for a job after the one that was seen last; whether there is one. */
+static int watch(uint32_t seen, int64_t *crowded) {
+    const int64_t begin = now();
+    for (int64_t at = begin; at < begin + WATCH; at = now()) {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load(&team.number) != seen) return 1;
+            breathe();
+        }
+        const int64_t before = now();
+        sched_yield();
+        if (now() - before > TAKEN) {
+            *crowded = CROWDED;
+            break;
+        }
+    }
+    return atomic_load(&team.number) != seen;
+}
 
 static void *help(void *number) {
     const int64_t me = (intptr_t)number;
     uint32_t seen = 0;
+    /* For how many jobs more not to watch, since somebody else wants this core. */
+    int64_t crowded = 0;
     say_who_it_is(me);
     for (;;) {
-        for (int64_t until = now() + WATCH; now() < until;) {
-            arrive(me);
-            for (int i = 0; i < 32 && atomic_load(&team.number) == seen; i++) breathe();
-            if (atomic_load(&team.number) == seen) {
-                sched_yield();
-                continue;
-            }
-            seen = atomic_load(&team.number);
-            const int64_t threads = atomic_load(&team.threads);
-            if (me < threads) compute_as(me, threads);
-            until = now() + WATCH;
+        if (crowded ? (crowded--, 1) : !watch(seen, &crowded)) {
+            pthread_mutex_lock(&team.lock);
+            atomic_fetch_add(&team.asleep, 1);
+            /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
+            if (atomic_load(&team.number) == seen) pthread_cond_wait(&team.bell, &team.lock);
+            atomic_fetch_sub(&team.asleep, 1);
+            pthread_mutex_unlock(&team.lock);
         }
-        pthread_mutex_lock(&team.lock);
-        atomic_fetch_add(&team.asleep, 1);
-        /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
-        if (atomic_load(&team.number) == seen) pthread_cond_wait(&team.bell, &team.lock);
-        atomic_fetch_sub(&team.asleep, 1);
-        pthread_mutex_unlock(&team.lock);
+        if (atomic_load(&team.number) == seen) continue;
+        seen = atomic_load(&team.number);
+        const int64_t threads = atomic_load(&team.threads);
+        if (me < threads) compute_as(me, threads);
     }
     return NULL;
 }
@@ -225,7 +247,7 @@ static void forget(void) {
     atomic_store(&team.asleep, 0);
     atomic_store(&team.unfinished, 0);
     for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.own[i].pieces, 0);
-    for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.of[i].id, 0);
+    for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.ids[i], 0);
     const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
     team.lock = lock;
