@@ -8,6 +8,7 @@ import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -137,9 +138,11 @@ def _of_helpers(line: str) -> list[str]:
     """What Linux says of each helper under a heading of ``/proc/self/task/*/status``."""
     found = []
     for task in TASKS.iterdir():
-        if (task / "comm").read_text().strip() == "vmflow-kernel":
-            told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
-            found.append(told[line].strip())
+        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
+            if (task / "comm").read_text().strip() == "vmflow-kernel":
+                told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
+                found.append(told[line].strip())
+    assert found
     return found
 
 
