@@ -6,6 +6,7 @@ import json
 import math
 import os
 import struct
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -233,7 +234,11 @@ def test_the_op_with_an_attribute_that_is_no_data_is_named() -> None:
     "value",
     [
         *({"float": "1"}, {"complex": [1, 2]}, {"tuple": 3}, {"size": ["a"]}, {"slice": [1]}, {"ellipsis": 1}),
-        *({"set": [{"slice": [None, None, None]}]}, {"bytes": "zz"}, {"bytes": 3}, {"dtype": "int3"}),
+        pytest.param(
+            {"set": [{"slice": [None, None, None]}]},
+            marks=pytest.mark.skipif(sys.version_info >= (3, 12), reason="slices can be hashed since Python 3.12"),
+        ),
+        *({"bytes": "zz"}, {"bytes": 3}, {"dtype": "int3"}),
         *({"device": "tpu"}, {"device": 3}, {"meta": ["float32", [-1], "cpu"]}, {"meta": ["float32", [2], "x"]}),
         *({"meta": ["float32", [1 << 40, 1 << 40], "cpu"]}, {"meta": ["float32", [1] * 50, "cpu"]}),
         *({"named": ["vmflow.ops.pooling._Shape", [1]]}, {"named": ["os.system", ["ls"]]}, {"named": [3, []]}),
