@@ -21,7 +21,9 @@
 #include <unistd.h>
 
 #ifdef __linux__
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#define KEEP_POLICY 8
 #endif
 
 /* Of a job; behind them for each address its place among the words and by how many bytes it goes on, and then the words. */
@@ -122,7 +124,8 @@ static void say_who_it_is(int64_t me) {
         int32_t nice;
         uint32_t priority;
         uint64_t runtime, deadline, period;
-    } attributes = {.size = sizeof attributes, .runtime = SHORT_TURN};
+    } attributes = {.size = sizeof attributes, .flags = KEEP_POLICY, .runtime = SHORT_TURN};
+    attributes.nice = getpriority(PRIO_PROCESS, 0);
     syscall(SYS_sched_setattr, 0, &attributes, 0);
 }
 static void send_away(void) {
