@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
+import textwrap
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +22,9 @@ from vmflow.instructions import Instruction
 from vmflow.vm.virtual_machine import current_machine
 
 Array = NDArray[Any]
+
+# Seconds, after which a process is locked up.
+_PATIENCE = 60
 
 
 class _Listener:
@@ -138,3 +146,23 @@ def no_collections() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+
+
+def run_program(program: str, **environment: str) -> str:
+    """What a process of its own prints, which must end well and complain of nothing.
+
+    Args:
+        program: Python, which may be indented.
+        environment: what is different in its surroundings.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(Path(flow.__file__).parent.parent), **environment},
+        timeout=_PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout.strip()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import run_program
 from vmflow import intra_op
 
 pytestmark = pytest.mark.host
-
-ROOT = Path(flow.__file__).parent.parent
 
 # Seconds, after which something is locked up.
 PATIENCE = 60
@@ -316,7 +311,7 @@ def test_the_number_is_shown() -> None:
 @pytest.mark.parametrize(("said", "expected"), [("3", "3"), ("0", None), ("many", None), ("", None), ("4,2", None)])
 def test_the_usual_number(said: str, expected: str | None) -> None:
     program = "import vmflow as flow; print(flow.get_num_threads())"
-    assert _run(program, OMP_NUM_THREADS=said) == (expected or str(len(os.sched_getaffinity(0))))
+    assert run_program(program, OMP_NUM_THREADS=said) == (expected or str(len(os.sched_getaffinity(0))))
 
 
 # Processes
@@ -336,28 +331,14 @@ LARGE = """
 """
 
 
-def _run(program: str, **environment: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(program)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.strip()
-
-
 def test_nothing_starts_at_import_nor_for_one_thread() -> None:
     program = LARGE + "    print(threading.active_count(), compute(), helpers())\n"
-    assert _run(program, OMP_NUM_THREADS="1", VMFLOW_JIT="0") == "1 True 0"
+    assert run_program(program, OMP_NUM_THREADS="1", VMFLOW_JIT="0") == "1 True 0"
 
 
 def test_as_many_helpers_as_are_wanted() -> None:
     program = LARGE + "    print(compute(), helpers(), compute(), helpers())\n"
-    assert _run(program, OMP_NUM_THREADS="3", VMFLOW_JIT="0") == "True 2 True 2"
+    assert run_program(program, OMP_NUM_THREADS="3", VMFLOW_JIT="0") == "True 2 True 2"
 
 
 def test_a_forked_child_has_helpers_of_its_own() -> None:
@@ -372,7 +353,7 @@ def test_a_forked_child_has_helpers_of_its_own() -> None:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compute())
     """
     )
-    assert _run(program, OMP_NUM_THREADS="2", VMFLOW_JIT="0") == "0 True"
+    assert run_program(program, OMP_NUM_THREADS="2", VMFLOW_JIT="0") == "0 True"
 
 
 def test_a_child_forked_while_the_pool_is_busy() -> None:
@@ -397,7 +378,7 @@ def test_a_child_forked_while_the_pool_is_busy() -> None:
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), compute())
     """
     )
-    assert _run(program, OMP_NUM_THREADS="2", VMFLOW_JIT="0") == "0 True"
+    assert run_program(program, OMP_NUM_THREADS="2", VMFLOW_JIT="0") == "0 True"
 
 
 def test_the_interpreter_ends_and_so_may_kernels_at_its_end() -> None:
@@ -409,4 +390,4 @@ def test_the_interpreter_ends_and_so_may_kernels_at_its_end() -> None:
     assert compute() and helpers() == 3
     """
     )
-    assert _run(program, OMP_NUM_THREADS="4", VMFLOW_JIT="0") == "True"
+    assert run_program(program, OMP_NUM_THREADS="4", VMFLOW_JIT="0") == "True"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from tests.support import run_program
 from vmflow.codegen import team
 from vmflow.codegen.elementwise import OUTER, TOGETHER, Block, Layout, Operation, address, write_loop
 from vmflow.codegen.kernels import Chain, address_of
@@ -196,17 +195,7 @@ PROGRAM = """
 
 
 def _run(program: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", textwrap.dedent(PROGRAM + program)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "VMFLOW_JIT": "1", "OMP_NUM_THREADS": "3"},
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout.strip()
+    return run_program(textwrap.dedent(PROGRAM) + textwrap.dedent(program), VMFLOW_JIT="1", OMP_NUM_THREADS="3")
 
 
 def test_nothing_starts_for_one_thread() -> None:

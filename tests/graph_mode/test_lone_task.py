@@ -231,7 +231,8 @@ def test_the_form_used_last_is_the_one_that_is_kept() -> None:
     assert sorted([key[1][0].shape[0] for key in graph._compiled]) == [1, 3]
 
 
-def test_closing_while_another_thread_calls() -> None:
+@pytest.mark.parametrize("with_arrays", [False, True])
+def test_closing_while_another_thread_calls(with_arrays: bool) -> None:
     graph = ready(Product(64), flow.ones(4, 64))
     x, stop = flow.ones(4, 64), threading.Event()
     expected = graph(x).numpy()
@@ -239,8 +240,8 @@ def test_closing_while_another_thread_calls() -> None:
 
     def calls() -> None:
         while not stop.is_set():
-            found = graph(x).numpy()
-            if not np.array_equal(found, expected):
+            found = on_arrays(graph, x) if with_arrays else graph(x).numpy()
+            if found is not NOT_NOW and not np.array_equal(found, expected):
                 wrong.append(found)
 
     threads = [threading.Thread(target=copy_context().run, args=(calls,)) for _ in range(2)]
@@ -445,28 +446,3 @@ def test_ctrl_c_in_a_call_on_arrays_keeps_nothing(machine: VirtualMachine, monke
     monkeypatch.undo()
     assert not runtime._open
     np.testing.assert_allclose(on_arrays(graph, x), wanted(graph, x), rtol=1e-5)
-
-
-def test_closing_while_another_thread_calls_on_arrays() -> None:
-    x, stop = flow.ones(4, 64), threading.Event()
-    graph = ready(Product(64), x)
-    array = x.numpy()
-    expected = graph(x).numpy()
-    wrong: list[Any] = []
-
-    def calls() -> None:
-        while not stop.is_set():
-            found = graph._call_on_arrays([array])
-            if found is not NOT_NOW and not np.array_equal(found, expected):
-                wrong.append(found)
-
-    threads = [threading.Thread(target=copy_context().run, args=(calls,)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(30):
-        graph.close()
-        graph(x).numpy()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
