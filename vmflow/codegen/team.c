@@ -246,7 +246,7 @@ void team_run(const int64_t *job, int64_t long_one) {
 
 /* In a forked child there are no helpers, and whoever had a job is not there either. */
 static void forget(void) {
-    team.helpers = 0;
+    team.helpers = team.kept = 0;
     atomic_store(&team.asleep, 0);
     atomic_store(&team.unfinished, 0);
     for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.own[i].pieces, 0);

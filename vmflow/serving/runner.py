@@ -118,7 +118,7 @@ class Runner:
         # The largest batch of those that a graph may take, and give, as arrays.
         self._on_arrays_up_to = 0
         plain = type(self._called).__call__ in (Graph.__call__, LoadedGraph.__call__)
-        if plain and not self.signature.named and self._cuts is None:
+        if plain and self._device is _HOST and not self.signature.named and self._cuts is None:
             self._on_arrays_up_to = max(1, _JOINED_HERE // max(1, self.signature.nbytes()))
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
@@ -142,16 +142,19 @@ class Runner:
         pace = self._paces[size, key]
         here = pace.next_is_here()
         batch.size = size
-        if here and (rows := self._on_arrays(payloads, size)) is not NOT_NOW:
-            batch.pace = pace
-            return [rows[0]] if size == 1 else [rows[place].copy() for place in range(len(payloads))]
+        joined = _joined(payloads, size) if here and size <= self._on_arrays_up_to else None
+        if joined is not None:
+            rows = self._called._call_on_arrays(joined)
+            if rows is not NOT_NOW:
+                batch.pace = pace
+                return [rows[0]] if size == 1 else [rows[place].copy() for place in range(len(payloads))]
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
         MODE.set(around.inferring(scope))
         try:
-            tree, leaves = args_tree.flatten(self._call(self._joined(payloads, size)))
+            tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size, joined)))
             arrays = [settled_array(it) for it in leaves]
             if any([it is None for it in arrays]):
                 # Not one after the other: parts are copied, and nothing must change them before the last is there.
@@ -176,27 +179,26 @@ class Runner:
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]
 
-    def _joined(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
-        """For each input, the batch; what there are too few of is filled up with zeros."""
+    def _inputs(self, payloads: Sequence[Payload], size: int, joined: Sequence[Array] | None) -> list[flow.Tensor]:
+        """For each input, the batch; what there are too few of is filled up with zeros.
+
+        Args:
+            joined: the same as arrays, if they have been put together.
+        """
+        if joined is not None:
+            return [self._here(from_array(it, _HOST)) for it in joined]
         return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
-        if size > 1 and first.nbytes * size > _JOINED_HERE:
-            rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
-            joined = flow.stack([*[flow.from_numpy(it) for it in arrays], *rest])
-        else:
-            joined = from_array(_stacked(arrays, size), _HOST)
-        return joined if joined.device is self._device else joined.to(self._device)
+        if size == 1 or first.nbytes * size <= _JOINED_HERE:
+            return self._here(from_array(_stacked(arrays, size), _HOST))
+        rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
+        return self._here(flow.stack([*[flow.from_numpy(it) for it in arrays], *rest]))
 
-    def _on_arrays(self, payloads: Sequence[Payload], size: int) -> Any:
-        """The result of a batch, without a tensor for it and for its inputs; `NOT_NOW` if it takes these."""
-        if size > self._on_arrays_up_to:
-            return NOT_NOW
-        if size == 1:
-            return self._called._call_on_arrays([it[np.newaxis] for it in payloads[0][0]])
-        joined = [_stacked(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
-        return self._called._call_on_arrays(joined)
+    def _here(self, tensor: flow.Tensor) -> flow.Tensor:
+        """`Tensor.to`, which to come to nothing takes longer than some ops."""
+        return tensor if tensor.device is self._device else tensor.to(self._device)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
         """Without gradients, which who calls sees to."""
@@ -333,6 +335,13 @@ class Runner:
 def _key(padded: Mapping[str, int]) -> Hashable:
     """What requests have in common whose dimensions are padded to these sizes."""
     return tuple(padded.values())
+
+
+def _joined(payloads: Sequence[Payload], size: int) -> list[Array]:
+    """For each input, the batch as an array."""
+    if size == 1:
+        return [it[np.newaxis] for it in payloads[0][0]]
+    return [_stacked(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
 
 def _stacked(arrays: Sequence[Array], size: int) -> Array:
