@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -202,6 +204,42 @@ def test_elementwise_ops(shapes: tuple[tuple[int, ...], tuple[int, ...]], cuts: 
 def test_each_is_cut(name: str, cuts: list[int]) -> None:
     operands = _operands((64, 128), (128,))
     check(lambda: [ELEMENTWISE[name](*operands).numpy()], cuts)
+
+
+# A number, on either side of a tensor.
+WITH_A_NUMBER: dict[str, Callable[[Any, Any], flow.Tensor]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "div": operator.truediv,
+    "floor": operator.floordiv,
+    "remainder": operator.mod,
+    "pow": operator.pow,
+    "less": operator.lt,
+    "equal": operator.eq,
+    "and": operator.and_,
+    "shift": operator.lshift,
+}
+DTYPES = ("bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", WITH_A_NUMBER)
+def test_a_number_on_either_side(name: str, dtype: str, cuts: list[int]) -> None:
+    """Of another dtype than the tensor, which on its side is read as what it is."""
+    compute, tensor = WITH_A_NUMBER[name], flow.tensor(abs(numbers((40, 50), "int64")) + 1).to(getattr(flow, dtype))
+    for number in (3, 1.5, True):
+        for operands in ((number, tensor), (tensor, number)):
+            flow.set_num_threads(1)
+            try:
+                compute(*operands)
+            except (TypeError, ValueError, ZeroDivisionError):
+                continue
+            check(partial(_computed, compute, *operands), cuts, cut=False)
+
+
+def _computed(compute: Callable[[Any, Any], flow.Tensor], one: Any, other: Any) -> list[Array]:
+    return [compute(one, other).numpy()]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

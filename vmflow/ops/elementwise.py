@@ -162,6 +162,8 @@ def elementwise(
         ufunc = getattr(xp, function) if isinstance(function, str) else function(xp)
         reversed_ = attributes == REVERSED
         given = [it.dtype.name for it in metas] + [compute.name] * len(kinds)
+        if reversed_:
+            given.reverse()
         out = meta(shape, output, device)
         in_c = _in_c(name.removesuffix("_scalar"), given, compute, out, cost) if len(kinds) < 2 else None
         kernel = _kernel(ufunc, compute, metas, operand if kinds else None, reversed_)

@@ -12,6 +12,7 @@ from vmflow.codegen import team
 from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, address, write_loop
 from vmflow.codegen.kernels import Chain, address_of
 from vmflow.codegen.processor import STREAMED_FROM
+from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.intra_op import get_num_threads
 
@@ -26,7 +27,7 @@ class LoneLoop:
 
     Args:
         operation: the op; its operands are those of `call`, in order.
-        inputs: the names of their dtypes.
+        inputs: the names of their dtypes, without which nothing is computed.
         output: the meta of the result.
         work: see `vmflow.intra_op.LEAST`.
     """
@@ -34,6 +35,7 @@ class LoneLoop:
     def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
         self._operation = operation
         self._inputs = inputs
+        self._dtypes = [by_name(it).numpy for it in inputs]
         self._output = output
         self._work = work
         self._streams = (1 + len(inputs)) * output.nbytes >= STREAMED_FROM
@@ -61,8 +63,8 @@ class LoneLoop:
         steady: list[bool] = []
         places: list[int] = []
         written = address(out)
-        for array in operands:
-            if type(array) is not np.ndarray or not array.flags.c_contiguous:
+        for array, dtype in zip(operands, self._dtypes, strict=True):
+            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
                 return None
             still, place = array.ndim == 0, address(array)
             if not still and array.shape != shape:
@@ -86,7 +88,7 @@ class LoneLoop:
         loop = write_loop(self._inputs, (self._operation,), (0,), steady, streams)
         if loop is None or all(steady):
             return None
-        itemsizes = [np.dtype(it).itemsize for it in (*self._inputs, self._output.dtype.name)]
+        itemsizes = [it.itemsize for it in (*self._dtypes, self._output.dtype.numpy)]
         layout = Layout((*steady, False), self._output.numel, (1,) * OUTER, ((0,) * OUTER,) * len(itemsizes))
         return _Form(Chain(loop), Block(loop, layout), itemsizes)
 
