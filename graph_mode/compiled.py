@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from typing import Any, final
 
 import attrs
@@ -136,6 +136,15 @@ class CompiledGraph:
         last = self._last
         pure = None if last is None else last.pure()
         return NOT_NOW if pure is None else pure.call(arguments)
+
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """Whether its arguments are such arrays."""
+        return len(arrays) == len(self.metas) and all(
+            [
+                array.shape == it.shape and array.dtype == it.dtype.numpy
+                for array, it in zip(arrays, self.metas, strict=True)
+            ]
+        )
 
     def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
         """See `PureCall.call_on_arrays`; `NOT_NOW`, and nothing has happened, if there is no such way."""
@@ -355,6 +364,24 @@ class _Job:
         """The arguments are there, or never will be."""
         self.launch_.open(failure)
         self.runtime.opened()
+
+
+def call_one_on_arrays(
+    last: CompiledGraph, forms: Iterable[CompiledGraph], arrays: Sequence[Array]
+) -> tuple[CompiledGraph, Any]:
+    """Which of a graph's forms takes the arrays, and what `CompiledGraph.call_on_arrays` of it gives.
+
+    Args:
+        last: the form that was called last, which most often is the one.
+        forms: all of them.
+        arrays: see `PureCall.call_on_arrays`.
+    """
+    result = last.call_on_arrays(arrays)
+    if result is NOT_NOW and not last.takes(arrays):
+        for form in forms:
+            if form.takes(arrays):
+                return form, form.call_on_arrays(arrays)
+    return last, result
 
 
 # Results that are containers can be awaited as a whole.

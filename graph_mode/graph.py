@@ -20,7 +20,7 @@ from vmflow.vm.at_once import NOT_NOW
 from . import accumulation, args_tree
 from .args_tree import Tree
 from .blocks import Block, BlockConfig
-from .compiled import CompiledGraph, Outside
+from .compiled import CompiledGraph, Outside, call_one_on_arrays
 from .config import GraphConfig
 from .describing import BuildReport, described
 from .lazy import JobBuilder
@@ -236,14 +236,17 @@ class Graph:
         """For who has arrays and wants one: that of the result, computed in this call whatever it takes.
 
         Returns:
-            `NOT_NOW`, and nothing has happened, if this is no call like the last one, of a graph that takes tensors by
+            `NOT_NOW`, and nothing has happened, if this is no call like one before, of a graph that takes tensors by
             place and returns one, all of them small ones on the host; if it has to wait; or if it would fail.
 
         Args:
             arrays: which nobody writes meanwhile.
         """
         last = self._last
-        return NOT_NOW if last is None else last.call_on_arrays(arrays)
+        if last is None:
+            return NOT_NOW
+        self._last, result = call_one_on_arrays(last, list(self._compiled.values()), arrays)
+        return result
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -24,7 +24,7 @@ from vmflow.vm.at_once import NOT_NOW
 from . import args_tree
 from .args_tree import Branch, Fixed, Leaf, Tree
 from .blocks import BlockConfig
-from .compiled import CompiledGraph, Outside
+from .compiled import CompiledGraph, Outside, call_one_on_arrays
 from .config import GraphConfig
 from .describing import described_job
 from .job import Job
@@ -249,7 +249,10 @@ class LoadedGraph:
     def _call_on_arrays(self, arrays: Sequence[Array]) -> Any:
         """See `Graph._call_on_arrays`."""
         last = self._last
-        return NOT_NOW if last is None else last.call_on_arrays(arrays)
+        if last is None:
+            return NOT_NOW
+        self._last, result = call_one_on_arrays(last, self._forms, arrays)
+        return result
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -163,7 +163,10 @@ class LoneTask:
                 launch.failure.observed = True  # by whoever gets the exception
             raise
         finally:
-            self._left(runtime, launch)
+            # No call of a Python function before this: out of one, Ctrl-C may come.
+            self._under_way.discard(launch)
+            if self.closed:
+                runtime.close()
         return None
 
     def _run_unless_closed(self, runtime: GraphRuntime, run: Run) -> object:
@@ -175,13 +178,10 @@ class LoneTask:
         except Exception:
             return at_once.NOT_NOW  # who does it again as a launch hears of this
         finally:
-            self._left(runtime, run)
+            self._under_way.discard(run)  # at once, as above
+            if self.closed:
+                runtime.close()
         return None
-
-    def _left(self, runtime: GraphRuntime, run: Run) -> None:
-        self._under_way.discard(run)
-        if self.closed:
-            runtime.close()
 
 
 @final

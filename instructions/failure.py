@@ -26,12 +26,14 @@ class Failure:
     __slots__ = ("__weakref__", "dropped", "error", "observed", "origin")
 
     def __init__(self, error: BaseException, dropped: bool = False) -> None:
+        self.dropped = dropped
+        # What is half made, for Ctrl-C has come, has nobody to report to.
+        self.observed = True
         self.origin = _lines(error.__traceback__)
         self.error = error.with_traceback(self.origin)
-        self.dropped = dropped
+        _detach_chain(error)
         # What was dropped was so by decision, and is no error to report.
         self.observed = dropped
-        _detach_chain(error)
 
     def throw(self) -> None:
         """Raise the original exception; of what was dropped, one like it, unless it is the user's own.
@@ -113,7 +115,9 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
         )
         # The one kind of frame that has neither run nor a caller is that of a generator not yet started.
         frame = FunctionType(stand_in, entry.tb_frame.f_globals)().gi_frame
-        lines = TracebackType(lines, frame, -1, entry.tb_lineno)
+        # Code that the compiler has made up belongs to no line, and Ctrl-C may come there.
+        number: int | None = entry.tb_lineno
+        lines = TracebackType(lines, frame, -1, code.co_firstlineno if number is None else number)
     return lines
 
 

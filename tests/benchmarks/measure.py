@@ -22,8 +22,10 @@ GRAPH: Final = "graph"
 # However long they take.
 FEWEST_ROUNDS: Final = 3
 
-# In seconds: between two looks at whether anybody computes, and how long a contender works before it is timed.
+# In seconds: between two looks at whether anybody computes, for how long that may be so, and how long a contender works
+# before it is timed.
 _LOOK: Final = 0.01
+_PATIENCE: Final = 10.0
 _WARM: Final = 0.1
 
 
@@ -128,11 +130,17 @@ def _have_to_itself(case: Case, name: str, work: Callable[[], Any]) -> None:
     Threads that a library leaves waiting for more work keep a core for up to a tenth of a second; and threads that are
     woken then may lie on their waker's core for as long.
     """
+    patience = time.perf_counter() + _PATIENCE
     while True:
         before = time.process_time()
         time.sleep(_LOOK)
         if time.process_time() - before < _LOOK / 4:
             break
+        if time.perf_counter() > patience:
+            raise RuntimeError(
+                f"{case.name}: for {_PATIENCE} s, threads of this process have computed for nobody; if a library is "
+                "told to let them wait so (OMP_WAIT_POLICY=active, KMP_BLOCKTIME), tell it not to"
+            )
     until = time.perf_counter() + _WARM
     while time.perf_counter() < until:
         _one(case, name, work, time.perf_counter)

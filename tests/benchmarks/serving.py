@@ -7,8 +7,8 @@ computed), and the clients are another process.  For each: requests a second by 
 alone, and how long an answer takes that needs no model, while nothing else happens and while the 32 clients do.  Who
 asks for that is a third process: in that of the clients, it would wait for them and not for the server.
 
-At the end, a session is compared with its graph by one client that asks them in turns: two runs of one way, one after
-the other, differ by more than these two do.
+At the end, a session is compared with its graph, and with torch in the handler, by one client that asks two of them in
+turns: two runs of one way, one after the other, differ by more than these do.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import argparse
 import asyncio
 import contextlib
 import json
-import math
 import os
 import socket
 import statistics
@@ -45,15 +44,6 @@ Predict = Callable[[np.ndarray[Any, Any]], Awaitable[np.ndarray[Any, Any]]]
 
 
 # The servers
-
-
-def weights() -> list[np.ndarray[Any, Any]]:
-    """Of the layers, the same in every process."""
-    random = np.random.default_rng(0)
-    return [
-        (random.standard_normal((rows, columns)) / math.sqrt(columns)).astype(np.float32)
-        for columns, rows in pairwise(SIZES)
-    ]
 
 
 async def by_session() -> Predict:
@@ -140,6 +130,31 @@ async def torch_with_batches() -> Predict:
     return predict
 
 
+async def torch_with_batches_here() -> Predict:
+    """The same without a thread: the task computes what there is itself, a turn of the loop after the first came."""
+    forward = _torch_forward()
+    waiting: list[tuple[np.ndarray[Any, Any], asyncio.Future[Any]]] = []
+
+    def compute() -> None:
+        batch, waiting[:] = waiting[:MOST], waiting[MOST:]
+        results = forward(np.stack([inputs for inputs, _ in batch]))
+        for (_, future), result in zip(batch, results, strict=True):
+            if not future.done():
+                future.set_result(result)
+        if waiting:
+            asyncio.get_running_loop().call_soon(compute)
+
+    async def predict(inputs: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[np.ndarray[Any, Any]] = loop.create_future()
+        if not waiting:
+            loop.call_soon(compute)
+        waiting.append((inputs, future))
+        return await future
+
+    return predict
+
+
 def _mlp(nn: Any) -> Any:
     """The model of this library's, vmflow's or torch's `nn`."""
     layers: list[Any] = []
@@ -168,6 +183,7 @@ WAYS: Final[dict[str, Callable[[], Awaitable[Predict]]]] = {
     "torch in the handler": torch_in_the_handler,
     "torch to_thread": torch_in_threads,
     "torch, batcher by hand": torch_with_batches,
+    "torch, batches here": torch_with_batches_here,
 }
 
 
@@ -282,7 +298,7 @@ async def in_turns(ports: Sequence[int], seconds: float) -> list[list[float]]:
         while time.perf_counter() < end:
             found = [0.0] * len(ports)
             for place in range(len(ports)):
-                # Who is the first of a round finds the other's caches, each as often.
+                # Who is the first of a round was the last of the one before: each as often.
                 which = (place + len(rounds)) % len(ports)
                 times: list[float] = []
                 for _ in range(_OF_A_TURN):
@@ -303,11 +319,12 @@ def served(way: str) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0), backlog=1024) as listening:
         port, handed = listening.getsockname()[1], listening.fileno()
         server = subprocess.Popen([*_THIS, "--serve", way, str(handed)], pass_fds=[handed])
-        try:
-            yield port
-        finally:
-            server.terminate()
-            server.wait()
+    # Which is the server's alone now: if that ends, the clients hear of it.
+    try:
+        yield port
+    finally:
+        server.terminate()
+        server.wait()
 
 
 def measured(way: str, seconds: float, clients: int) -> dict[str, float]:
@@ -365,10 +382,11 @@ def main() -> None:
             f"{found['busy p50']:10.2f}{found['busy']:14.2f}",
             flush=True,
         )
-    session, graph = "vmflow session", "vmflow graph"
-    if session in ways and graph in ways:
-        mine, yours, ratio = compared(session, graph, 4 * given.seconds)
-        print(f"one client, in turns: session {mine:.3f} ms, graph {yours:.3f} ms; ratio {ratio:.3f}")
+    session = "vmflow session"
+    for other in ("vmflow graph", "torch in the handler"):
+        if session in ways and other in ways:
+            mine, yours, ratio = compared(session, other, 4 * given.seconds)
+            print(f"one client, in turns: {session} {mine:.3f} ms, {other} {yours:.3f} ms; ratio {ratio:.3f}")
 
 
 if __name__ == "__main__":

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -823,3 +825,20 @@ def _raise(
     builder.op_call("raise", kernel, (blobs[source],), (blobs[target],))
     given = model[source]
     model[target] = given if isinstance(given, BaseException) else error
+
+
+def test_a_failure_in_code_that_belongs_to_no_line_keeps_the_error() -> None:
+    """The compiler makes some up, and Ctrl-C may come there."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    code = interrupted.__code__
+    units = len(code.co_code) // 2
+    # By entries of eight instructions that have no place in the source.
+    nowhere = FunctionType(code.replace(co_linetable=b"\xff" * (units // 8) + bytes([0xF8 | (units % 8 - 1) % 8])), {})
+    with pytest.raises(KeyboardInterrupt) as raised:
+        nowhere()
+    assert [number for _, number in traceback.walk_tb(raised.tb)][-1] is None
+    with pytest.raises(KeyboardInterrupt):
+        Failure(raised.value).throw()

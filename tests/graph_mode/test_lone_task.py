@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Iterator
 from contextvars import copy_context
+from itertools import count
 from pathlib import Path
+from types import FrameType, FunctionType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -430,6 +433,60 @@ def test_what_fails_on_arrays_is_left_to_a_call_that_tells_of_it(machine: Virtua
     assert on_arrays(graph, x, flow.tensor([2])).tolist() == [[2.0] * 3]
     (runtime,) = machine.graphs.values()
     assert not runtime._open
+
+
+@pytest.mark.parametrize("way", ["tensors", "arrays"])
+def test_ctrl_c_at_any_call_within_keeps_nothing(way: str, machine: VirtualMachine) -> None:
+    """Python looks for signals where a function begins."""
+    x = flow.ones(4, 3)
+    graph = ready(Product(), x)
+    (runtime,) = machine.graphs.values()
+    expected = graph(x).numpy()
+    left, inside = 0, False
+
+    def interrupt(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal left, inside
+        # From when the run is known until it is not, and where it says so.
+        inside = inside or bool(runtime._open)
+        if inside and event == "call":
+            left -= 1
+            if left < 0:
+                raise KeyboardInterrupt
+
+    def call() -> Any:
+        nonlocal inside
+        inside = False
+        sys.settrace(interrupt)
+        try:
+            return graph(x) if way == "tensors" else on_arrays(graph, x)
+        finally:
+            sys.settrace(None)
+
+    for after in count():
+        left = after
+        try:
+            result = call()
+        except KeyboardInterrupt:
+            assert not runtime._open
+            assert machine._turn_lock.owner is None
+        else:
+            break
+    np.testing.assert_array_equal(np.asarray(result), expected)
+    assert after or not isinstance(LoneTask.run_at_once, FunctionType)  # compiled, they are no such functions
+    np.testing.assert_array_equal(graph(x).numpy(), expected)
+
+
+def test_arrays_of_any_size_that_was_met_are_taken() -> None:
+    graph = Product()
+    graph.with_dynamic_input_shape(size=4)
+    sizes = (1, 4, 2)
+    for size in sizes:
+        ready(graph, flow.ones(size, 3))
+    for size in sizes * 2:
+        x = flow.randn(size, 3)
+        found = on_arrays(graph, x)
+        np.testing.assert_array_equal(found, graph.run_by_vm(x).numpy())
+    assert on_arrays(graph, flow.ones(3, 3)) is NOT_NOW
 
 
 def test_ctrl_c_in_a_call_on_arrays_keeps_nothing(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -19,6 +19,7 @@ from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
 from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec, pace
 from vmflow.serving.pace import Pace
+from vmflow.vm.at_once import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 FIVE = TensorSpec((5,))
@@ -584,33 +585,74 @@ async def test_tensors_in_a_list_are_waited_for() -> None:
     assert result.tolist() == [[2.0] * 3] * 2
 
 
-@pytest.mark.host
-@pytest.mark.parametrize("together", [1, 3])
-async def test_requests_to_a_quick_graph_need_no_tensors(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    net, rows = model(), samples(4 * together)
+@pytest.fixture
+async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[InferenceSession, Any, list[str]]]:
+    """A session that computes where it is asked, however busy the machine is; its model, and how it is called."""
+    net, calls = model(), []
     async with (
         VirtualMachine("hurrying", cpu_worker="auto", race_check=False),
         InferenceSession(net, inputs=FIVE, max_batch=4) as session,
     ):
-        size = 1 if together == 1 else 4
-        monkeypatch.setattr(pace, "HERE_BELOW", 60.0)  # however busy it is
-        session._runner._paces[size, ()] = Pace(0.0)
-        calls = []
-        usual = session._runner._call
+        runner = session._runner
+        monkeypatch.setattr(pace, "HERE_BELOW", 60.0)
+        for size in runner.batch_sizes:
+            runner._paces[size, ()] = Pace(0.0)
+        by_tensors, by_arrays = runner._call, runner._called._call_on_arrays
 
         def call_with_tensors(inputs: Any) -> Any:
-            calls.append(inputs)
-            return usual(inputs)
+            calls.append("tensors")
+            return by_tensors(inputs)
 
-        monkeypatch.setattr(session._runner, "_call", call_with_tensors)
-        found: list[Any] = []
-        for first in range(0, len(rows), together):
-            found += await asyncio.gather(*[session.run(it) for it in rows[first : first + together]])
+        def call_on_arrays(arrays: Any) -> Any:
+            calls.append("arrays")
+            return by_arrays(arrays)
+
+        monkeypatch.setattr(runner, "_call", call_with_tensors)
+        monkeypatch.setattr(runner._called, "_call_on_arrays", call_on_arrays)
+        yield session, net, calls
+
+
+Quick: TypeAlias = tuple[InferenceSession, Any, list[str]]
+
+
+@pytest.mark.host
+async def test_requests_to_a_quick_graph_need_no_tensors(quick: Quick) -> None:
+    session, net, calls = quick
+    numbers = (1, 2, 1, 4, 3, 3, 1, 2, 4)
+    for number, together in enumerate(numbers * 2):
+        if number == len(numbers):
+            calls.clear()  # before, the graph had not been called here with each size
+        rows = samples(together)
+        found = await asyncio.gather(*[session.run(it) for it in rows])
         np.testing.assert_allclose(found, await expected(net, rows), rtol=1e-5, atol=1e-6)
-        assert len(calls) < len(rows) // together  # at most until the graph has been called with this size
         kept = [it.copy() for it in found]
         found[0][:] = 0
         assert all([np.array_equal(a, b) for a, b in zip(found[1:], kept[1:], strict=True)])
+        assert all([it.base is None for it in found])
+    assert set(calls) == {"arrays"}
+
+
+@pytest.mark.host
+async def test_what_fails_is_tried_on_arrays_once(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+    session, _, calls = quick
+
+    def failing(inputs: Any) -> Any:
+        calls.append("tensors")
+        raise ArithmeticError("not today")
+
+    def not_now(arrays: Any) -> Any:
+        calls.append("arrays")
+        return NOT_NOW
+
+    monkeypatch.setattr(session._runner, "_call", failing)
+    monkeypatch.setattr(session._runner._called, "_call_on_arrays", not_now)
+    # One alone, and four who come together.
+    for together in (1, 4):
+        calls.clear()
+        for outcome in await asyncio.gather(*[session.run(it) for it in samples(together)], return_exceptions=True):
+            assert isinstance(outcome, ArithmeticError)
+    assert calls.count("arrays") == 2  # the first of them was alone, too, for all that was known
+    assert calls.count("tensors") == 1 + (1 + 1 + 1 + 1 + 1)
 
 
 @pytest.mark.host

@@ -47,6 +47,7 @@ class Batch:
         wanted: how many of them somebody still waits for.
         number: among those that its session has computed, from 1; 0 before it does.
         begun: when the turn of its requests came, in nanoseconds of `time.perf_counter_ns`; 0 if nobody recorded then.
+        again: whether it is a part of one that has failed.
 
     Who computes sets, for traces all but the first:
         abandon: called when nobody waits any more.
@@ -56,12 +57,13 @@ class Batch:
         pace: to be told how long it took.
     """
 
-    __slots__ = ("abandon", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
+    __slots__ = ("abandon", "again", "begun", "kind", "number", "pace", "requests", "scope", "size", "wanted")
 
     def __init__(self, requests: int, number: int = 0, begun: int = 0) -> None:
         self.requests = self.wanted = requests
         self.number = number
         self.begun = begun
+        self.again = False
         self.abandon: Callable[[], object] | None = None
         self.kind = "batch"
         self.size = 0
@@ -417,7 +419,9 @@ class Batcher:
         if batch is None or len(wanted) < batch.requests:
             before = wanted[0].batch
             assert before is not None
+            again = batch is None
             batch = Batch(len(wanted), 0, before.begun)
+            batch.again = again
             for request in wanted:
                 request.batch = batch
         if begun is None:

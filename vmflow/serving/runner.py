@@ -115,7 +115,7 @@ class Runner:
             forms = len(sizes) * len(list(self._paddings()))
             self._served = self._called = _Served(model)
             self._served.with_dynamic_input_shape(size=forms)
-        # The largest batch of those that a graph may take, and give, as arrays.
+        # The largest batch of those that a graph may take, and give, as arrays; one request always, for it is no copy.
         self._on_arrays_up_to = 0
         plain = type(self._called).__call__ in (Graph.__call__, LoadedGraph.__call__)
         if plain and self._device is _HOST and not self.signature.named and self._cuts is None:
@@ -142,12 +142,14 @@ class Runner:
         pace = self._paces[size, key]
         here = pace.next_is_here()
         batch.size = size
-        joined = _joined(payloads, size) if here and size <= self._on_arrays_up_to else None
+        # What has failed is done so that the error tells why.
+        quick = here and size <= self._on_arrays_up_to and not batch.again
+        joined = _joined(payloads, size) if quick else None
         if joined is not None:
             rows = self._called._call_on_arrays(joined)
             if rows is not NOT_NOW:
                 batch.pace = pace
-                return [rows[0]] if size == 1 else [rows[place].copy() for place in range(len(payloads))]
+                return [rows[place].copy() for place in range(len(payloads))]
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
@@ -186,17 +188,17 @@ class Runner:
             joined: the same as arrays, if they have been put together.
         """
         if joined is not None:
-            return [self._here(from_array(it, _HOST)) for it in joined]
+            return [self._on_device(from_array(it, _HOST)) for it in joined]
         return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
         first = arrays[0]
         if size == 1 or first.nbytes * size <= _JOINED_HERE:
-            return self._here(from_array(_stacked(arrays, size), _HOST))
+            return self._on_device(from_array(_stacked(arrays, size), _HOST))
         rest = [flow.from_numpy(np.zeros_like(first))] * (size - len(arrays))
-        return self._here(flow.stack([*[flow.from_numpy(it) for it in arrays], *rest]))
+        return self._on_device(flow.stack([*[flow.from_numpy(it) for it in arrays], *rest]))
 
-    def _here(self, tensor: flow.Tensor) -> flow.Tensor:
+    def _on_device(self, tensor: flow.Tensor) -> flow.Tensor:
         """`Tensor.to`, which to come to nothing takes longer than some ops."""
         return tensor if tensor.device is self._device else tensor.to(self._device)
 
