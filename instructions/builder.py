@@ -11,7 +11,7 @@ from . import origin
 from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
 from .barrier import Barrier, GlobalSync
-from .blob import Array, Blob, Storage
+from .blob import Array, Blob, Storage, brought
 from .critical_section import CriticalSectionBegin, CriticalSectionEnd
 from .failure import Failure
 from .instruction import Dependence, Instruction
@@ -195,8 +195,8 @@ class InstructionsBuilder:
         cost: int = 0,
     ) -> Instruction:
         writes = list(writes)
-        written = tuple([self.machine.bring(storage, stream) for storage in writes])
-        read = tuple([self.machine.bring(storage, stream) for storage in reads])
+        written = tuple([brought(self.machine, storage, stream) for storage in writes])
+        read = tuple([brought(self.machine, storage, stream) for storage in reads])
         instruction = Instruction(stream, policy, read, written, cost, self.code, self.last, self.mode)
         self.instructions.append(instruction)
         self.writes += [(storage, instruction) for storage in writes]

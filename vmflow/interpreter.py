@@ -20,10 +20,11 @@ from .autograd import views as _views
 from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
-from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from .instructions.blob import Array, Blob, Storage, TensorMeta, brought, meta, places_memory
 from .instructions.builder import issue, physical_run
 from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import Kernel, OpCall, Step
+from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
 from .native import caused_by
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
@@ -106,9 +107,17 @@ class EagerLocalInterpreter:
         blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
-        stream = machine.stream(inferred.outputs[0].device)
+        stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
-        _issue(machine, op, inferred, blobs, outputs, scalars, mode)
+        policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
+        if not (
+            (mode.scope is None or mode.scope.dropped() is None)
+            and not mode.anomaly
+            and at_once.possible(machine, stream, inferred.cost)
+            and _there(machine, stream, blobs)
+            and _run_at_once(machine, stream, policy)
+        ):
+            _issue(machine, stream, policy, blobs, outputs, inferred.cost, mode, _leased_bytes(inferred))
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
     def call_into(
@@ -126,7 +135,10 @@ class EagerLocalInterpreter:
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
-        _issue(mode.machine or default_machine(), op, inferred, blobs, (target._blob,), scalars, mode)
+        machine = mode.machine or default_machine()
+        policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
+        stream = at_once.compute_stream(machine, inferred.outputs[0].device)
+        _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
@@ -199,9 +211,7 @@ def _call_one(
     blob = Blob(storage, output)
     reads: list[Dependence] = []
     for source in blobs:
-        # In this order: whoever takes the storage over changes the stream first.
-        dependence = source.storage.dependence
-        reads.append(dependence if source.storage.stream is stream else machine.bring(source.storage, stream))
+        reads.append(brought(machine, source.storage, stream))
     kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
     instruction = Instruction(
         stream,
@@ -242,6 +252,19 @@ def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
     return tuple(found)
 
 
+def _there(machine: VirtualMachine, stream: Stream, blobs: tuple[Blob, ...]) -> bool:
+    """Whether the operands have values that may be used on this stream with nothing to wait for."""
+    for blob in blobs:
+        storage = blob.storage
+        if storage.failure is not None or storage.array is None:
+            return False
+        if storage.stream is not stream or storage.dependence.machine is not machine:
+            if storage.dependence.machine is not None:
+                return False
+            machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
+    return True
+
+
 def _compute_at_once(
     machine: VirtualMachine,
     stream: Stream,
@@ -254,18 +277,13 @@ def _compute_at_once(
 
     None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
+    if not _there(machine, stream, blobs):
+        return None
     arguments: list[Any] = []
     strided = False
     for blob in blobs:
-        storage = blob.storage
-        if storage.failure is not None or storage.array is None:
-            return None
-        if storage.stream is not stream or storage.dependence.machine is not machine:
-            if storage.dependence.machine is not None:
-                return None
-            machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
         if blob.strides is None:
-            arguments.append(storage.array)
+            arguments.append(blob.storage.array)
         else:
             strided = True
             arguments.append(blob.array())
@@ -300,11 +318,34 @@ def _compute_at_once(
 def _allocate_and_compute(op: OpExpr, inferred: Inferred, storage: Storage, arguments: list[Any]) -> None:
     stream = storage.stream
     assert stream is not None
-    output = inferred.outputs[0]
-    allocation = stream.allocator.allocate(output.nbytes, (op.name, None, 0, storage.dependence))
-    storage.allocation = allocation
-    arguments.append(allocation.array(output.shape, output.dtype.numpy))
+    arguments.append(_allocated(stream, op.name, storage, inferred.outputs[0]))
     storage.array = _compute_into(inferred.kernel, arguments)
+
+
+def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
+    """Memory of the device's, which the storage keeps, as an array."""
+    allocation = stream.allocator.allocate(meta.nbytes, (name, None, 0, storage.dependence))
+    storage.allocation = allocation
+    return allocation.array(meta.shape, meta.dtype.numpy)
+
+
+def _run_at_once(machine: VirtualMachine, stream: Stream, policy: OpCall) -> bool:
+    """Whether a call whose operands are there was made, without an instruction.
+
+    If not, the instruction is to be issued: also where the kernel raises, for it to fail as others do.
+    """
+    try:
+        return _CALL(machine, _allocate_and_run, [stream, policy]) is not at_once.NOT_NOW
+    except Exception:
+        return False
+
+
+def _allocate_and_run(stream: Stream, policy: OpCall) -> None:
+    if policy.prepares:
+        for output in policy.outputs:
+            if places_memory(output.meta):
+                output.storage.array = _allocated(stream, policy.name, output.storage, output.meta)
+    policy.compute()
 
 
 def _compute_into(kernel: Kernel, arguments: list[Any]) -> Array:
@@ -464,6 +505,10 @@ def _leased(output: TensorMeta) -> bool:
     return output.nbytes >= LEASED_FROM
 
 
+def _leased_bytes(inferred: Inferred) -> int:
+    return sum([output.nbytes for output in inferred.outputs if _leased(output)])
+
+
 def infer(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> Inferred:
@@ -503,28 +548,40 @@ def _recently(
     return recent.inferred
 
 
-def _issue(
-    machine: VirtualMachine,
+def _op_call(
     op: OpExpr,
     inferred: Inferred,
     blobs: tuple[Blob, ...],
     outputs: tuple[Blob, ...],
     scalars: tuple[Any, ...],
     mode: Mode,
-) -> None:
-    stream = machine.stream(inferred.outputs[0].device)
+) -> OpCall:
     kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
-    instruction = Instruction(
-        stream,
-        OpCall(op.name, kernel, blobs, outputs, scalars, inferred.several, inferred.allocates),
-        tuple([machine.bring(blob.storage, stream) for blob in blobs]),
-        tuple([machine.bring(blob.storage, stream) for blob in outputs]),
-        inferred.cost,
-        None,
-        0,
-        mode,
-        sum([blob.meta.nbytes for blob in outputs if _leased(blob.meta)]),
-    )
+    return OpCall(op.name, kernel, blobs, outputs, scalars, inferred.several, inferred.allocates)
+
+
+def issue_policy(
+    policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
+) -> None:
+    """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
+    machine: VirtualMachine = mode.machine or default_machine()
+    stream = at_once.compute_stream(machine, outputs[0].meta.device)
+    _issue(machine, stream, policy, inputs, outputs, cost, mode, 0)
+
+
+def _issue(
+    machine: VirtualMachine,
+    stream: Stream,
+    policy: InstructionPolicy,
+    inputs: tuple[Blob, ...],
+    outputs: tuple[Blob, ...],
+    cost: int,
+    mode: Mode,
+    nbytes: int,
+) -> None:
+    writes = tuple([brought(machine, blob.storage, stream) for blob in outputs])
+    reads = tuple([brought(machine, blob.storage, stream) for blob in inputs])
+    instruction = Instruction(stream, policy, reads, writes, cost, None, 0, mode, nbytes)
     issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
 
 

@@ -10,10 +10,9 @@ import numpy as np
 
 from .context import MODE
 from .instructions.blob import Array
-from .instructions.builder import physical_run
-from .instructions.multi_tensor_update import UpdateKernel
+from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
+from .interpreter import issue_policy
 from .intra_op import over
-from .vm.virtual_machine import current_machine
 
 if TYPE_CHECKING:
     from .tensors import Tensor
@@ -87,17 +86,11 @@ def issue_update(update: Update) -> None:
     if mode.interpreter is not None:
         mode.interpreter.update(update, mode)
         return
-    name, kernel, cost = update.name, update.kernel, update.cost
     read = tuple([tensor._blob for tensor in update.inputs])
     written = tuple([tensor._blob for tensor in update.outputs])
-    machine = current_machine()
+    policy = MultiTensorUpdate(update.name, update.kernel, read, written, update.overwrites)
     try:
-        physical_run(
-            machine,
-            lambda builder: builder.multi_tensor_update(
-                name, kernel, read, written, cost=cost, overwrites=update.overwrites
-            ),
-        )
+        issue_policy(policy, read, written, update.cost, mode)
     finally:
         # What autograd has saved of them is gone now; also if Ctrl-C came out of a turn after the step was accepted.
         for blob in written:
