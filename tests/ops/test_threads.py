@@ -361,6 +361,24 @@ def test_optimizers(name: str, dtype: str, cuts: list[int], monkeypatch: pytest.
     check(compute, cuts)
 
 
+@pytest.mark.parametrize("name", ["SGD", "momentum", "Adam"])
+def test_parameters_of_one_memory_have_their_steps_in_turn(name: str, cuts: list[int]) -> None:
+    kind, settings = OPTIMIZERS[name]
+
+    def compute() -> list[Array]:
+        random = np.random.default_rng(5)
+        memory = flow.tensor(random.standard_normal(6000).astype("float32"))
+        parameters = [memory[start : start + 4000].detach().requires_grad_() for start in (0, 0, 1000, 2000)]
+        for parameter in parameters:
+            parameter.grad = flow.tensor(random.standard_normal(4000).astype("float32"))
+        optimizer = kind(parameters, **settings)
+        for _ in range(20):
+            optimizer.step()
+        return [memory.numpy()]
+
+    check(compute, cuts, cut=False)
+
+
 # Graphs
 
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Unpack
 import numpy as np
 
 from vmflow.codegen.arrays import adam
-from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
@@ -106,7 +105,7 @@ class Adam(Optimizer):
         settings = added, maximize, beta1, beta2
         return elementwise_update(
             self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4,
-            compiled=compiled, steps=Steps("adam_steps"), numbers=numbers, settings=settings,
+            compiled=compiled, steps=self.steps(group, "adam_steps"), numbers=numbers, settings=settings,
         )  # fmt: skip
 
 

@@ -149,7 +149,7 @@ def elementwise_update(
         assert numbers is not None
         count = len(gradients)
         columns = [outputs[kind * count : (kind + 1) * count] for kind in range(kinds)]
-        chosen = steps.chosen([*columns, gradients])
+        chosen = steps.chosen(columns, gradients)
         own = [number for it in chosen for number in numbers(plan(rate, outputs[it::count][kinds:]))]
         steps.take(own, *settings)
         return chosen

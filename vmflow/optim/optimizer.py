@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeAlias, TypedDict
 
 from vmflow.autograd import enable_grad
+from vmflow.codegen.steps import Steps
+from vmflow.context import MODE
 from vmflow.interpreter import eagerly
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
@@ -66,6 +68,7 @@ class Optimizer:
         self._post_hooks: dict[int, StepPostHook] = {}
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
+        self._steps: dict[tuple[int, str], Steps] = {}
         if isinstance(params, (Tensor, str)) or not isinstance(params, Iterable):
             raise TypeError(
                 f"{type(self).__name__}: expected several parameters or groups, got {type(params).__name__}; "
@@ -113,6 +116,13 @@ class Optimizer:
         """One step of the parameters of a group that have gradients; None if none has."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
+    def steps(self, group: dict[str, Any], name: str) -> Steps:
+        """What takes the steps of a group's small parameters; `name` is as there."""
+        found = self._steps.get((id(group), name))
+        if found is None:
+            found = self._steps[id(group), name] = Steps(name)
+        return found
+
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Take one step.
 
@@ -157,9 +167,13 @@ class Optimizer:
         if closure is not None:
             with enable_grad():
                 loss = closure()
-        # State that is made here outlives the scope around, and the building of a graph.
-        with scope(shield=True), eagerly():
+        mode = MODE.get()
+        if mode.scope is None and mode.interpreter is None:
             updates = [self.update(group) for group in self.param_groups]
+        else:
+            # State that is made here outlives the scope around, and the building of a graph.
+            with scope(shield=True), eagerly():
+                updates = [self.update(group) for group in self.param_groups]
         issue_together([update for update in updates if update is not None], skip)
         return loss
 
@@ -180,7 +194,7 @@ class Optimizer:
         return Handle(self._post_hooks, hook)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}}
+        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_steps": {}}
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clip the gradients of each group that has "clip_grad_max_norm", as `nn.utils.clip_grad_norm_` does.
@@ -266,6 +280,7 @@ class Optimizer:
             self.check_group(group)
         self.state = state
         self.param_groups = groups
+        self._steps = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
         """A copy of something remembered about a parameter, in its dtype; the count of steps keeps its own."""

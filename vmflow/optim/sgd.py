@@ -94,7 +94,7 @@ class SGD(Optimizer):
             nesterov=group["nesterov"],
             maximize=group["maximize"],
             filled=tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
-            steps=Steps("sgd_momentum_steps" if states else "sgd_steps"),
+            steps=self.steps(group, "sgd_momentum_steps" if states else "sgd_steps"),
         )
         for parameter, state in zip(parameters, states, strict=False):
             if "momentum_buffer" not in state:
@@ -148,7 +148,7 @@ class _Step:
         """Take the steps of small parameters, and say of which."""
         count = len(inputs)
         kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
-        chosen = self.steps.chosen([*kinds, inputs])
+        chosen = self.steps.chosen(kinds, inputs)
         decay, maximize = self.weight_decay, self.maximize
         if self.momentum:
             empty = [float(not self.filled[it][0]) for it in chosen]

@@ -1,0 +1,108 @@
+"""What optimizers remember of small parameters from step to step follows whatever becomes of these."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow.codegen.loading import LOADER
+from vmflow.optim import SGD, Adam, Optimizer
+
+pytestmark = [pytest.mark.host, pytest.mark.usefixtures("compiled")]
+
+Parameters = list[flow.Tensor]
+
+
+def gradient_with_gaps(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    parameters[1].grad = flow.ones(4, 6)[:, ::2]
+    return optimizer
+
+
+def other_data(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    parameters[0].data = parameters[0].detach().clone() + 1
+    return optimizer
+
+
+def one_without(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    parameters[2].grad = None
+    return optimizer
+
+
+def another_order(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    optimizer.param_groups[0]["params"].reverse()
+    return optimizer
+
+
+def another_group(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    moved = optimizer.param_groups[0]["params"].pop()
+    optimizer.add_param_group({"params": [moved], "lr": 0.5})
+    return optimizer
+
+
+def loaded(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    return optimizer
+
+
+def made_anew(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    kind: Any = type(optimizer)
+    other: Optimizer = kind(parameters, lr=0.1)
+    other.load_state_dict(pickle.loads(pickle.dumps(optimizer.state_dict())))
+    return other
+
+
+HAPPENINGS = (gradient_with_gaps, other_data, one_without, another_order, another_group, loaded, made_anew)
+
+
+@pytest.mark.parametrize("kind", [lambda it: SGD(it, lr=0.1, momentum=0.9), Adam], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("happening", HAPPENINGS)
+def test_steps_are_those_of_numpy(
+    happening: Callable[[Parameters, Optimizer], Optimizer], kind: Callable[[Parameters], Optimizer]
+) -> None:
+    def trained(mode: str) -> list[Any]:
+        LOADER.mode = mode
+        random = np.random.default_rng(1)
+        parameters = [
+            flow.tensor(random.standard_normal(it).astype("float32")).requires_grad_() for it in ((5,), (4, 3), (70,))
+        ]
+        optimizer = kind(parameters)
+        for step in range(6):
+            for parameter in parameters:
+                parameter.grad = flow.tensor(random.standard_normal(tuple(parameter.shape)).astype("float32"))
+            if step in (2, 4):
+                optimizer = happening(parameters, optimizer)
+            optimizer.step()
+        return [it.detach().numpy() for it in parameters]
+
+    for one, other in zip(trained("wait"), trained("off"), strict=True):
+        np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-7)
+
+
+def test_copies_of_an_optimizer_remember_for_themselves() -> None:
+    parameter = flow.ones(5, requires_grad=True)
+    parameter.grad = flow.ones(5)
+    optimizer = SGD([parameter], lr=0.5)
+    optimizer.step()
+    other = copy.deepcopy(optimizer)
+    (theirs,) = other.param_groups[0]["params"]
+    theirs.grad = flow.ones(5)
+    other.step()
+    assert parameter.tolist() == [0.5] * 5
+    assert theirs.tolist() == [0.0] * 5
+
+
+def test_the_memory_of_gradients_is_not_kept() -> None:
+    parameter = flow.ones(5, requires_grad=True)
+    optimizer = SGD([parameter], lr=0.5)
+    parameter.grad = flow.ones(5)
+    array = weakref.ref(parameter.grad._blob.storage.array)
+    optimizer.step()
+    optimizer.zero_grad()
+    assert array() is None
