@@ -102,22 +102,29 @@ def _call_single(name: str, kernel: Callable[..., Any], arrays: Sequence[Array])
 
 def _single_call(name: str, kernel: Callable[..., Any], arrays: Sequence[Array], work: float) -> Call:
     arguments = (*[address(it) for it in arrays], arrays[0].size)
-    cut = team.Cut(len(arrays), tuple([(place, _SINGLE.itemsize) for place in range(len(arrays))]), TOGETHER)
-    return as_call(_NAMES[name], kernel, arguments, cut, work)
+    return as_call(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work)
 
 
-def as_call(name: str, kernel: Callable[..., Any], arguments: tuple[Any, ...], cut: team.Cut, work: float) -> Call:
+def _by_element(arrays: Sequence[Array]) -> team.Cut:
+    """For kernels whose arguments begin with the addresses of arrays of one shape and dtype, and how many elements."""
+    itemsize = arrays[0].itemsize
+    return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), TOGETHER)
+
+
+def as_call(
+    name: str, kernel: Callable[..., Any], arguments: tuple[Any, ...], cut: Callable[[], team.Cut], work: float
+) -> Call:
     """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
 
     Args:
         name: of the function.
         kernel: that.
         arguments: for the whole.
-        cut: see there; arguments are words.
+        cut: makes one, for which arguments are words; not called where nobody would help.
         work: see `vmflow.intra_op.LEAST`.
     """
     if team.helps(work) and (at := by_words(name)):
-        found = team.shared(at, words_of(name, arguments), cut, work)
+        found = team.shared(at, words_of(name, arguments), cut(), work)
         if found is not None:
             return found
     return kernel, arguments, None
@@ -174,7 +181,10 @@ def _row_call(name: str, kernel: Callable[..., object], additions: int, by_row: 
     """
     rows, length = by_row[0].shape
     arguments = (*[address(it) for it in by_row], rows, length, *rest)
-    cut = team.Cut(len(by_row), tuple([(place, it.nbytes // rows) for place, it in enumerate(by_row)]))
+
+    def cut() -> team.Cut:
+        return team.Cut(len(by_row), tuple([(place, it.nbytes // rows) for place, it in enumerate(by_row)]))
+
     return as_call(name, kernel, arguments, cut, by_row[0].size * additions)
 
 
@@ -326,8 +336,8 @@ def _update(name: str, arrays: list[Array], *settings: float) -> bool:
     if kernel is None:
         return False
     arguments = (*[address(it) for it in arrays], first.size, *settings)
-    cut = team.Cut(len(arrays), tuple([(place, first.itemsize) for place in range(len(arrays))]), TOGETHER)
-    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, cut, first.size * len(arrays))
+    work = first.size * len(arrays)
+    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, lambda: _by_element(arrays), work)
     call(*given)
     return True
 

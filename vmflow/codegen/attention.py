@@ -114,8 +114,8 @@ def _compute(
     for column, array in enumerate(arrays):
         table[:, column] = 0 if array is None else _places(array, leading)
     work = products * heads * scores * (size + value_size) / (2 if causal else 1) / _OF_AN_ADDITION
-    cut = team.Cut(1, ((0, table.strides[0]),))
-    call, arguments, _ = as_call(name, kernel, (address(table), heads, address(problem)), cut, work)
+    words = address(table), heads, address(problem)
+    call, arguments, _ = as_call(name, kernel, words, lambda: team.Cut(1, ((0, table.strides[0]),)), work)
     call(*arguments)
     return True
 

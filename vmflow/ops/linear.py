@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 # Nanoseconds per multiplication and addition: a guess, for inline or worker only.
 _PER_PRODUCT: Final = 0.1
 
+# Elements of which numpy has added the bias before a call of C is made ready.
+_FEW: Final = 4096
+
 
 def _cost(rows: int, weight: TensorMeta) -> float:
     return rows * weight.numel * _PER_PRODUCT + 1000
@@ -57,14 +60,20 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         )
     output = meta((*source.shape[:-1], outputs), source.dtype, device)
     rows = prod(source.shape[:-1])
+    plain = len(source.shape) == 2
     xp = array_module(device)
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         out = rest[-1]
-        target = None if out is None else out.reshape(rows, outputs)
-        result = xp.matmul(array.reshape(rows, features), matrix.T, target)
+        if plain:  # without a reshape, which takes as long as a small sum
+            result = xp.matmul(array, matrix.T, out)
+        else:
+            target = None if out is None else out.reshape(rows, outputs)
+            result = xp.matmul(array.reshape(rows, features), matrix.T, target)
         if len(rest) > 1:
             _add_bias(result, rest[0])
+        if plain:
+            return result
         return out if out is not None else result.reshape(output.shape)
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
@@ -82,7 +91,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
 
 def _add_bias(result: Array, bias: Array) -> None:
-    if not add_to_rows(result, bias):
+    if result.size < _FEW or not add_to_rows(result, bias):
         np.add(result, bias, result)
 
 
