@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from tests.support import run_program
 from vmflow.codegen import attention as in_c
 from vmflow.codegen import kernels, team
 from vmflow.ops import attention as op
@@ -192,3 +194,26 @@ def test_all_numbers_of_threads_make_the_same(monkeypatch: pytest.MonkeyPatch) -
 def test_whoever_has_no_attention_does_not_wait_for_it() -> None:
     assert "void attention" not in kernels.handwritten_source()
     assert "void softmax" not in kernels.attention_source()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells how much memory is in use")
+def test_where_there_is_no_memory_to_work_in_numpy_computes() -> None:
+    program = """
+    import pathlib, resource
+    import numpy as np
+    import vmflow as flow
+
+    flow.set_num_threads(1)
+    attend = flow.nn.functional.scaled_dot_product_attention
+    query, key, value = flow.rand(1, 1, 8, 32), flow.rand(1, 1, 8192, 32), flow.rand(1, 1, 8192, 32)
+    attend(query, query, query).numpy()
+    (flow.rand(300, 300) @ flow.rand(300, 300)).numpy()  # for which BLAS finds room of its own
+    (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
+    found = attend(query, key, value).numpy()
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    print(np.allclose(found, attend(query, key, value).numpy(), rtol=1e-5))
+    """
+    for _ in range(2):  # the first leaves memory behind in which it has made the kernels
+        assert run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1") == "True"

@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -162,6 +163,49 @@ def test_broken_compilers(
     # Whatever it left behind is not taken for a kernel.
     assert _loader().request(SOURCE) is None
     assert re.search(reason, loader.problem)
+
+
+def test_a_source_that_may_fail_takes_no_other_with_it(
+    folder: Path, works: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    loader = _loader()
+    assert loader.request("#error what this system has not\n", apart=True) is None
+    (record,) = caplog.records
+    assert "compute in one thread" in record.getMessage()
+    assert loader.problem is None
+    assert _answer(loader.request(SOURCE)) == 42
+
+
+@pytest.mark.parametrize("mode", ["wait", "background"])
+def test_where_no_thread_can_be_had_nobody_waits_for_one(
+    mode: str, folder: Path, works: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_memory(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    loader = _loader(mode)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_memory)
+        library = loader.request(SOURCE)
+        assert library is not None
+        assert library.settled.is_set() == (mode == "wait")
+    assert loader.settle(60)
+    assert _answer(loader.request(SOURCE)) == 42
+
+
+def test_where_a_thread_ends_as_it_begins_another_one_is_had(
+    folder: Path, works: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loader = _loader("background")
+    with monkeypatch.context() as patch:
+        patch.setattr(loader, "_work", lambda: None)
+        library = loader.request(SOURCE)
+        assert loader._thread is not None
+        loader._thread.join()
+    assert library is not None
+    assert not library.settled.is_set()
+    loader.mode = "wait"
+    assert _answer(loader.request(SOURCE)) == 42
 
 
 def test_a_script_that_is_no_program(folder: Path, compiler: Callable[[str], None]) -> None:

@@ -16,6 +16,7 @@ from vmflow.codegen.processor import USUAL_CACHE, has_quick_wide_vectors, last_l
         (("48K", "2M"), 2 << 20),
         (("65536",), 65536),
         ((), USUAL_CACHE),
+        (("0K",), USUAL_CACHE),
         (("",), USUAL_CACHE),
         (("much",), USUAL_CACHE),
     ],

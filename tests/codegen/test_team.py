@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import textwrap
 import threading
 from collections.abc import Callable, Iterator
@@ -164,10 +165,30 @@ def test_helpers_sleep_when_there_is_nothing_to_do_and_are_woken() -> None:
 
 
 @pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
-def test_helpers_leave_signals_to_others() -> None:
+def test_helpers_leave_signals_to_others_but_not_those_of_their_own_faults() -> None:
     assert compute()
-    interrupt = 1 << 1
-    assert all([int(it, 16) & interrupt for it in _of_helpers("SigBlk")])
+    blocked = [int(it, 16) for it in _of_helpers("SigBlk")]
+    assert all([it & 1 << signal.SIGINT - 1 for it in blocked])
+    assert not any([it & 1 << signal.SIGSEGV - 1 for it in blocked])
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
+def test_helpers_that_are_not_wanted_any_more_sleep() -> None:
+    program = """
+    from tests.codegen.test_team import _of_helpers, _until
+    flow.set_num_threads(6)
+    assert compute() and team.helpers() == 5
+    flow.set_num_threads(2)
+    assert compute()
+    _until(lambda: all([it.startswith("S") for it in _of_helpers("State")]))
+    before = _of_helpers("voluntary_ctxt_switches")
+    assert compute(times=200)
+    after = _of_helpers("voluntary_ctxt_switches")
+    print(sum([one == other for one, other in zip(before, after)]))
+    flow.set_num_threads(6)
+    assert compute(times=20)
+    """
+    assert int(_run(program)) >= 4
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only where cores can be chosen")
@@ -181,6 +202,37 @@ def test_helpers_stay_on_the_cores_of_the_process() -> None:
     print({int(core) for it in _of_helpers("Cpus_allowed_list") for core in it.split(",")} <= set(cores))
     """
     assert _run(program) == "True"
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only where cores can be chosen")
+def test_helpers_follow_when_the_process_is_told_to_stay_on_fewer_cores() -> None:
+    program = """
+    from tests.codegen.test_team import _of_helpers, _until
+    core = min(os.sched_getaffinity(0))
+    for _ in range(3):
+        assert compute(1_000_000)
+    os.sched_setaffinity(0, [core])
+    _until(lambda: compute() and set(_of_helpers("Cpus_allowed_list")) <= {str(core)})
+    print(team.helpers())
+    """
+    assert _run(program) in ("0", "2")  # of one core from the beginning, or of more
+
+
+@pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
+def test_helpers_are_as_urgent_as_who_has_the_job() -> None:
+    program = """
+    from tests.codegen.test_team import TASKS, _until
+
+    def of_helpers():
+        told = [(it / "stat").read_text() for it in TASKS.iterdir()]
+        return {int(it.rsplit(")", 1)[1].split()[16]) for it in told if "(vmflow-kernel)" in it}
+
+    assert compute() and of_helpers() <= {os.nice(0)}
+    os.setpriority(os.PRIO_PROCESS, 0, os.nice(0) + 3)
+    _until(lambda: compute() and of_helpers() <= {os.nice(0)})
+    print(team.helpers(), of_helpers() <= {os.nice(0)})
+    """
+    assert _run(program).endswith("True")
 
 
 # Processes
@@ -260,4 +312,4 @@ def test_one_core_is_enough() -> None:
     flow.set_num_threads(3)
     print(compute(times=50), team.helpers())
     """
-    assert _run(program) == "True 2"
+    assert _run(program) == "True 0"

@@ -13,6 +13,8 @@
 struct attention {
     int64_t length, others, size, value_size, query_row, key_row, value_row, outer_row, causal, keeps;
     double factor;
+    /* Set if there was no memory to work in; results are incomplete then. */
+    int64_t failed;
 };
 
 #ifdef __AVX512F__
@@ -31,11 +33,12 @@ enum { SCORES = 1 << 15 };
 
 static int64_t padded(int64_t count) { return (count + PANEL - 1) / PANEL * PANEL; }
 
-/* Room that a thread keeps from call to call. */
+/* Room to work in, which a thread keeps from call to call unless it is large. */
 struct room {
     int64_t have;
     float *numbers;
 };
+enum { KEPT_ROOM = 1 << 20 };
 
 static pthread_key_t room_key;
 static int room_key_made;
@@ -46,19 +49,33 @@ static void give_room_back(void *given) {
 __attribute__((constructor)) static void prepare_room(void) {
     room_key_made = !pthread_key_create(&room_key, give_room_back);
 }
-static float *room_of(int64_t count) {
+static struct room *own_room(void) {
     struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
-    if (mine == NULL) {
-        mine = calloc(1, sizeof *mine);
-        if (mine == NULL || !room_key_made || pthread_setspecific(room_key, mine)) abort();
+    if (mine != NULL || !room_key_made) return mine;
+    mine = calloc(1, sizeof *mine);
+    if (mine == NULL || !pthread_setspecific(room_key, mine)) return mine;
+    free(mine);
+    return NULL;
+}
+/* NULL, which it says of the problem, if there is no memory. */
+static float *room_of(int64_t count, const int64_t *problem) {
+    struct room *const mine = count <= KEPT_ROOM ? own_room() : NULL;
+    if (mine != NULL && mine->have >= count) return mine->numbers;
+    void *found;
+    if (posix_memalign(&found, 64, (size_t)count * sizeof(float))) {
+        __atomic_store_n(&((struct attention *)problem)->failed, 1, __ATOMIC_RELAXED);
+        return NULL;
     }
-    if (mine->have < count) {
+    if (mine != NULL) {
         free(mine->numbers);
-        mine->have = 0;
-        if (posix_memalign((void **)&mine->numbers, 64, (size_t)count * sizeof(float))) abort();
+        mine->numbers = found;
         mine->have = count;
     }
-    return mine->numbers;
+    return found;
+}
+static void done_with(float *room) {
+    const struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
+    if (mine == NULL || mine->numbers != room) free(room);
 }
 
 /* A matrix, times a factor, in rows that are padded with zeros: element (i, j) is from[i * row + j * column]. */
@@ -147,7 +164,9 @@ static void weigh(const struct attention *it, float *scores, int64_t width, int6
 void attention(const int64_t *heads, int64_t count, const int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
     const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
-    float *const keys = room_of(it->size * width + it->others * value_width + rows * (width + value_width));
+    float *const room = room_of(it->size * width + it->others * value_width + rows * (width + value_width), problem);
+    if (room == NULL) return;
+    float *const keys = room;
     float *const values = keys + it->size * width, *const scores = values + it->others * value_width;
     float *const made = scores + rows * width;
     for (; count; count--, heads += 5) {
@@ -169,6 +188,7 @@ void attention(const int64_t *heads, int64_t count, const int64_t *problem) {
             }
         }
     }
+    done_with(room);
 }
 
 /* A padded matrix, times a factor, to where it is wanted. */
@@ -185,8 +205,10 @@ void attention_gradient(const int64_t *heads, int64_t count, const int64_t *prob
     const int64_t rows = rows_at_once(it), width = padded(it->others);
     const int64_t wide = padded(it->size), value_width = padded(it->value_size);
     const float factor = (float)it->factor;
-    float *const turned_values = room_of((it->value_size + it->size) * width + it->others * (2 * wide + value_width) +
-                                         rows * (2 * width + 2 * wide + value_width));
+    float *const room = room_of((it->value_size + it->size) * width + it->others * (2 * wide + value_width) +
+                                    rows * (2 * width + 2 * wide + value_width), problem);
+    if (room == NULL) return;
+    float *const turned_values = room;
     float *const turned_keys = turned_values + it->value_size * width, *const keys = turned_keys + it->size * width;
     float *const by_keys = keys + it->others * wide, *const by_values = by_keys + it->others * wide;
     float *const weights = by_values + it->others * value_width, *const slopes = weights + rows * width;
@@ -250,4 +272,5 @@ void attention_gradient(const int64_t *heads, int64_t count, const int64_t *prob
         if (by_key) unpack(by_keys, it->others, it->size, factor, by_key);
         if (by_value) unpack(by_values, it->others, it->value_size, 1, by_value);
     }
+    done_with(room);
 }

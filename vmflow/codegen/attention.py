@@ -21,11 +21,14 @@ Array: TypeAlias = Any
 _SINGLE: Final = np.dtype(np.float32)
 _WORD: Final = np.dtype(np.int64)
 
+# See attention.c, where vectors are widest.
+_PANEL: Final = 32
+
 # Of a head: more is left to BLAS, since keys and values are to stay in the cache.
 _LARGEST: Final = 1 << 18
 
-# A product takes as long as a seventh of an addition from memory, where all of a head is in the cache.
-_OF_AN_ADDITION: Final = 7
+# So many products take as long as an addition from memory, where all of a head is in the cache.
+_AS_AN_ADDITION: Final = 7
 
 
 def attention(
@@ -79,7 +82,13 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
     """Arrays of the same leading dimensions in whose rows one element follows the other; None if they cannot be."""
     if len({it.shape[:-2] for it in arrays}) != 1 or not all([it.dtype is _SINGLE and it.size for it in arrays]):
         return None
-    return [it if it.strides[-1] == it.itemsize and it.strides[-2] > 0 else it.copy() for it in arrays]
+    return [it if _in_rows(it) else it.copy() for it in arrays]
+
+
+def _in_rows(array: Array) -> bool:
+    """Whether one element follows the other, and a whole number of them lies from row to row."""
+    to_next_row, to_next = array.strides[-2:]
+    return bool(to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0)
 
 
 def _compute(
@@ -92,32 +101,37 @@ def _compute(
     keeps: bool,
     products: float = 1.0,
 ) -> bool:
-    """Call a kernel for all heads; whether it is there.
+    """Call a kernel for all heads; whether it is there, and had memory to work in.
 
     Args:
         arrays: what it takes of each head, in order.
         query, value: for their shapes.
-        products: how many times as many there are as forward.
+        products: how many there are, where a query, a key and a value of one element each make one.
     """
     leading, (length, size) = query.shape[:-2], query.shape[-2:]
     others, value_size = value.shape[-2:]
     heads, scores = prod(leading), length * others
-    if others * max(size, value_size) > _LARGEST:
+    if others * _padded(max(size, value_size)) > _LARGEST:
         return False
     kernel = function(name, heads * scores)
     if kernel is None:
         return False
     rows = [it.strides[-2] // it.itemsize for it in arrays[:4] if it is not None]
-    problem = np.array([length, others, size, value_size, *rows, causal, keeps, 0], _WORD)
-    problem[-1:].view(np.float64)[0] = factor
+    problem = np.array([length, others, size, value_size, *rows, causal, keeps, 0, 0], _WORD)
+    problem[-2:-1].view(np.float64)[0] = factor
     table = np.empty((heads, len(arrays)), _WORD)
     for column, array in enumerate(arrays):
         table[:, column] = 0 if array is None else _places(array, leading)
-    work = products * heads * scores * (size + value_size) / (2 if causal else 1) / _OF_AN_ADDITION
+    work = products * heads * scores * (size + value_size) / (2 if causal else 1) / _AS_AN_ADDITION
     words = address(table), heads, address(problem)
     call, arguments, _ = as_call(name, kernel, words, lambda: team.Cut(1, ((0, table.strides[0]),)), work)
     call(*arguments)
-    return True
+    return int(problem[-1]) == 0
+
+
+def _padded(size: int) -> int:
+    """As wide as a row of so many elements is worked on, at most."""
+    return -(-size // _PANEL) * _PANEL
 
 
 def _places(array: Array, leading: Sequence[int]) -> Array:

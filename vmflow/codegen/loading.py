@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 # Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
+
+# After so many seconds whoever waits looks whether anybody is still at work.
+_LOOK: Final = 1.0
 
 # How long the thread may take to end, in seconds, once the compiler was killed.
 _GRACE: Final = 5.0
@@ -35,10 +39,12 @@ class Library:
         settled: set when `loaded` will not change any more.
         late: whether it was asked for before it was there.
         begun: whether it is being made, if need be.
+        apart: whether others are made even if it cannot be.
     """
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, apart: bool = False) -> None:
         self.source = source
+        self.apart = apart
         self.loaded: ctypes.CDLL | None = None
         self.settled = threading.Event()
         self.late = False
@@ -102,7 +108,7 @@ class Loader:
         self._mode = value
         self._changed()
 
-    def request(self, source: str, make: bool = True) -> Library | None:
+    def request(self, source: str, make: bool = True, apart: bool = False) -> Library | None:
         """The library of a source, at once; None if there will be none.
 
         In the mode "wait" it is there, or cannot be made.
@@ -110,6 +116,7 @@ class Loader:
         Args:
             source: C.
             make: whether it is to be made if it was not before; in the mode "wait" it always is.
+            apart: whether it needs more of the system than others do, which are made even if it cannot be.
         """
         if self.mode == "off":
             return None
@@ -117,7 +124,7 @@ class Loader:
             library = self._known.get(source)
             new = library is None
             if library is None:
-                library = self._known[source] = Library(source)
+                library = self._known[source] = Library(source, apart)
         if new:
             self._from_cache(library)
         if not make and self.mode != "wait":
@@ -129,7 +136,7 @@ class Loader:
                     self._waiting.append(library)
         self._see_to_thread()
         if self.mode == "wait" and not self._ending:
-            library.settled.wait()
+            self._wait_for(library)
         return None if library.settled.is_set() and library.loaded is None else library
 
     def loaded(self) -> int:
@@ -165,9 +172,30 @@ class Loader:
 
     def _see_to_thread(self) -> None:
         with self._lock:
-            if self._waiting and self._thread is None and not self._ending:
-                self._thread = threading.Thread(target=self._work, name="vmflow-codegen", daemon=True)
-                self._thread.start()
+            if self._waiting and not self._at_work() and not self._ending:
+                thread = threading.Thread(target=self._work, name="vmflow-codegen", daemon=True)
+                # If there is no memory for one, the next request tries again.
+                with suppress(RuntimeError):
+                    thread.start()
+                    self._thread = thread
+
+    def _at_work(self) -> bool:
+        """Whether there is a thread; where there is no memory, one may end as it begins."""
+        return self._thread is not None and self._thread.is_alive()
+
+    def _wait_for(self, library: Library) -> None:
+        while not library.settled.is_set() and not self._ending:
+            with self._lock:
+                others = self._at_work()
+                if not others:
+                    self._thread = threading.current_thread()
+            if others:
+                library.settled.wait(_LOOK)
+                continue
+            try:
+                self._work()
+            finally:
+                self._thread = None
 
     def _work(self) -> None:
         while True:
@@ -202,8 +230,8 @@ class Loader:
                     self._load(library, store(Path(private), key, made), command)
             else:
                 self._load(library, store(folder, key, made), command)
-        except (CompileError, OSError) as error:
-            self._give_up(error)
+        except (CompileError, OSError, MemoryError) as error:
+            self._give_up(library, error)
 
     def _watch(self, process: subprocess.Popen[str] | None) -> None:
         self._process = process
@@ -226,8 +254,10 @@ class Loader:
         try:
             self._load(library, path, command)
             library.settled.set()
-        except OSError:
-            remove(path)
+        except OSError as error:
+            # Where there is no memory for it, it may be as good as ever.
+            if "alloc" not in str(error) and "map" not in str(error):
+                remove(path)
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
         from .cache import cache_key
@@ -240,20 +270,25 @@ class Loader:
         self.compiler = " ".join(command)
         self.arrived += 1
 
-    def _give_up(self, error: Exception) -> None:
+    def _give_up(self, library: Library, error: Exception) -> None:
         if self._ending:
             return
-        self.problem = str(error)
         import logging
 
         from .compiling import NoCompiler
 
         # Who has no compiler and has not named one has not asked for any of this.
-        asked = "CC" in os.environ or self.mode == "wait" or not isinstance(error, NoCompiler)
-        level = logging.WARNING if asked else logging.INFO
-        logging.getLogger("vmflow.codegen").log(
-            level, "no C kernels are made, numpy computes instead: %s", self.problem
-        )
+        missing = isinstance(error, NoCompiler)
+        level = logging.WARNING if "CC" in os.environ or self.mode == "wait" or not missing else logging.INFO
+        log = logging.getLogger("vmflow.codegen")
+        if library.apart and not missing:
+            log.log(level, "C kernels compute in one thread, since what shares them out cannot be made: %s", error)
+            return
+        if isinstance(error, MemoryError):
+            log.log(level, "a C kernel is not made, since there is no memory for that; numpy computes instead")
+            return
+        self.problem = str(error)
+        log.log(level, "no C kernels are made, numpy computes instead: %s", self.problem)
 
     # Other processes, and the end of this one
 

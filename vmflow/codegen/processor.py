@@ -43,7 +43,7 @@ def last_level_cache(folder: str = _FOLDER) -> int:
             sizes.append(int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text))
     except (OSError, ValueError, IndexError):
         return USUAL_CACHE
-    return max(sizes, default=USUAL_CACHE)
+    return max(sizes, default=0) or USUAL_CACHE  # some systems say that it has no size
 
 
 # Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result

@@ -43,7 +43,7 @@ class Steps:
         # Of those that were chosen.
         self._chosen: list[int] = []
         self._table: ctypes.Array[ctypes.c_int64] | None = None
-        # How much they have to do for several threads: nothing if their memory is not apart, for then the order matters.
+        # What several threads may do of them: nothing if they share memory, for then the order matters.
         self._work = 0
 
     def chosen(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> list[int]:

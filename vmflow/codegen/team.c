@@ -21,8 +21,10 @@
 #include <unistd.h>
 
 #ifdef __linux__
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+/* Of Linux's sched.h: SCHED_FLAG_KEEP_POLICY. */
 #define KEEP_POLICY 8
 #endif
 
@@ -40,7 +42,13 @@ enum { FUNCTION, THREADS, COUNT_AT, COUNT, STEP, ADDRESSES, WORDS, HEAD };
 /* How long the system lets them compute before others have a turn, if it can be told, in nanoseconds. */
 #define SHORT_TURN 100000
 
+/* For how long it is believed on which cores whoever has a job may run, and how urgent that is, in nanoseconds. */
+#define BELIEVED 10000000
+
 #define MOST_THREADS 256
+
+/* Pieces of a job: two numbers of them and that of the job share a word. */
+#define MOST_PIECES 0xffff
 
 typedef void (*kernel)(const int64_t *);
 
@@ -58,12 +66,16 @@ static struct {
     _Atomic int64_t threads;
     int64_t helpers, ended;
     pthread_mutex_t lock;
-    pthread_cond_t bell;
-    /* By thread, its number for the system; the core that helpers are kept from, how many, and since when. */
+    /* One for those that wait for a job, and one for those that wait until as many threads are wanted. */
+    pthread_cond_t bell, call;
+    /* By thread, its number for the system. */
     _Atomic int ids[MOST_THREADS];
-    int64_t kept, kept_since;
-    int kept_from;
-} team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER};
+    /* When it was looked at how many cores whoever has a job may run on, and how nice that is to others; and how many
+     * helpers have heard of it. */
+    int64_t looked, cores, placed;
+    int nice;
+} team = {.lock = PTHREAD_MUTEX_INITIALIZER, .bell = PTHREAD_COND_INITIALIZER, .call = PTHREAD_COND_INITIALIZER,
+          .cores = MOST_THREADS};
 
 static inline int64_t now(void) {
     struct timespec time;
@@ -79,11 +91,11 @@ static inline void breathe(void) {
 #endif
 }
 
-static void compute(const int64_t *job, int64_t number) {
+static void compute(const int64_t *job, int64_t piece) {
     const int64_t *moves = job + HEAD, *words = moves + 2 * job[ADDRESSES];
     int64_t own[job[WORDS]];
     memcpy(own, words, sizeof own);
-    int64_t start = number * job[STEP], left = job[COUNT] - start;
+    int64_t start = piece * job[STEP], left = job[COUNT] - start;
     own[job[COUNT_AT]] = left < job[STEP] ? left : job[STEP];
     for (int64_t i = 0; i < job[ADDRESSES]; i++) own[moves[2 * i]] += start * moves[2 * i + 1];
     ((kernel)job[FUNCTION])(own);
@@ -95,9 +107,9 @@ static void compute_those_of(int64_t thread, int mine) {
     _Atomic uint64_t *place = &team.own[thread].pieces;
     uint64_t pieces = atomic_load(place);
     for (;;) {
-        int64_t next = pieces & 0xffff, end = pieces >> 16 & 0xffff;
+        int64_t next = pieces & MOST_PIECES, end = pieces >> 16 & MOST_PIECES;
         if (next >= end) return;
-        if (!atomic_compare_exchange_weak(place, &pieces, mine ? pieces + 1 : pieces - 0x10000)) continue;
+        if (!atomic_compare_exchange_weak(place, &pieces, mine ? pieces + 1 : pieces - (1 << 16))) continue;
         /* The job stays until this piece is finished. */
         compute(team.job, mine ? next : end - 1);
         atomic_fetch_sub(&team.unfinished, 1);
@@ -111,11 +123,13 @@ static void compute_as(int64_t me, int64_t threads) {
 }
 
 /* A thread that is woken often finds itself on the core of whoever has woken it, or is put there where all are busy, and stays
- * there for tens of milliseconds although another is idle: so helpers are kept from that core. */
+ * there for tens of milliseconds although another is idle: so helpers are kept from that core.  They are where whoever has
+ * the job may be, and as urgent: what the process is told later goes for them, too. */
 #ifdef __linux__
 static void say_who_it_is(int64_t me) {
-    pthread_setname_np(pthread_self(), "vmflow-kernel");
     atomic_store(&team.ids[me], (int)syscall(SYS_gettid));
+    prctl(PR_SET_NAME, "vmflow-kernel");
+#ifdef SYS_sched_setattr
     /* What has short turns gets one at once when it is woken, and who yields loses no more than one: BLAS's threads watch
      * for a tenth of a second and do not yield. Known to Linux since 6.12. */
     struct {
@@ -127,28 +141,35 @@ static void say_who_it_is(int64_t me) {
     } attributes = {.size = sizeof attributes, .flags = KEEP_POLICY, .runtime = SHORT_TURN};
     attributes.nice = getpriority(PRIO_PROCESS, 0);
     syscall(SYS_sched_setattr, 0, &attributes, 0);
+#endif
 }
-static void send_away(void) {
-    cpu_set_t elsewhere;
-    const int here = sched_getcpu();
-    if (here == team.kept_from && team.helpers == team.kept) return;
-    /* Not for each of two who have jobs in turns. */
-    if (team.helpers == team.kept && now() < team.kept_since + WATCH * 50) return;
-    if (sched_getaffinity(0, sizeof elsewhere, &elsewhere)) return;
-    CPU_CLR(here, &elsewhere);
-    if (!CPU_COUNT(&elsewhere)) return;
-    team.kept = team.helpers;
-    team.kept_from = here;
-    team.kept_since = now();
+static void look_at_cores(void) {
+    static cpu_set_t before;
+    if (team.helpers == team.placed && now() < team.looked + BELIEVED) return;
+    team.looked = now();
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof cores, &cores)) return;
+    team.cores = CPU_COUNT(&cores);
+    if (team.cores > 1) CPU_CLR(sched_getcpu(), &cores);
+    const int nice = getpriority(PRIO_PROCESS, 0);
+    if (team.helpers == team.placed && nice == team.nice && CPU_EQUAL(&cores, &before)) return;
+    before = cores;
+    team.nice = nice;
+    team.placed = team.helpers;
     for (int64_t i = 1; i <= team.helpers; i++) {
         const int id = atomic_load(&team.ids[i]);
-        if (id) sched_setaffinity(id, sizeof elsewhere, &elsewhere);
-        else team.kept = 0; /* it has just been made */
+        if (!id) {
+            team.placed = 0; /* it has just been made */
+            continue;
+        }
+        sched_setaffinity(id, sizeof cores, &cores);
+        /* To be more urgent than before it may need leave, and stays as it is without. */
+        if (getpriority(PRIO_PROCESS, id) != nice) setpriority(PRIO_PROCESS, id, nice);
     }
 }
 #else
 static void say_who_it_is(int64_t me) { (void)me; }
-static void send_away(void) {}
+static void look_at_cores(void) {}
 #endif
 
 /* Watch for a job after the one that was seen last; whether there is one. */
@@ -176,7 +197,17 @@ static void *help(void *number) {
     int64_t crowded = 0;
     say_who_it_is(me);
     for (;;) {
-        if (crowded ? (crowded--, 1) : !watch(seen, &crowded)) {
+        if (me >= atomic_load(&team.threads)) {
+            pthread_mutex_lock(&team.lock);
+            while (me >= atomic_load(&team.threads)) pthread_cond_wait(&team.call, &team.lock);
+            pthread_mutex_unlock(&team.lock);
+        }
+        int sleeps;
+        if (crowded) {
+            crowded--;
+            sleeps = 1;
+        } else sleeps = !watch(seen, &crowded);
+        if (sleeps) {
             pthread_mutex_lock(&team.lock);
             atomic_fetch_add(&team.asleep, 1);
             /* Who has a job says so first and looks for sleepers then: one of the two sees the other. */
@@ -193,10 +224,12 @@ static void *help(void *number) {
 }
 
 static void start_helpers(int64_t wanted) {
-    sigset_t all, before;
-    sigfillset(&all);
-    /* Signals are for the threads of the program. */
-    pthread_sigmask(SIG_SETMASK, &all, &before);
+    /* Signals are for the threads of the program, but for those that tell of what a helper itself has done wrong. */
+    static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
+    sigset_t others, before;
+    sigfillset(&others);
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) sigdelset(&others, own[i]);
+    pthread_sigmask(SIG_SETMASK, &others, &before);
     pthread_attr_t detached;
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
@@ -214,14 +247,18 @@ static void start_helpers(int64_t wanted) {
  * long_one: whether it is worth waking helpers that sleep; also a short one is that comes soon after another. */
 void team_run(const int64_t *job, int64_t long_one) {
     const int64_t pieces = (job[COUNT] + job[STEP] - 1) / job[STEP];
-    if (pieces > 0xffff || atomic_exchange(&team.taken, 1)) {
-        for (int64_t number = 0; number < pieces; number++) compute(job, number);
+    const int taken = pieces > MOST_PIECES || atomic_exchange(&team.taken, 1);
+    if (!taken) look_at_cores();
+    if (taken || team.cores == 1) {
+        for (int64_t piece = 0; piece < pieces; piece++) compute(job, piece);
+        if (!taken) atomic_store(&team.taken, 0);
         return;
     }
     const int64_t threads = job[THREADS] < MOST_THREADS ? job[THREADS] : MOST_THREADS;
     if (team.helpers < threads - 1) start_helpers(threads - 1);
     const uint32_t number = atomic_load(&team.number) + 1;
     team.job = job;
+    const int more = threads > atomic_load(&team.threads);
     atomic_store(&team.threads, threads);
     atomic_store(&team.unfinished, pieces);
     for (int64_t i = 0; i < threads; i++) {
@@ -229,10 +266,11 @@ void team_run(const int64_t *job, int64_t long_one) {
         atomic_store(&team.own[i].pieces, (uint64_t)number << 32 | end << 16 | next);
     }
     atomic_store(&team.number, number);
-    send_away();
-    if (atomic_load(&team.asleep) && (long_one || now() < team.ended + WATCH)) {
+    const int wakes = atomic_load(&team.asleep) && (long_one || now() < team.ended + WATCH);
+    if (wakes || more) {
         pthread_mutex_lock(&team.lock);
-        pthread_cond_broadcast(&team.bell);
+        if (wakes) pthread_cond_broadcast(&team.bell);
+        if (more) pthread_cond_broadcast(&team.call);
         pthread_mutex_unlock(&team.lock);
     }
     compute_as(0, threads);
@@ -246,15 +284,16 @@ void team_run(const int64_t *job, int64_t long_one) {
 
 /* In a forked child there are no helpers, and whoever had a job is not there either. */
 static void forget(void) {
-    team.helpers = team.kept = 0;
+    team.helpers = team.placed = 0;
     atomic_store(&team.asleep, 0);
+    atomic_store(&team.threads, 0);
     atomic_store(&team.unfinished, 0);
     for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.own[i].pieces, 0);
     for (int64_t i = 0; i < MOST_THREADS; i++) atomic_store(&team.ids[i], 0);
     const pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     const pthread_cond_t bell = PTHREAD_COND_INITIALIZER;
     team.lock = lock;
-    team.bell = bell;
+    team.bell = team.call = bell;
     atomic_store(&team.taken, 0);
 }
 

@@ -4,7 +4,8 @@ A piece can be small: to hand one to a helper that is awake takes a microsecond,
 be woken and need the interpreter's lock (`vmflow.intra_op`), take 25 to 100.  All that is in team.c; here a kernel's
 arguments become a job.  How many threads there may be is said there.
 
-Kernels are cut so that all pieces together make what the whole would make, to the bit, however many there are.
+Kernels are cut so that all pieces together make what the whole would make, however many there are: to the bit, but for
+the sign of what is no number.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def shared(function: int, words: Sequence[int], cut: Cut, work: float) -> Call |
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
-    """The same as numbers, of which the last are the words."""
+    """What `run` computes: `shared` as numbers, of which the last are the words."""
     if not helps(work):
         return None
     threads, count = get_num_threads(), words[cut.count_at]
@@ -117,7 +118,7 @@ def _run() -> Callable[..., Any] | None:
 def _look() -> Callable[..., Any] | None:
     global _library, _function, _looked
     arrived = LOADER.arrived
-    library = LOADER.request(text_of("team.c"))
+    library = LOADER.request(text_of("team.c"), apart=True)
     if library is None or library.loaded is None:
         _looked = arrived
         return None
