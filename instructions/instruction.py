@@ -63,6 +63,8 @@ class Instruction:
         cost: estimated nanoseconds, for deciding where to run.
         state: one of the six above.
         serial: position in arrival order, given by the engine; -1 before.
+        before, after: its neighbours in that order among what is lively.
+        behind: what stands behind it in the queue of its stream that it is in; None if it is the last, or in none.
         waits: how many edges into it are not satisfied.
         on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
         nbytes: of the results, if they are large; for back-pressure.
@@ -74,6 +76,9 @@ class Instruction:
     """
 
     __slots__ = (
+        "after",
+        "before",
+        "behind",
         "code",
         "cost",
         "last",
@@ -112,6 +117,9 @@ class Instruction:
         self.cost = cost
         self.state = NEW
         self.serial = -1
+        self.behind: Instruction | None = None
+        self.before: Instruction | None = None
+        self.after: Instruction | None = None
         self.waits = 0
         self.on_launch: list[Instruction] | None = None
         self.on_finish: list[Instruction] | None = None

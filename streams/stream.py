@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from vmflow.native import keep_fields, mypyc_attr
 
+from .queues import BySerial, Fifo
 from .worker import Worker
 
 # Nanoseconds, a hundred years of them.
@@ -93,7 +94,7 @@ class Stream:
         name: for reprs, for instance ``"cpu:compute"``.
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
-        ready: what may be handed over next, a heap.  Owned by the engine, like the next four.
+        ready: what may be handed over next.  Owned by the engine, like the next four.
         ranked: the same, by priority, for what has one; None until something has.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
@@ -126,10 +127,10 @@ class Stream:
         self.name = name
         self.device = device
         self.policy = policy
-        # Loosely typed on purpose: the queue is the stream's, what stands in it belongs to the layers above.
-        self.ready: list[Any] = []
+        # Loosely typed on purpose: the queues are the stream's, what stands in them belongs to the layers above.
+        self.ready = BySerial()
         self.ranked: Any = None
-        self.running: deque[Any] = deque()
+        self.running = Fifo()
         self.outstanding = 0
         self.full = False
         self.posted = 0

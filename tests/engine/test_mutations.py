@@ -109,8 +109,8 @@ MUTATIONS = [
     ),
     Mutation(
         "a write drops the accesses before it",
-        "                readers.clear()\n",
-        "",
+        "                dependence.readers = None\n            dependence.writer = instruction\n",
+        "            dependence.writer = instruction\n",
         test_edges.test_a_write_drops_older_accesses,
         in_programs=False,
     ),
@@ -138,8 +138,8 @@ MUTATIONS = [
     Mutation(
         "completion is in order per stream",
         """\
-            while running and running[0].state == DONE:
-                instruction: Instruction = running.popleft()
+            while running.first is not None and running.first.state == DONE:
+                instruction = running.popleft()
 """,
         """\
             for instruction in [it for it in running if it.state == DONE]:
@@ -150,8 +150,8 @@ MUTATIONS = [
     ),
     Mutation(
         "only the head of a stream is released",
-        "            while running and running[0].state == DONE:\n",
-        "            while running and running[-1].state == DONE:\n",
+        "            while running.first is not None and running.first.state == DONE:\n",
+        "            while running.last is not None and running.last.state == DONE:\n",
         test_transitions.test_only_the_head_of_a_stream_is_erased,
         in_programs=True,
     ),
@@ -195,14 +195,14 @@ MUTATIONS = [
     ),
     Mutation(
         "what is ready is launched in program order",
-        "heappop(ready)[1] if",
-        "ready.pop()[1] if",
-        test_transitions.test_independent_instructions_are_launched_in_the_order_of_issue,
+        "            stream.ready.push(instruction)\n",
+        "            stream.ready.row.append(instruction)\n",
+        test_transitions.test_what_becomes_ready_together_is_launched_in_the_order_of_issue,
         in_programs=False,
     ),
     Mutation(
         "a barrier runs only when it is the oldest lively instruction",
-        "        if next(iter(self.lively)) is barrier:\n",
+        "        if self.lively.first is barrier:\n",
         "        if True:\n",
         test_barriers.test_a_barrier_runs_when_everything_earlier_is_erased,
         in_programs=True,
@@ -272,7 +272,7 @@ MUTATIONS = [
     ),
     Mutation(
         "a dependence forgets its readers when they are erased",
-        "                readers.pop(instruction, None)\n",
+        "                del readers[instruction]\n",
         "                pass\n",
         test_flatness.test_a_storage_that_is_only_read_remembers_no_reader,
         in_programs=True,

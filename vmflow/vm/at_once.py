@@ -58,7 +58,7 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     if (
         not fields._hurries
         or engine.pending
-        or engine.lively
+        or engine.lively.count
         or stream.posted
         or fields._released
         or stream.policy.asynchronous
@@ -105,7 +105,7 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[
     if turn.owner != me:
         return NOT_NOW
     try:
-        if engine.pending or engine.lively or fields._refusing:
+        if engine.pending or engine.lively.count or fields._refusing:
             return NOT_NOW
         fields._driver = me
         # Unpacking takes as long as some kernels.

@@ -17,10 +17,9 @@ Cost is constant per access and per edge: no list is ever searched.
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterable
-from heapq import heappop, heappush
-from typing import Final, TypeAlias, final
+from typing import Final, final
 
 from vmflow.errors import InternalError
 from vmflow.instructions.chain import Chain, Links, may_chain
@@ -38,8 +37,10 @@ from vmflow.instructions.instruction import (
 )
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import priority_of
+from vmflow.streams.queues import BySerial
 from vmflow.streams.stream import Stream
 
+from .lively import Lively
 from .story import Fence, Story
 
 # How many instructions one turn takes from pending.  Larger turns spread the turn's own cost over more instructions;
@@ -59,16 +60,14 @@ LAUNCH_COST: Final = 1_000
 FUSE_BELOW: Final = 20_000
 
 
-# Heaps of these give the earliest in program order first.  What was issued first is often what the rest waits for, and
-# memory is needed for no more at a time than a sequential program needs.
-Ready: TypeAlias = tuple[int, Instruction]
-
-
 class Rank:
     """What is ready on one stream at one priority.
 
+    What was issued first is often what the rest waits for, and memory is needed for no more at a time than a sequential
+    program needs: hence the earliest in program order goes first.
+
     Attributes:
-        instructions: a heap.
+        instructions: those.
         passed_over: how often something of another priority was handed over while this was waiting.
     """
 
@@ -76,7 +75,7 @@ class Rank:
 
     def __init__(self, priority: int) -> None:
         self.priority = priority
-        self.instructions: list[Ready] = []
+        self.instructions = BySerial()
         self.passed_over = 0
 
 
@@ -101,7 +100,7 @@ class VirtualMachineEngine:
         self.local_pending: list[Instruction] = []
         # Streams that have something ready and are not full, in the order they became so.
         self.ready: dict[Stream, None] = {}
-        self.lively: OrderedDict[Instruction, None] = OrderedDict()
+        self.lively = Lively()
         self.barriers: deque[Instruction] = deque()
         # Streams with something running, in the order they became so.
         self.active_streams: dict[Stream, None] = {}
@@ -189,7 +188,7 @@ class VirtualMachineEngine:
             self._fused = []
         if self._probes:
             self._probes = [probe for probe in self._probes if not probe()]
-        self._barrier_due = bool(self.barriers) and self.barriers[0] is next(iter(self.lively))
+        self._barrier_due = bool(self.barriers) and self.barriers[0] is self.lively.first
         return launches
 
     def has_work(self) -> bool:
@@ -202,7 +201,7 @@ class VirtualMachineEngine:
 
     def idle(self) -> bool:
         """Whether nothing is known that has not been erased.  May be asked from any thread."""
-        return not (self.pending or self.local_pending or self.lively)
+        return not (self.pending or self.local_pending or self.lively.count)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
         """Forget everything that has not begun: what is not launched, and of the launched those the driver names.
@@ -241,7 +240,7 @@ class VirtualMachineEngine:
                 self._erase(instruction)
         for instruction in self.lively:
             instruction.on_launch = instruction.on_finish = None
-        for stream in [stream for stream in self.active_streams if not stream.running]:
+        for stream in [stream for stream in self.active_streams if stream.running.first is None]:
             del self.active_streams[stream]
         abandoned = members_of(doomed)
         seen = [instruction for instruction in abandoned if instruction.serial >= 0]
@@ -256,14 +255,14 @@ class VirtualMachineEngine:
         emptied: list[Stream] = []
         for stream in self.active_streams:
             running = stream.running
-            while running and running[0].state == DONE:
-                instruction: Instruction = running.popleft()
+            while running.first is not None and running.first.state == DONE:
+                instruction = running.popleft()
                 self._erase(instruction)
                 if instruction.members is None:
                     erased.append(instruction)
                 else:
                     erased.extend(instruction.members)
-            if not running:
+            if running.first is None:
                 emptied.append(stream)
         for stream in emptied:
             del self.active_streams[stream]
@@ -275,14 +274,17 @@ class VirtualMachineEngine:
                 dependence.writer = None
         for dependence in instruction.reads:
             readers = dependence.readers
-            if readers is not None:
-                readers.pop(instruction, None)
+            if readers is not None and instruction in readers:
+                del readers[instruction]
+                if not readers:
+                    # Else the garbage collector would have a table for each storage that lives to go through.
+                    dependence.readers = None
         successors = instruction.on_finish
         if successors is not None:
             instruction.on_finish = None
             for successor in successors:
                 self._satisfy(successor)
-        del self.lively[instruction]
+        self.lively.remove(instruction)
         if instruction.members is None:
             self.total_erased += 1
         else:
@@ -294,7 +296,7 @@ class VirtualMachineEngine:
     def _try_barrier(self, launches: list[Instruction]) -> None:
         """Launch the first barrier if it is the oldest lively instruction."""
         barrier = self.barriers[0]
-        if next(iter(self.lively)) is barrier:
+        if self.lively.first is barrier:
             self.barriers.popleft()
             self._launch(barrier, launches)
 
@@ -326,7 +328,7 @@ class VirtualMachineEngine:
             instruction.serial = self.total_inserted
             self.total_inserted += 1
             instruction.state = WAITING
-            self.lively[instruction] = None
+            self.lively.add(instruction)
             if instruction.members is not None:
                 self._number(instruction.members)
             preschedulable = policy.preschedulable
@@ -423,8 +425,7 @@ class VirtualMachineEngine:
             if readers is not None:
                 for reader in readers:
                     self._edge(reader, instruction, preschedulable, follows)
-                # Also if there is none: the table keeps the room of all that it ever held at once.
-                readers.clear()
+                dependence.readers = None
             dependence.writer = instruction
         for dependence in instruction.reads:
             writer = dependence.writer
@@ -474,13 +475,13 @@ class VirtualMachineEngine:
         stream = instruction.stream
         mode = instruction.mode
         if mode is not None and mode.scope is not None and mode.scope.priority:
-            heappush(self._rank(stream, mode.scope.priority), (instruction.serial, instruction))
+            self._rank(stream, mode.scope.priority).push(instruction)
         else:
-            heappush(stream.ready, (instruction.serial, instruction))
+            stream.ready.push(instruction)
         if not stream.full:
             self.ready[stream] = None
 
-    def _rank(self, stream: Stream, priority: int) -> list[Ready]:
+    def _rank(self, stream: Stream, priority: int) -> BySerial:
         ranked: dict[int, Rank] | None = stream.ranked
         if ranked is None:
             # What has no priority is the rank of 0; it stays in the same list, which is all there is for most programs.
@@ -500,12 +501,12 @@ class VirtualMachineEngine:
             del streams[stream]
             depth = stream.policy.depth
             ready = stream.ready
-            while ready or stream.ranked is not None:
+            while not ready.is_empty() or stream.ranked is not None:
                 if stream.outstanding >= depth:
                     stream.full = True
                     streams.pop(stream, None)
                     break
-                instruction: Instruction = heappop(ready)[1] if stream.ranked is None else _most_urgent(stream)
+                instruction = ready.pop() if stream.ranked is None else _most_urgent(stream)
                 self._launch(instruction, launches)
                 successors = instruction.on_launch
                 if successors is not None:
@@ -518,7 +519,7 @@ class VirtualMachineEngine:
         stream = instruction.stream
         stream.outstanding += instruction.cost + LAUNCH_COST
         running = stream.running
-        if not running:
+        if running.first is None:
             self.active_streams[stream] = None
         running.append(instruction)
         launches.append(instruction)
@@ -549,7 +550,7 @@ class VirtualMachineEngine:
             problems.append("lively is not in arrival order")
         for instruction in self.lively:
             problems += self._contradictions(instruction, edges.get(instruction, 0), ready, running, barriers)
-        strangers = (ready | running | barriers | edges.keys()) - self.lively.keys()
+        strangers = (ready | running | barriers | edges.keys()) - set(self.lively)
         problems += [f"{instruction!r} is in a list but not lively" for instruction in strangers]
         if problems:
             raise InternalError("the engine contradicts itself: " + "; ".join(problems) + f"\n{self.story}")
@@ -607,15 +608,15 @@ def _most_urgent(stream: Stream) -> Instruction:
     Being passed over `AGEING` times counts as much as one step of priority, so that nothing waits for ever.
     """
     ranked: dict[int, Rank] = stream.ranked
-    waiting = [rank for rank in ranked.values() if rank.instructions]
+    waiting = [rank for rank in ranked.values() if not rank.instructions.is_empty()]
     chosen = waiting[0]
     for rank in waiting:
         rank.passed_over += 1
         if _urgency(rank) > _urgency(chosen):
             chosen = rank
     chosen.passed_over = 0
-    instruction = heappop(chosen.instructions)[1]
-    if not chosen.instructions and chosen.priority != 0:
+    instruction = chosen.instructions.pop()
+    if chosen.instructions.is_empty() and chosen.priority != 0:
         del ranked[chosen.priority]
         if len(ranked) == 1:
             stream.ranked = None
@@ -629,6 +630,6 @@ def _urgency(rank: Rank) -> int:
 def _ready_on(stream: Stream) -> list[Instruction]:
     """What is ready on a stream, of all priorities."""
     if stream.ranked is None:
-        return [instruction for _, instruction in stream.ready]
+        return [it for it in stream.ready]
     ranks: Iterable[Rank] = stream.ranked.values()
-    return [instruction for rank in ranks for _, instruction in rank.instructions]
+    return [it for rank in ranks for it in rank.instructions]

@@ -1,0 +1,129 @@
+"""The queues of a stream: instructions, each in one at a time, whose links are in themselves.
+
+So it takes no memory to enter one, and none to leave it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from vmflow.instructions.instruction import Instruction
+
+
+@final
+class Fifo:
+    """First in, first out.
+
+    Attributes:
+        first, last: None in an empty one.
+    """
+
+    __slots__ = ("first", "last")
+
+    def __init__(self) -> None:
+        self.first: Instruction | None = None
+        self.last: Instruction | None = None
+
+    def append(self, instruction: Instruction) -> None:
+        """Put it behind the last."""
+        last = self.last
+        if last is None:
+            self.first = instruction
+        else:
+            last.behind = instruction
+        self.last = instruction
+
+    def popleft(self) -> Instruction:
+        """Take the first one out.
+
+        Raises:
+            IndexError: if there is none.
+        """
+        instruction = self.first
+        if instruction is None:
+            raise IndexError("nothing is in the queue")
+        self.first = instruction.behind
+        if instruction.behind is None:
+            self.last = None
+        instruction.behind = None
+        return instruction
+
+    def remove(self, instruction: Instruction) -> None:
+        """Take out one that is in it; takes time in proportion to what stands before it."""
+        left = list(self)
+        left.remove(instruction)
+        self.clear()
+        for other in left:
+            self.append(other)
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        for instruction in self:
+            instruction.behind = None
+        self.first = self.last = None
+
+    def __iter__(self) -> Iterator[Instruction]:
+        instruction = self.first
+        while instruction is not None:
+            behind = instruction.behind
+            yield instruction
+            instruction = behind
+
+    def __len__(self) -> int:
+        return len(list(iter(self)))
+
+
+@final
+class BySerial:
+    """The lowest serial is the first out.
+
+    Most come in that order, and stand in a row; only for those that do not, serials are compared on the way out.
+
+    Attributes:
+        row: those that came in order.
+        late: a heap of the others, with their serials.
+    """
+
+    __slots__ = ("late", "row")
+
+    def __init__(self) -> None:
+        self.row = Fifo()
+        self.late: list[tuple[int, Instruction]] = []
+
+    def push(self, instruction: Instruction) -> None:
+        """Put it where it belongs."""
+        last = self.row.last
+        if last is None or last.serial < instruction.serial:
+            self.row.append(instruction)
+        else:
+            heappush(self.late, (instruction.serial, instruction))
+
+    def pop(self) -> Instruction:
+        """Take out the one of the lowest serial.
+
+        Raises:
+            IndexError: if there is none.
+        """
+        first = self.row.first
+        if self.late and (first is None or self.late[0][0] < first.serial):
+            return heappop(self.late)[1]
+        return self.row.popleft()
+
+    def clear(self) -> None:
+        """Forget all of them."""
+        self.row.clear()
+        self.late = []
+
+    def is_empty(self) -> bool:
+        """Whether there is none."""
+        return self.row.first is None and not self.late
+
+    def __iter__(self) -> Iterator[Instruction]:
+        yield from self.row
+        yield from [instruction for _, instruction in self.late]
+
+    def __len__(self) -> int:
+        return len(self.row) + len(self.late)

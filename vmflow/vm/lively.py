@@ -1,0 +1,60 @@
+"""`Lively`: what an engine has seen and not yet erased."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import final
+
+from vmflow.instructions.instruction import Instruction
+
+
+@final
+class Lively:
+    """Instructions in the order of their arrival; each may leave at any time, which takes no search.
+
+    Attributes:
+        first, last: the oldest and the youngest; None if there is none.
+        count: how many there are.
+    """
+
+    __slots__ = ("count", "first", "last")
+
+    def __init__(self) -> None:
+        self.first: Instruction | None = None
+        self.last: Instruction | None = None
+        self.count = 0
+
+    def add(self, instruction: Instruction) -> None:
+        """One has arrived."""
+        last = self.last
+        if last is None:
+            self.first = instruction
+        else:
+            last.after = instruction
+            instruction.before = last
+        self.last = instruction
+        self.count += 1
+
+    def remove(self, instruction: Instruction) -> None:
+        """One leaves, which is among them."""
+        before, after = instruction.before, instruction.after
+        if before is None:
+            self.first = after
+        else:
+            before.after = after
+        if after is None:
+            self.last = before
+        else:
+            after.before = before
+        instruction.before = instruction.after = None
+        self.count -= 1
+
+    def __iter__(self) -> Iterator[Instruction]:
+        instruction = self.first
+        while instruction is not None:
+            after = instruction.after
+            yield instruction
+            instruction = after
+
+    def __len__(self) -> int:
+        return self.count
