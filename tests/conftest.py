@@ -29,14 +29,14 @@ import pytest
 
 import vmflow as flow
 from vmflow.context import MODE
-from vmflow.vm import virtual_machine
+from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, live_machines
 
 TEST_DEVICE = os.environ.get("VMFLOW_TEST_DEVICE", "cpu")
 CPU_WORKER = os.environ.get("VMFLOW_TEST_CPU_WORKER", "auto")
 
 if CPU_WORKER != "auto":
-    virtual_machine._default = VirtualMachine("default", cpu_worker=CPU_WORKER)
+    DEFAULT.append(VirtualMachine("default", cpu_worker=CPU_WORKER))
 
 
 def pytest_report_header() -> str:
@@ -67,7 +67,7 @@ def _quick_collections() -> None:
     """What has been imported, collected and kept so far need not be looked at, which takes a third of a second."""
     gc.collect()
     # A machine that something still holds, such as a thread at its end, may be garbage soon, and its memory is wanted.
-    if all([machine is virtual_machine._default for machine in live_machines()]):
+    if all([machine in DEFAULT for machine in live_machines()]):
         gc.freeze()
 
 

@@ -129,4 +129,4 @@ class Mode:
         )
 
 
-MODE: ContextVar[Mode] = ContextVar("vmflow.mode", default=Mode())  # noqa: B039 (a Mode never changes)
+MODE: Final[ContextVar[Mode]] = ContextVar("vmflow.mode", default=Mode())  # noqa: B039 (a Mode never changes)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 
-from . import tensors as _tensors
+from . import tensors as _tensors  # noqa: F401 (here tensors and ops begin, whose modules need each other)
 from .anomaly import checked
 from .autograd import node as _node
 from .autograd import views as _views
@@ -29,9 +29,9 @@ from .instructions.release_tensor import Lease
 from .native import caused_by
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
 from .streams.allocator import BinAllocator
-from .tensor_fields import TensorFields
+from .tensor_fields import CLASS, TensorFields
 from .vm import at_once
-from .vm.machine_fields import MachineFields
+from .vm.machine_fields import DEFAULT, MachineFields
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
-        machine: VirtualMachine = mode.machine or default_machine()
+        machine: VirtualMachine = _machine(mode)
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
         policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
@@ -135,7 +135,7 @@ class EagerLocalInterpreter:
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
-        machine = mode.machine or default_machine()
+        machine = _machine(mode)
         policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
@@ -193,7 +193,7 @@ def _call_one(
         raise caused_by(_not_tensors(op, inputs), None)  # noqa: B904
     inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
-    machine: VirtualMachine = mode.machine or default_machine()
+    machine: VirtualMachine = _machine(mode)
     stream = at_once.compute_stream(machine, output.device)
     wanted = mode.scope is None or mode.scope.dropped() is None
     step = _step(op, inferred, blobs, attributes) if inferred.cost >= CHAINED_FROM and not mode.anomaly else None
@@ -226,6 +226,14 @@ def _call_one(
     )
     machine.issue(instruction, storage)
     return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
+
+
+def _machine(mode: Mode) -> VirtualMachine:
+    """The machine to which what is issued in a mode goes."""
+    if mode.machine is not None:
+        entered: VirtualMachine = mode.machine
+        return entered
+    return DEFAULT[0] if DEFAULT else default_machine()
 
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
@@ -422,7 +430,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
     mode = MODE.get()
     if mode.interpreter is None:
-        result = _transfer(op, source, device, mode.machine or default_machine())
+        result = _transfer(op, source, device, _machine(mode))
     else:
         result = mode.interpreter.transfer(op, source, device, mode)
     if mode.grad and source.requires_grad:
@@ -457,7 +465,7 @@ def _copy(array: Array, *more: Array | None) -> Array:
 
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
-    tensor: Tensor = _new(_tensors.Tensor)
+    tensor: Tensor = _new(CLASS[0])
     fields: TensorFields = tensor
     fields._blob = blob
     fields._lease = lease
@@ -564,7 +572,7 @@ def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
-    machine: VirtualMachine = mode.machine or default_machine()
+    machine: VirtualMachine = _machine(mode)
     stream = at_once.compute_stream(machine, outputs[0].meta.device)
     _issue(machine, stream, policy, inputs, outputs, cost, mode, 0)
 

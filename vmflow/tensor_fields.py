@@ -1,15 +1,46 @@
-"""`TensorFields`: what a tensor consists of, apart from its class so that compiled code reaches it without a lookup."""
+"""`TensorFields`: what a tensor consists of, and its commonest operators, apart from its class for both to be compiled.
+
+So compiled code reaches the fields without a lookup, and an operator is no function of Python's.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
+from . import interpreter as _interpreter
 from .instructions.blob import Blob
 from .instructions.release_tensor import Lease
 from .native import mypyc_attr
 
 if TYPE_CHECKING:
     from .autograd.node import AutogradMeta
+    from .ops.table import OpExpr
+    from .tensors import Tensor
+
+
+class Operator:
+    """What an operator comes to; set by the module that declares the op.
+
+    Attributes:
+        tensors: the op on two tensors.
+        otherwise: the function for a tensor and whatever else, in either order.
+    """
+
+    __slots__ = ("otherwise", "tensors")
+
+    tensors: OpExpr
+    otherwise: Callable[[Any, Any], Tensor]
+
+
+ADD: Final = Operator()
+SUB: Final = Operator()
+MUL: Final = Operator()
+DIV: Final = Operator()
+
+
+# `Tensor`, as soon as there is one.
+CLASS: Final[list[Any]] = []
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -29,3 +60,37 @@ class TensorFields:
     _lease: Lease | None
     _autograd: AutogradMeta | None
     _base: Any
+
+    # Written out, for every other op of a program is one of these.
+
+    def __add__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(ADD.tensors, (self, other))  # type: ignore[arg-type]
+        return ADD.otherwise(self, other)
+
+    def __sub__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(SUB.tensors, (self, other))  # type: ignore[arg-type]
+        return SUB.otherwise(self, other)
+
+    def __mul__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(MUL.tensors, (self, other))  # type: ignore[arg-type]
+        return MUL.otherwise(self, other)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        if isinstance(other, TensorFields):
+            return _interpreter.dispatch(DIV.tensors, (self, other))  # type: ignore[arg-type]
+        return DIV.otherwise(self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return ADD.otherwise(self, other)  # the order makes no difference
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return SUB.otherwise(other, self)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return MUL.otherwise(self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return DIV.otherwise(other, self)

@@ -50,10 +50,6 @@ class TensorOps:
 
     __slots__ = ()
 
-    __add__ = arithmetic.add_operator
-    __sub__ = arithmetic.sub_operator
-    __mul__ = arithmetic.mul_operator
-    __truediv__ = arithmetic.div_operator
     __floordiv__ = arithmetic.floor_divide
     __mod__ = arithmetic.remainder
     __pow__ = arithmetic.pow
@@ -63,8 +59,6 @@ class TensorOps:
     __xor__ = comparison.bitwise_xor
     __lshift__ = comparison.bitwise_left_shift
     __rshift__ = comparison.bitwise_right_shift
-    __radd__ = arithmetic.add_operator
-    __rmul__ = arithmetic.mul_operator
     __rand__ = comparison.bitwise_and
     __ror__ = comparison.bitwise_or
     __rxor__ = comparison.bitwise_xor

@@ -30,7 +30,7 @@ from .ops import (
 )
 from .ops import view as views
 from .ops.table import broadcast_shapes
-from .tensor_fields import TensorFields
+from .tensor_fields import CLASS, TensorFields
 from .tensor_methods import TensorOps
 from .vm.virtual_machine import writer_of
 from .vm.wakers import running_loop
@@ -750,13 +750,7 @@ class Tensor(TensorFields, TensorOps):
     def __pos__(self) -> Tensor:
         return self
 
-    def __rsub__(self, other: Any) -> Tensor:
-        return arithmetic.sub(other, self)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return arithmetic.div(other, self)
-
-    __rdiv__ = __rtruediv__
+    __rdiv__ = TensorFields.__rtruediv__
 
     def __rlshift__(self, other: Any) -> Tensor:
         return comparison.bitwise_left_shift(other, self)
@@ -813,6 +807,8 @@ class Tensor(TensorFields, TensorOps):
             raise RuntimeError(f"H: expected a matrix, got shape {list(self.shape)}; use mH for batches of matrices")
         return arithmetic.conj(views.t(self))
 
+
+CLASS.append(Tensor)
 
 _OPERANDS = (Tensor, Number, np.generic)
 

@@ -6,10 +6,10 @@ import asyncio
 import gc
 import threading
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
@@ -21,11 +21,26 @@ from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
 from vmflow.vm import loops, process
 from vmflow.vm.handover import Arrival
+from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from .gates import PATIENCE, entered
 
 WORKERS = ["never", "always", "auto"]
+
+MakeDefault: TypeAlias = Callable[[VirtualMachine], None]
+
+
+@pytest.fixture
+def make_default() -> Iterator[MakeDefault]:
+    """Within the test, another machine is everybody's."""
+    before = DEFAULT[:]
+
+    def make(machine: VirtualMachine) -> None:
+        DEFAULT[:] = [machine]
+
+    yield make
+    DEFAULT[:] = before
 
 
 class Call(InstructionPolicy):
@@ -172,12 +187,10 @@ def assert_true(value: bool) -> None:
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_threads_share_the_default_machine(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_threads_share_the_default_machine(worker: str, make_default: MakeDefault) -> None:
     """Threads issue and wait at the same time; each reads its own values, whoever happens to drive."""
-    from vmflow.vm import virtual_machine
-
     machine = VirtualMachine("shared", cpu_worker=worker)
-    monkeypatch.setattr(virtual_machine, "_default", machine)
+    make_default(machine)
     errors: list[BaseException] = []
 
     def work(number: int) -> None:
@@ -506,13 +519,11 @@ def test_blocking_reads_in_plain_code_do_not_warn() -> None:
 
 
 @pytest.mark.parametrize("worker", WORKERS)
-def test_memory_of_dropped_tensors_goes_back(worker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_of_dropped_tensors_goes_back(worker: str, make_default: MakeDefault) -> None:
     """A tensor large enough to be leased gives its memory back when the last view of it goes: at once if nothing is
     issued, else behind what still uses it."""
-    from vmflow.vm import virtual_machine
-
     machine = VirtualMachine("releasing", cpu_worker=worker, gather=1000)
-    monkeypatch.setattr(virtual_machine, "_default", machine)
+    make_default(machine)
     x = flow.ones(130, 130)
     storage = weak_storage(x)
     y = x[:10]

@@ -124,8 +124,8 @@ def test_many_interrupts_are_all_heard() -> None:
     code, output, errors = run(
         """
         import queue, random
-        from vmflow.vm import virtual_machine
-        virtual_machine._default = flow.VirtualMachine("default", cpu_worker="always")
+        from vmflow.vm import machine_fields
+        machine_fields.DEFAULT[:] = [flow.VirtualMachine("default", cpu_worker="always")]
         ready, random = queue.SimpleQueue(), random.Random(0)
 
         def interrupt():
@@ -160,8 +160,8 @@ def test_interrupt_while_waiting(worker: str) -> None:
     """Ctrl-C in the middle of a long chain: the script ends after the kernel that is running."""
     process = start(
         f"""
-        from vmflow.vm import virtual_machine
-        virtual_machine._default = flow.VirtualMachine("default", cpu_worker="{worker}")
+        from vmflow.vm import machine_fields
+        machine_fields.DEFAULT[:] = [flow.VirtualMachine("default", cpu_worker="{worker}")]
         x = flow.ones(300, 300)
         for _ in range(30):
             x = x @ x * 0.001
@@ -348,8 +348,8 @@ def test_no_exit_takes_long() -> None:
     code, _, errors = run(
         """
         machine = flow.VirtualMachine(cpu_worker="always")
-        from vmflow.vm import virtual_machine
-        virtual_machine._default = machine
+        from vmflow.vm import machine_fields
+        machine_fields.DEFAULT[:] = [machine]
         x = flow.ones(1200, 1200)
         for _ in range(200):
             x = x @ x * 0.001

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vmflow import dtypes
+from vmflow import dtypes, tensor_fields
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
@@ -61,11 +60,13 @@ _REMAINDER = Binary("remainder", lambda xp: _divided(xp.remainder), least=dtypes
 _FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
 _ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 
-# What the operators are: without the arguments by name that the functions take, and one call shorter.
-add_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _ADD.operator()
-sub_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _SUB.operator()
-mul_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _MUL.operator()
-div_operator: Callable[[Tensor, Tensor | Scalar], Tensor] = _DIV.operator()
+for _binary, _operator in (
+    (_ADD, tensor_fields.ADD),
+    (_SUB, tensor_fields.SUB),
+    (_MUL, tensor_fields.MUL),
+    (_DIV, tensor_fields.DIV),
+):
+    _operator.tensors, _operator.otherwise = _binary.tensors, _binary.__call__
 
 
 def _power(xp: Any) -> Kernel:

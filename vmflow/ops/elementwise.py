@@ -329,18 +329,6 @@ class Binary:
             return _interpreter.dispatch(self.scalar, (input,), (), (number(self.name, other),))
         raise TypeError(f"{self.name}: expected a tensor, got {type(input).__name__} and {type(other).__name__}")
 
-    def operator(self) -> Callable[[Tensor, Tensor | Scalar], Tensor]:
-        """The op as a method for an operator, one call shorter on the commonest path."""
-        tensors = self.tensors
-        either = self.__call__
-
-        def operate(self: Tensor, other: Tensor | Scalar) -> Tensor:
-            if isinstance(other, _tensors.Tensor):
-                return _interpreter.dispatch(tensors, (self, other))
-            return either(self, other)
-
-        return operate
-
     def written(self, out: Tensor, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
         """The op with its result in `out`; see `vmflow.ops.destination`."""
         if isinstance(other, _tensors.Tensor):

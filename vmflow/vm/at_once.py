@@ -20,7 +20,7 @@ from vmflow.streams.stream import Stream
 
 from . import running
 from .failing import poison
-from .machine_fields import MachineFields
+from .machine_fields import FoundStream, MachineFields
 from .wakers import running_loop
 
 if TYPE_CHECKING:
@@ -39,10 +39,11 @@ _now: Final = time.perf_counter_ns
 def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
     """`VirtualMachine.stream`, without a call for one that is there."""
     fields: MachineFields = machine
-    found = fields._streams.get((device, "compute"))
-    if found is not None:
-        return found
+    recent = fields._recent
+    if recent is not None and recent.device is device:
+        return recent.stream
     opened: Stream = machine.stream(device)
+    fields._recent = FoundStream(device, opened)
     return opened
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from contextvars import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, final
 
 from vmflow.instructions.blob import Storage
 from vmflow.native import mypyc_attr
@@ -21,6 +21,22 @@ if TYPE_CHECKING:
     from .interrupts import Shield
     from .race_watch import RaceWatch
     from .tracing import Tracer
+    from .virtual_machine import VirtualMachine
+
+
+# The machine of everybody who has not entered one, as soon as there is one; see `virtual_machine.default_machine`.
+DEFAULT: Final[list[VirtualMachine]] = []
+
+
+@final
+class FoundStream:
+    """A device and its compute stream.  Never changed, for another thread may be looking at it."""
+
+    __slots__ = ("device", "stream")
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self.device = device
+        self.stream = stream
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -39,6 +55,7 @@ class MachineFields:
         _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
         _inline_only: whether nothing may be left to threads, as in a forked child.
         _loops: that drive, or have driven, this machine.
+        _recent: what was looked up last in `_streams`, most often the one that there is.
         _refusing: whether new work is turned away.
         _released: storages whose last tensor is gone, to be released behind what still uses them.
         _shield: holds back Ctrl-C.
@@ -59,6 +76,7 @@ class MachineFields:
         "_hurries",
         "_inline_only",
         "_loops",
+        "_recent",
         "_refusing",
         "_released",
         "_shield",
@@ -84,6 +102,7 @@ class MachineFields:
     _refusing: bool
     _released: deque[Storage]
     _shield: Shield
+    _recent: FoundStream | None
     _streams: dict[tuple[Device | None, str], Stream]
     _tracer: Tracer | None
     _turn_lock: TurnLock

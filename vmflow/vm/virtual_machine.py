@@ -38,7 +38,7 @@ from . import at_once, closing, failing, handover, loops, memory, releases, runn
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
-from .machine_fields import MachineFields
+from .machine_fields import DEFAULT, MachineFields
 from .outcome import Outcome
 from .race_watch import RaceWatch
 from .settings import GRACE_SECONDS
@@ -131,6 +131,7 @@ class VirtualMachine(MachineFields):
         self._released: deque[Storage] = deque()
         self._cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
+        self._recent = None
         self._streams_lock = threading.Lock()
         # In a forked child nothing may be left to threads.
         self._inline_only = False
@@ -674,7 +675,6 @@ class VirtualMachine(MachineFields):
         return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
 
 
-_default: VirtualMachine | None = None
 _default_lock = threading.Lock()
 
 
@@ -689,12 +689,11 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
 
 def default_machine() -> VirtualMachine:
     """The machine of everybody who has not entered one: scripts, threads, loops without their own."""
-    global _default
-    if _default is None:
+    if not DEFAULT:
         with _default_lock:
-            if _default is None:
-                _default = VirtualMachine("default")
-    return _default
+            if not DEFAULT:
+                DEFAULT.append(VirtualMachine("default"))
+    return DEFAULT[0]
 
 
 def current_machine() -> VirtualMachine:

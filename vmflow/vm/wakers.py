@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future
 
 _modules: Final = sys.modules
-_get_running_loop: Callable[[], Any] | None = None
+# asyncio's function, as soon as it is there.
+_get_running_loop: Final[list[Callable[[], Any]]] = []
 
 
 def running_loop() -> AbstractEventLoop | None:
@@ -22,16 +23,16 @@ def running_loop() -> AbstractEventLoop | None:
 
     A program that never imported asyncio has none; importing it here would be a third of the import time.
     """
-    global _get_running_loop
-    if _get_running_loop is None:
+    if not _get_running_loop:
         events = _modules.get("asyncio.events")
         if events is None:
             return None
         # While it is being imported, it may not have it yet.
-        _get_running_loop = getattr(events, "_get_running_loop", None)
-        if _get_running_loop is None:
+        found = getattr(events, "_get_running_loop", None)
+        if found is None:
             return None
-    loop: AbstractEventLoop | None = _get_running_loop()
+        _get_running_loop.append(found)
+    loop: AbstractEventLoop | None = _get_running_loop[0]()
     return loop
 
 
