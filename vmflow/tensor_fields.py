@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from . import interpreter as _interpreter
+from .dtypes import bfloat16
 from .instructions.blob import Blob
 from .instructions.release_tensor import Lease
 from .native import mypyc_attr
@@ -60,6 +61,20 @@ class TensorFields:
     _lease: Lease | None
     _autograd: AutogradMeta | None
     _base: Any
+
+    def item(self) -> Any:
+        """The one element, as a Python number.
+
+        Raises:
+            ValueError: if there is not exactly one.
+        """
+        meta = self._blob.meta
+        array = _interpreter.settled_array(self) if meta.numel == 1 else None  # type: ignore[arg-type]
+        return self._item_in_time() if array is None or meta.dtype is bfloat16 else array.item()
+
+    def _item_in_time(self) -> Any:
+        """The same, if that needs more than a look."""
+        raise NotImplementedError
 
     # Written out, for every other op of a program is one of these.
 

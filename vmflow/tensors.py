@@ -259,12 +259,7 @@ class Tensor(TensorFields, TensorOps):
             raise RuntimeError("numpy: the tensor requires a gradient, which numpy would lose; use .detach().numpy()")
         return self._array().copy()
 
-    def item(self) -> Any:
-        """The one element, as a Python number.
-
-        Raises:
-            ValueError: if there is not exactly one.
-        """
+    def _item_in_time(self) -> Any:
         if self._blob.meta.numel != 1:
             raise ValueError(f"item: the tensor of shape {list(self.shape)} has {self.numel()} elements, not one")
         array = self._array()
