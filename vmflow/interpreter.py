@@ -106,7 +106,7 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
-        machine: VirtualMachine = _machine(mode)
+        machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
         policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
@@ -135,7 +135,7 @@ class EagerLocalInterpreter:
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
-        machine = _machine(mode)
+        machine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
         policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
@@ -193,7 +193,7 @@ def _call_one(
         raise caused_by(_not_tensors(op, inputs), None)  # noqa: B904
     inferred = infer(op, blobs, attributes, scalars, mode.dtype)
     output = inferred.outputs[0]
-    machine: VirtualMachine = _machine(mode)
+    machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
     stream = at_once.compute_stream(machine, output.device)
     wanted = mode.scope is None or mode.scope.dropped() is None
     step = _step(op, inferred, blobs, attributes) if inferred.cost >= CHAINED_FROM and not mode.anomaly else None
@@ -226,14 +226,6 @@ def _call_one(
     )
     machine.issue(instruction, storage)
     return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
-
-
-def _machine(mode: Mode) -> VirtualMachine:
-    """The machine to which what is issued in a mode goes."""
-    if mode.machine is not None:
-        entered: VirtualMachine = mode.machine
-        return entered
-    return DEFAULT[0] if DEFAULT else default_machine()
 
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
@@ -285,13 +277,19 @@ def _compute_at_once(
 
     None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
-    if not _there(machine, stream, blobs):
-        return None
     arguments: list[Any] = []
     strided = False
     for blob in blobs:
+        # As in `_there`, written out for every eager op passes here.
+        storage = blob.storage
+        if storage.failure is not None or storage.array is None:
+            return None
+        if storage.stream is not stream or storage.dependence.machine is not machine:
+            if storage.dependence.machine is not None:
+                return None
+            machine.bring(storage, stream)
         if blob.strides is None:
-            arguments.append(blob.storage.array)
+            arguments.append(storage.array)
         else:
             strided = True
             arguments.append(blob.array())
@@ -430,7 +428,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
     mode = MODE.get()
     if mode.interpreter is None:
-        result = _transfer(op, source, device, _machine(mode))
+        result = _transfer(op, source, device, mode.machine or (DEFAULT[0] if DEFAULT else default_machine()))
     else:
         result = mode.interpreter.transfer(op, source, device, mode)
     if mode.grad and source.requires_grad:
@@ -572,7 +570,7 @@ def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
-    machine: VirtualMachine = _machine(mode)
+    machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
     stream = at_once.compute_stream(machine, outputs[0].meta.device)
     _issue(machine, stream, policy, inputs, outputs, cost, mode, 0)
 
