@@ -141,7 +141,7 @@ class CompiledGraph:
         """Whether its arguments are such arrays."""
         return len(arrays) == len(self.metas) and all(
             [
-                array.shape == it.shape and array.dtype == it.dtype.numpy
+                array.shape == it.shape and array.dtype is it.dtype.numpy
                 for array, it in zip(arrays, self.metas, strict=True)
             ]
         )
@@ -380,7 +380,9 @@ def call_one_on_arrays(
     if result is NOT_NOW and not last.takes(arrays):
         for form in forms:
             if form.takes(arrays):
-                return form, form.call_on_arrays(arrays)
+                result = form.call_on_arrays(arrays)
+                if result is not NOT_NOW:
+                    return form, result
     return last, result
 
 

@@ -82,6 +82,8 @@ class Graph:
         self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
         self._built_for: list[Any] = []
         self._last: CompiledGraph | None = None
+        # The values of `_compiled`: to walk through that takes time in which other threads change it.
+        self._forms: tuple[CompiledGraph, ...] = ()
         self._dynamic = 0
         self._debug = -1
 
@@ -245,7 +247,7 @@ class Graph:
         last = self._last
         if last is None:
             return NOT_NOW
-        self._last, result = call_one_on_arrays(last, list(self._compiled.values()), arrays)
+        self._last, result = call_one_on_arrays(last, self._forms, arrays)
         return result
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
@@ -286,8 +288,9 @@ class Graph:
                 found = self._compiled.get(key)  # another thread may have been quicker
                 if found is None:
                     found = self._compiled[key] = self._built(tree, given)
+                    self._forms = (*self._forms, found)
                     while len(self._compiled) > max(self._dynamic, 1):
-                        self._compiled.popitem(last=False)[1].close()
+                        self._forget(self._compiled.popitem(last=False)[1])
         if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
             misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
             if misfit is not None:
@@ -505,7 +508,11 @@ class Graph:
         """Forget what was built; launches under way end as they would.  The next call builds anew."""
         self._last = None
         while self._compiled:
-            self._compiled.popitem()[1].close()
+            self._forget(self._compiled.popitem()[1])
+
+    def _forget(self, form: CompiledGraph) -> None:
+        self._forms = tuple([it for it in self._forms if it is not form])
+        form.close()
 
     def _require_not_built(self, what: str) -> None:
         if self._compiled:

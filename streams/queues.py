@@ -73,7 +73,7 @@ class Fifo:
             instruction = behind
 
     def __len__(self) -> int:
-        return len(list(iter(self)))
+        return len(list(iter(self)))  # which takes time in proportion; nothing but what looks inside asks
 
 
 @final

@@ -189,7 +189,7 @@ def test_where_no_thread_can_be_had_nobody_waits_for_one(
         library = loader.request(SOURCE)
         assert library is not None
         assert library.settled.is_set() == (mode == "wait")
-    assert loader.settle(60)
+        assert loader.settle(60)
     assert _answer(loader.request(SOURCE)) == 42
 
 
@@ -204,8 +204,36 @@ def test_where_a_thread_ends_as_it_begins_another_one_is_had(
         loader._thread.join()
     assert library is not None
     assert not library.settled.is_set()
+    assert not loader.settle(0)
     loader.mode = "wait"
     assert _answer(loader.request(SOURCE)) == 42
+
+
+def test_one_thread_works_whoever_asks(folder: Path, works: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first could not be started, so that whoever asks first does it; others ask meanwhile."""
+    loader, start = _loader(), threading.Thread.start
+    failed: list[threading.Thread] = []
+
+    def fails_once(thread: threading.Thread) -> None:
+        if thread.name == "vmflow-codegen" and not failed:
+            failed.append(thread)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", fails_once)
+    sources = [SOURCE.replace("42", str(number)) for number in range(4)]
+    found: dict[int, int] = {}
+
+    def ask(number: int) -> None:
+        found[number] = _answer(loader.request(sources[number]))
+
+    askers = [threading.Thread(target=ask, args=(number,)) for number in range(len(sources))]
+    for asker in askers:
+        asker.start()
+    for asker in askers:
+        asker.join(60)
+    assert found == {number: number for number in range(len(sources))}
+    assert loader._thread is None
 
 
 def test_a_script_that_is_no_program(folder: Path, compiler: Callable[[str], None]) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import vmflow as flow
 from vmflow.codegen.loading import LOADER
+from vmflow.codegen.steps import Steps
 from vmflow.optim import SGD, Adam, Optimizer
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("compiled")]
@@ -98,11 +99,44 @@ def test_copies_of_an_optimizer_remember_for_themselves() -> None:
     assert theirs.tolist() == [0.0] * 5
 
 
-def test_the_memory_of_gradients_is_not_kept() -> None:
+def test_two_steps_of_one_group_at_a_time() -> None:
+    """As of two graphs, each on a machine and a thread of its own."""
+    steps = Steps("sgd_steps")
+    (one, other), gradient = (np.ones(5, np.float32), np.ones(5, np.float32)), np.ones(5, np.float32)
+    begun = [steps.begin([[it]], [it_gradient]) for it, it_gradient in ((one, gradient), (other, gradient * 2))]
+    for step in begun:
+        assert step is not None
+        step.take((), 0.5, 0.0, False)
+    assert one.tolist() == [0.5] * 5
+    assert other.tolist() == [0.0] * 5
+
+
+def test_a_step_that_could_not_begin_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(array: Any) -> int:
+        raise MemoryError
+
+    steps, gradient = Steps("sgd_steps"), np.ones(5, np.float32)
+    for value in (1.0, 3.0):
+        parameter = np.full(5, value, np.float32)
+        with monkeypatch.context() as patch:
+            patch.setattr("vmflow.codegen.steps.address", no_memory)
+            with pytest.raises(MemoryError):
+                steps.begin([[parameter]], [gradient])
+        step = steps.begin([[parameter]], [gradient])
+        assert step is not None
+        step.take((), 0.5, 0.0, False)
+        assert parameter.tolist() == [value - 0.5] * 5
+
+
+def test_no_memory_is_kept() -> None:
     parameter = flow.ones(5, requires_grad=True)
     optimizer = SGD([parameter], lr=0.5)
     parameter.grad = flow.ones(5)
-    array = weakref.ref(parameter.grad._blob.storage.array)
+    gradient = weakref.ref(parameter.grad._blob.storage.array)
+    written = weakref.ref(parameter._blob.storage.array)
     optimizer.step()
     optimizer.zero_grad()
-    assert array() is None
+    assert gradient() is None
+    optimizer.param_groups.clear()
+    del parameter
+    assert written() is None

@@ -487,6 +487,12 @@ def test_arrays_of_any_size_that_was_met_are_taken() -> None:
         found = on_arrays(graph, x)
         np.testing.assert_array_equal(found, graph.run_by_vm(x).numpy())
     assert on_arrays(graph, flow.ones(3, 3)) is NOT_NOW
+    for size in (5, 6):  # for which others are given up
+        ready(graph, flow.ones(size, 3))
+    assert set(graph._forms) == set(graph._compiled.values())
+    assert len(graph._forms) == 4
+    graph.close()
+    assert not graph._forms
 
 
 def test_ctrl_c_in_a_call_on_arrays_keeps_nothing(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -379,6 +379,20 @@ def test_parameters_of_one_memory_have_their_steps_in_turn(name: str, cuts: list
     check(compute, cuts, cut=False)
 
 
+def test_gradients_in_the_memory_of_other_parameters(cuts: list[int]) -> None:
+    def compute() -> list[Array]:
+        random = np.random.default_rng(5)
+        parameters = [flow.tensor(random.standard_normal(4000).astype("float32")).requires_grad_() for _ in range(4)]
+        for number, parameter in enumerate(parameters):
+            parameter.grad = parameters[number - 1].detach()
+        optimizer = flow.optim.SGD(parameters, lr=0.1)
+        for _ in range(20):
+            optimizer.step()
+        return [it.detach().numpy() for it in parameters]
+
+    check(compute, cuts, cut=False)
+
+
 # Graphs
 
 

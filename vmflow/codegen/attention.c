@@ -58,7 +58,7 @@ static struct room *own_room(void) {
     return NULL;
 }
 /* NULL, which it says of the problem, if there is no memory. */
-static float *room_of(int64_t count, const int64_t *problem) {
+static float *room_of(int64_t count, int64_t *problem) {
     struct room *const mine = count <= KEPT_ROOM ? own_room() : NULL;
     if (mine != NULL && mine->have >= count) return mine->numbers;
     void *found;
@@ -161,7 +161,7 @@ static void weigh(const struct attention *it, float *scores, int64_t width, int6
 }
 
 /* Of each head: query, key, value, result, and where the weights go or their logarithms. */
-void attention(const int64_t *heads, int64_t count, const int64_t *problem) {
+void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
     const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
     float *const room = room_of(it->size * width + it->others * value_width + rows * (width + value_width), problem);
@@ -200,7 +200,7 @@ static void unpack(const float *from, int64_t rows, int64_t columns, float facto
 
 /* Of each head: query, key, value, the gradient by the result, what was kept, and where the gradients by query, key and
  * value go, or nothing. */
-void attention_gradient(const int64_t *heads, int64_t count, const int64_t *problem) {
+void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
     const int64_t rows = rows_at_once(it), width = padded(it->others);
     const int64_t wide = padded(it->size), value_width = padded(it->value_size);

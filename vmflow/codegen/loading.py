@@ -10,6 +10,7 @@ import atexit
 import ctypes
 import os
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
@@ -156,7 +157,8 @@ class Loader:
         with self._lock:
             libraries = [it for it in self._known.values() if it.begun]
         self._see_to_thread()
-        done = all([library.settled.wait(timeout) for library in libraries])
+        deadline = None if timeout is None else time.monotonic() + timeout
+        done = all([self._wait_for(library, deadline) for library in libraries])
         with self._lock:
             for library in self._known.values():
                 library.late = False
@@ -180,36 +182,54 @@ class Loader:
                     self._thread = thread
 
     def _at_work(self) -> bool:
-        """Whether there is a thread; where there is no memory, one may end as it begins."""
-        return self._thread is not None and self._thread.is_alive()
+        """Whether another thread is; where there is no memory, one may end as it begins."""
+        thread = self._thread
+        return thread is not None and thread.is_alive() and thread is not threading.current_thread()
 
-    def _wait_for(self, library: Library) -> None:
+    def _take_over(self) -> bool:
+        """Whether this thread is now the one that works, for there is no other."""
+        with self._lock:
+            if self._at_work():
+                return False
+            self._thread = threading.current_thread()
+            return True
+
+    def _wait_for(self, library: Library, deadline: float | None = None) -> bool:
+        """Whether it is settled, after waiting for that until a moment of `time.monotonic`."""
         while not library.settled.is_set() and not self._ending:
-            with self._lock:
-                others = self._at_work()
-                if not others:
-                    self._thread = threading.current_thread()
-            if others:
-                library.settled.wait(_LOOK)
-                continue
-            try:
+            if self._take_over():
                 self._work()
-            finally:
-                self._thread = None
+                continue
+            left = _LOOK if deadline is None else min(_LOOK, deadline - time.monotonic())
+            if left <= 0:
+                break
+            library.settled.wait(left)
+        return library.settled.is_set()
 
     def _work(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting or self._ending:
-                    self._thread = None
-                    return
-                library = self._waiting[0]
-            try:
-                self._make(library)
-            finally:
+        """Make what is wanted until nothing is; by the thread that is noted, and by it alone."""
+        me = threading.current_thread()
+        try:
+            while True:
                 with self._lock:
-                    self._waiting.popleft()
-                library.settled.set()
+                    if not self._waiting or self._ending or self._thread is not me:
+                        # Under the same lock: who wants something then sees that nobody works.
+                        self._leave(me)
+                        return
+                    library = self._waiting[0]
+                try:
+                    self._make(library)
+                finally:
+                    library.settled.set()
+                    with self._lock:
+                        self._waiting.remove(library)
+        finally:
+            with self._lock:
+                self._leave(me)
+
+    def _leave(self, thread: threading.Thread) -> None:
+        if self._thread is thread:
+            self._thread = None
 
     def _make(self, library: Library) -> None:
         if self.problem is not None:
@@ -255,8 +275,9 @@ class Loader:
             self._load(library, path, command)
             library.settled.set()
         except OSError as error:
+            told = str(error).replace(str(path), "")
             # Where there is no memory for it, it may be as good as ever.
-            if "alloc" not in str(error) and "map" not in str(error):
+            if "alloc" not in told and "map" not in told:
                 remove(path)
 
     def _key(self, command: tuple[str, ...], source: str) -> str:

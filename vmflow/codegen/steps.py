@@ -6,10 +6,11 @@ To call a function costs as much as a step of ten thousand elements, and most pa
 from __future__ import annotations
 
 import ctypes
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from operator import is_
 from typing import Any, Final, TypeAlias
+from weakref import ref
 
 import numpy as np
 
@@ -27,7 +28,7 @@ _LARGE: Final = 1 << 16
 
 
 class Steps:
-    """The steps of one group of parameters, kept from one step to the next: what is written stays where it is.
+    """The steps of one group of parameters; where what is written lies is kept from one step to the next.
 
     Args:
         name: of the function in updates.c, without the dtype.
@@ -35,85 +36,111 @@ class Steps:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._function = ""
-        self._kernel: Callable[..., Any] | None = None
-        # What was looked at last, and which of the parameters are small.
-        self._written: list[Array] = []
-        self._small: list[int] = []
-        # Of those that were chosen.
-        self._chosen: list[int] = []
-        self._table: ctypes.Array[ctypes.c_int64] | None = None
-        # What several threads may do of them: nothing if they share memory, for then the order matters.
-        self._work = 0
+        self._layout: _Layout | None = None
 
-    def chosen(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> list[int]:
-        """The positions of the parameters whose steps `take` takes.
+    def begin(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> Step | None:
+        """The step of those parameters that are small; None if there are none, or C is not to be had.
 
         Args:
             written: the parameters, and of each kind what else is changed with them.
             gradients: of all parameters.
         """
-        first = written[0][0]
-        kind = _KINDS.get(first.dtype)
-        self._function = f"{self._name}_{kind}"
-        self._kernel = None if kind is None else function(self._function, sum([it.size for it in written[0]]))
-        if self._kernel is None:  # any more, perhaps: C can be switched off between two steps
-            self._chosen, self._written = [], []
-            return []
-        arrays = [it for column in written for it in column]
-        if len(arrays) != len(self._written) or not all(map(is_, arrays, self._written)):
-            self._written = arrays
-            rows = list(zip(*written, strict=True))
-            self._small = [position for position, row in enumerate(rows) if _are_small(row, first.dtype)]
-            self._fill(self._small, written)
-        fitting = [it for it in self._small if _fits(gradients[it], first.dtype, written[0][it].size)]
-        if fitting != self._chosen:
-            self._fill(fitting, written)
-        # Not kept: a gradient's memory goes back when nobody wants it.
-        table, width = self._table, len(written) + 2
-        assert table is not None
-        for number, position in enumerate(fitting):
-            table[number * width + width - 2] = address(gradients[position])
-        return fitting
+        dtype = written[0][0].dtype
+        kind = _KINDS.get(dtype)
+        name = f"{self._name}_{kind}"
+        kernel = None if kind is None else function(name, sum([it.size for it in written[0]]))
+        if kernel is None:
+            return None
+        layout = self._layout
+        if layout is None or not layout.is_of(written):
+            layout = self._layout = _Layout(written, None)  # never changed: other threads may have it
+        fitting = [it for it in layout.small if _fits(gradients[it], dtype, written[0][it].size)]
+        if len(fitting) < len(layout.small):
+            layout = _Layout(written, fitting)
+        return Step(name, kernel, layout, gradients) if fitting else None
 
-    def _fill(self, chosen: list[int], written: Sequence[Sequence[Array]]) -> None:
-        """The table of these, without the gradients."""
-        numbers = [
-            number
-            for position in chosen
-            for number in (*[address(column[position]) for column in written], 0, written[0][position].size)
-        ]
-        self._chosen = chosen
-        self._table = (ctypes.c_int64 * len(numbers))(*numbers)
-        together = [column[position] for column in written for position in chosen]
-        self._work = sum([it.size for it in together]) if _are_apart(together) else 0
+
+class _Layout:
+    """Where the small parameters are, and what is changed with them.
+
+    Args:
+        written: see `Steps.begin`.
+        chosen: which of them; None for all that are small.
+
+    Attributes:
+        small: the positions of those.
+        table: what the C functions take, without the gradients.
+        width: of a row of it.
+        ranges: the memory that is written, sorted: the first byte of each array, and the first behind it.
+        apart: whether no two of these overlap.
+        size: elements that are read and written.
+    """
+
+    def __init__(self, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
+        first = written[0]
+        dtype = first[0].dtype
+        rows = list(zip(*written, strict=True))
+        small = [position for position, row in enumerate(rows) if _are_small(row, dtype)] if chosen is None else chosen
+        numbers = [number for it in small for number in (*map(address, rows[it]), 0, first[it].size)]
+        # Not the arrays: whoever takes their place may want their memory.
+        self._written = [ref(array) for column in written for array in column]
+        self.small = small
+        self.table = (ctypes.c_int64 * len(numbers))(*numbers)
+        self.width = len(written) + 2
+        self.ranges = sorted([(address(it), address(it) + it.nbytes) for row in small for it in rows[row] if it.nbytes])
+        self.apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
+        self.size = sum([first[it].size for it in small]) * (len(written) + 1)
+
+    def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
+        """Whether it was made of these very arrays."""
+        arrays = [it for column in written for it in column]
+        return len(arrays) == len(self._written) and all(
+            [known() is it for known, it in zip(self._written, arrays, strict=True)]
+        )
+
+    def writes(self, start: int, end: int) -> bool:
+        """Whether any of what is written lies in between."""
+        place = bisect_left(self.ranges, (end, end))
+        return place > 0 and self.ranges[place - 1][1] > start
+
+
+class Step:
+    """One step of some parameters, which `take` takes.
+
+    Attributes:
+        positions: of the parameters.
+    """
+
+    def __init__(self, name: str, kernel: Callable[..., Any], layout: _Layout, gradients: Sequence[Array]) -> None:
+        self.positions = layout.small
+        self._name = name
+        self._kernel = kernel
+        table = self._table = type(layout.table).from_buffer_copy(layout.table)
+        apart = layout.apart
+        for row, position in enumerate(layout.small):
+            gradient = gradients[position]
+            start = address(gradient)
+            table[(row + 1) * layout.width - 2] = start
+            apart = apart and not layout.writes(start, start + gradient.nbytes)
+        # Where memory is shared, the steps are taken one after the other.
+        self._work = layout.size if apart else 0
 
     def take(self, numbers: Sequence[float], *settings: float) -> None:
-        """The steps of those that were `chosen` last.
+        """Take it.
 
         Args:
-            numbers: of one after the other, what each has for itself.
+            numbers: of one parameter after the other, what each has for itself.
             settings: what all have in common.
         """
-        if not self._chosen:
-            return
-        assert self._kernel is not None
-        assert self._table is not None
-        own, count = (ctypes.c_double * len(numbers))(*numbers), len(self._chosen)
-        arguments = (ctypes.addressof(self._table), ctypes.addressof(own), count, *settings)
+        own, count = (ctypes.c_double * len(numbers))(*numbers), len(self.positions)
         tables = self._table, own
 
         def cut() -> team.Cut:
             return team.Cut(2, tuple(enumerate([ctypes.sizeof(it) // count for it in tables])))
 
-        call, given, _ = as_call(self._function, self._kernel, arguments, cut, self._work)
+        arguments = (ctypes.addressof(self._table), ctypes.addressof(own), count, *settings)
+        call, given, _ = as_call(self._name, self._kernel, arguments, cut, self._work)
         call(*given)
-
-
-def _are_apart(arrays: Sequence[Array]) -> bool:
-    """Whether no two have memory in common."""
-    places = sorted([(address(it), it.nbytes) for it in arrays if it.nbytes])
-    return all([start + nbytes <= after for (start, nbytes), (after, _) in pairwise(places)])
 
 
 def _are_small(row: Sequence[Array], dtype: np.dtype[Any]) -> bool:

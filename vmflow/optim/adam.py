@@ -105,7 +105,7 @@ class Adam(Optimizer):
         settings = added, maximize, beta1, beta2
         return elementwise_update(
             self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4,
-            compiled=compiled, steps=self.steps(group, "adam_steps"), numbers=numbers, settings=settings,
+            compiled=compiled, steps=self._steps_of(group, "adam_steps"), numbers=numbers, settings=settings,
         )  # fmt: skip
 
 

@@ -149,10 +149,12 @@ def elementwise_update(
         assert numbers is not None
         count = len(gradients)
         columns = [outputs[kind * count : (kind + 1) * count] for kind in range(kinds)]
-        chosen = steps.chosen(columns, gradients)
-        own = [number for it in chosen for number in numbers(plan(rate, outputs[it::count][kinds:]))]
-        steps.take(own, *settings)
-        return chosen
+        step = steps.begin(columns, gradients)
+        if step is None:
+            return []
+        own = [number for it in step.positions for number in numbers(plan(rate, outputs[it::count][kinds:]))]
+        step.take(own, *settings)
+        return step.positions
 
     many = None if steps is None else together
     return group_update(optimizer, group, change, counts=counts, shaped=shaped, cost=cost, together=many)

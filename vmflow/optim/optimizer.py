@@ -116,7 +116,7 @@ class Optimizer:
         """One step of the parameters of a group that have gradients; None if none has."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
-    def steps(self, group: dict[str, Any], name: str) -> Steps:
+    def _steps_of(self, group: dict[str, Any], name: str) -> Steps:
         """What takes the steps of a group's small parameters; `name` is as there."""
         found = self._steps.get((id(group), name))
         if found is None:

@@ -94,7 +94,7 @@ class SGD(Optimizer):
             nesterov=group["nesterov"],
             maximize=group["maximize"],
             filled=tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
-            steps=self.steps(group, "sgd_momentum_steps" if states else "sgd_steps"),
+            steps=self._steps_of(group, "sgd_momentum_steps" if states else "sgd_steps"),
         )
         for parameter, state in zip(parameters, states, strict=False):
             if "momentum_buffer" not in state:
@@ -148,14 +148,16 @@ class _Step:
         """Take the steps of small parameters, and say of which."""
         count = len(inputs)
         kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
-        chosen = self.steps.chosen(kinds, inputs)
+        step = self.steps.begin(kinds, inputs)
+        if step is None:
+            return []
         decay, maximize = self.weight_decay, self.maximize
         if self.momentum:
-            empty = [float(not self.filled[it][0]) for it in chosen]
-            self.steps.take(empty, lr, decay, self.momentum, 1 - self.dampening, maximize, self.nesterov)
+            empty = [float(not self.filled[it][0]) for it in step.positions]
+            step.take(empty, lr, decay, self.momentum, 1 - self.dampening, maximize, self.nesterov)
         else:
-            self.steps.take((), lr, decay, maximize)
-        return chosen
+            step.take((), lr, decay, maximize)
+        return step.positions
 
     def _compiled(self, written: list[Array], gradient: Array, lr: float, first: bool) -> bool:
         taken = 1 - self.dampening
