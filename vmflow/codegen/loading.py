@@ -234,11 +234,14 @@ class Loader:
     def _make(self, library: Library) -> None:
         if self.problem is not None:
             return
-        import tempfile
-        from pathlib import Path
+        with self._lock:  # so that nobody forks meanwhile: the child would have modules that are half there
+            import shutil  # noqa: F401 (as the next, which compiling needs later)
+            import subprocess  # noqa: F401
+            import tempfile
+            from pathlib import Path
 
-        from .cache import cache_folder, store
-        from .compiling import CompileError, compile_library, compiler_command
+            from .cache import cache_folder, store
+            from .compiling import CompileError, compile_library, compiler_command
 
         try:
             command = compiler_command()
@@ -260,8 +263,12 @@ class Loader:
 
     def _from_cache(self, library: Library) -> None:
         """Load it if it was made before."""
-        from .cache import cache_folder, find, remove
-        from .compiling import CompileError, compiler_command
+        with self._lock:  # as in `_make`
+            import shlex  # noqa: F401
+            import shutil  # noqa: F401
+
+            from .cache import cache_folder, find, remove
+            from .compiling import CompileError, compiler_command
 
         folder = cache_folder()
         try:
