@@ -106,7 +106,7 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
-        machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+        machine: VirtualMachine = mode.machine or default_machine()
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
         policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
@@ -135,7 +135,7 @@ class EagerLocalInterpreter:
         check_fits(op.name, inferred.outputs[0], target)
         if inferred.outputs[0].dtype is not target._blob.meta.dtype:
             inferred = _apart(inferred)
-        machine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+        machine = mode.machine or default_machine()
         policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
@@ -428,7 +428,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
     mode = MODE.get()
     if mode.interpreter is None:
-        result = _transfer(op, source, device, mode.machine or (DEFAULT[0] if DEFAULT else default_machine()))
+        result = _transfer(op, source, device, mode.machine or default_machine())
     else:
         result = mode.interpreter.transfer(op, source, device, mode)
     if mode.grad and source.requires_grad:
@@ -570,7 +570,7 @@ def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
-    machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+    machine: VirtualMachine = mode.machine or default_machine()
     stream = at_once.compute_stream(machine, outputs[0].meta.device)
     _issue(machine, stream, policy, inputs, outputs, cost, mode, 0)
 

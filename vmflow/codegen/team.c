@@ -122,9 +122,9 @@ static void compute_as(int64_t me, int64_t threads) {
     for (int64_t i = 1; i < threads; i++) compute_those_of((me + i) % threads, 0);
 }
 
-/* A thread that is woken often finds itself on the core of whoever has woken it, or is put there where all are busy, and stays
- * there for tens of milliseconds although another is idle: so helpers are kept from that core.  They are where whoever has
- * the job may be, and as urgent: what the process is told later goes for them, too. */
+/* A thread that is woken often finds itself on the core of whoever has woken it, or is put there where all are busy, and
+ * stays there for tens of milliseconds although another is idle: so helpers are kept from that core.  They are where
+ * whoever has the job may be, and as urgent: what the process is told later goes for them, too. */
 #ifdef __linux__
 static void say_who_it_is(int64_t me) {
     atomic_store(&team.ids[me], (int)syscall(SYS_gettid));

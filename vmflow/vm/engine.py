@@ -630,6 +630,6 @@ def _urgency(rank: Rank) -> int:
 def _ready_on(stream: Stream) -> list[Instruction]:
     """What is ready on a stream, of all priorities."""
     if stream.ranked is None:
-        return [it for it in stream.ready]
+        return list(stream.ready)
     ranks: Iterable[Rank] = stream.ranked.values()
     return [it for rank in ranks for it in rank.instructions]
