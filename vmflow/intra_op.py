@@ -165,7 +165,7 @@ os.register_at_fork(after_in_child=_POOL.renew)
 def set_num_threads(threads: int) -> None:
     """Let kernels of large arrays use so many threads, in the whole process and from the next kernel on.
 
-    Results do not depend on it.  Matrix products are BLAS's, which has its own number (OPENBLAS_NUM_THREADS).
+    Results do not depend on it.  Where matrix products are BLAS's, its own number counts (OPENBLAS_NUM_THREADS).
 
     Args:
         threads: with 1, none is started.

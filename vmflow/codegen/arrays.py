@@ -30,6 +30,9 @@ _INDEX: Final = np.dtype(np.int64)
 _ADDITIONS: Final = 2
 _SHARED_FROM: Final = team.LEAST
 
+# Columns of a piece: whole lines of the cache.
+_COLUMNS: Final = 16
+
 _KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
 
 
@@ -318,6 +321,29 @@ def add_to_rows_calls(array: Array, row: Array) -> list[Call] | None:
     if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
         return None
     return [_row_call("add_to_rows", kernel, 1, (array,), address(row))]
+
+
+def column_sums(array: Array, out: Array) -> bool:
+    """The sum of each column of a matrix; whether it was computed."""
+    call = column_sums_call(array, out)
+    if call is None:
+        return False
+    kernel, arguments, _ = call
+    kernel(*arguments)
+    return True
+
+
+def column_sums_call(array: Array, out: Array) -> Call | None:
+    """What `column_sums` does as one call, for arrays that stay where they are; None if it cannot be had."""
+    kernel = function("column_sums", array.size)
+    if kernel is None or not array.size or not _fits(array) or not _fits(out) or not _clear_of(out, array):
+        return None
+    rows, length = array.shape
+    arguments = address(array), address(out), length, rows, length
+    if array.size < _SHARED_FROM:
+        return kernel, arguments, None
+    moves = ((0, array.itemsize), (1, array.itemsize))
+    return as_call("column_sums", kernel, arguments, lambda: team.Cut(2, moves, _COLUMNS, 1), array.size)
 
 
 def _address(array: Array | None) -> int | None:

@@ -1,12 +1,8 @@
 /* Attention of float32, and its gradients, head by head; the scores of some rows at a time, which stay in the cache.
  *
- * Everything is made of one kind of product, of which a panel of some rows and two vectors is held in registers while it
- * is added up; see K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  Of causal
- * attention what lies behind the last of the rows is left out, as in T. Dao et al., FlashAttention, 2022.
+ * Everything is made of one kind of product.  Of causal attention what lies behind the last of the rows is left out, as in
+ * T. Dao et al., FlashAttention, 2022.
  */
-
-#include <pthread.h>
-#include <stdlib.h>
 
 /* All heads have these in common.  The first of each row of an operand lies `..._row` elements behind that of the row
  * before it; results lie close together. */
@@ -17,65 +13,14 @@ struct attention {
     int64_t failed;
 };
 
-#ifdef __AVX512F__
-typedef float lanes __attribute__((vector_size(64)));
-enum { LANES_OF = 16, ROWS = 12 };
-#define TIMES_PLUS(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
-#else
-typedef eight lanes;
-enum { LANES_OF = 8, ROWS = 6 };
-#define TIMES_PLUS(a, b, c) FMA8(a, b, c)
-#endif
-enum { PANEL = 2 * LANES_OF };
-
 /* Elements of the scores that are made at once. */
 enum { SCORES = 1 << 15 };
 
-static int64_t padded(int64_t count) { return (count + PANEL - 1) / PANEL * PANEL; }
-
-/* Room to work in, which a thread keeps from call to call unless it is large. */
-struct room {
-    int64_t have;
-    float *numbers;
-};
-enum { KEPT_ROOM = 1 << 20 };
-
-static pthread_key_t room_key;
-static int room_key_made;
-static void give_room_back(void *given) {
-    free(((struct room *)given)->numbers);
-    free(given);
-}
-__attribute__((constructor)) static void prepare_room(void) {
-    room_key_made = !pthread_key_create(&room_key, give_room_back);
-}
-static struct room *own_room(void) {
-    struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
-    if (mine != NULL || !room_key_made) return mine;
-    mine = calloc(1, sizeof *mine);
-    if (mine == NULL || !pthread_setspecific(room_key, mine)) return mine;
-    free(mine);
-    return NULL;
-}
 /* NULL, which it says of the problem, if there is no memory. */
-static float *room_of(int64_t count, int64_t *problem) {
-    struct room *const mine = count <= KEPT_ROOM ? own_room() : NULL;
-    if (mine != NULL && mine->have >= count) return mine->numbers;
-    void *found;
-    if (posix_memalign(&found, 64, (size_t)count * sizeof(float))) {
-        __atomic_store_n(&((struct attention *)problem)->failed, 1, __ATOMIC_RELAXED);
-        return NULL;
-    }
-    if (mine != NULL) {
-        free(mine->numbers);
-        mine->numbers = found;
-        mine->have = count;
-    }
+static float *room_for(int64_t count, int64_t *problem) {
+    float *const found = room_of(count);
+    if (found == NULL) __atomic_store_n(&((struct attention *)problem)->failed, 1, __ATOMIC_RELAXED);
     return found;
-}
-static void done_with(float *room) {
-    const struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
-    if (mine == NULL || mine->numbers != room) free(room);
 }
 
 /* A matrix, times a factor, in rows that are padded with zeros: element (i, j) is from[i * row + j * column]. */
@@ -94,41 +39,17 @@ static void pack(const float *from, int64_t row, int64_t column, int64_t rows, i
         for (int64_t i = 0; i < rows; i++) to[i * width + j] = from[i * row + j * column] * factor;
 }
 
-/* Some rows of a product, of two vectors each; `adds` to what is there. */
-static inline __attribute__((always_inline)) void panel(const int count, const float *a, int64_t a_row, int64_t a_step,
-                                                        const float *b, int64_t b_row, float *c, int64_t c_row,
-                                                        int64_t depth, int adds) {
-    lanes sums[ROWS][2];
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < 2; j++) {
-            if (adds) memcpy(&sums[i][j], c + i * c_row + j * LANES_OF, sizeof(lanes));
-            else sums[i][j] = (lanes){0};
-        }
-    for (int64_t k = 0; k < depth; k++) {
-        lanes first, second;
-        memcpy(&first, b + k * b_row, sizeof first);
-        memcpy(&second, b + k * b_row + LANES_OF, sizeof second);
-        for (int i = 0; i < count; i++) {
-            const lanes each = a[i * a_row + k * a_step] - (lanes){0};
-            sums[i][0] = TIMES_PLUS(each, first, sums[i][0]);
-            sums[i][1] = TIMES_PLUS(each, second, sums[i][1]);
-        }
-    }
-    for (int i = 0; i < count; i++)
-        for (int j = 0; j < 2; j++) memcpy(c + i * c_row + j * LANES_OF, &sums[i][j], sizeof(lanes));
-}
-
 /* c = a b, or c += a b, for a of (rows, depth) and padded matrices b of (depth, columns) and c of (rows, columns). */
 static void product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_row, float *c, int64_t c_row,
                     int64_t rows, int64_t columns, int64_t depth, int adds) {
     for (int64_t j = 0; j < columns; j += PANEL) {
         int64_t i = 0;
         for (; i + ROWS <= rows; i += ROWS)
-            panel(ROWS, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+            panel(ROWS, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
         for (; i + 4 <= rows; i += 4)
-            panel(4, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+            panel(4, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
         for (; i < rows; i++)
-            panel(1, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds);
+            panel(1, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
     }
 }
 
@@ -139,8 +60,6 @@ static int64_t rows_at_once(const struct attention *it) {
     if (it->causal && rows > 4 * ROWS) rows = 4 * ROWS;
     return rows < it->length ? rows : it->length;
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* How many keys a row sees. */
 static int64_t seen(const struct attention *it, int64_t row) { return it->causal ? least(row + 1, it->others) : it->others; }
@@ -164,7 +83,7 @@ static void weigh(const struct attention *it, float *scores, int64_t width, int6
 void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
     const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
-    float *const room = room_of(it->size * width + it->others * value_width + rows * (width + value_width), problem);
+    float *const room = room_for(it->size * width + it->others * value_width + rows * (width + value_width), problem);
     if (room == NULL) return;
     float *const keys = room;
     float *const values = keys + it->size * width, *const scores = values + it->others * value_width;
@@ -205,7 +124,7 @@ void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
     const int64_t rows = rows_at_once(it), width = padded(it->others);
     const int64_t wide = padded(it->size), value_width = padded(it->value_size);
     const float factor = (float)it->factor;
-    float *const room = room_of((it->value_size + it->size) * width + it->others * (2 * wide + value_width) +
+    float *const room = room_for((it->value_size + it->size) * width + it->others * (2 * wide + value_width) +
                                     rows * (2 * width + 2 * wide + value_width), problem);
     if (room == NULL) return;
     float *const turned_values = room;

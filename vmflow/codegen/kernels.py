@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -97,6 +97,15 @@ _OF_ATTENTION: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
     "attention_gradient": (False, (_POINTER, _COUNT, _POINTER)),
 }
 
+# Those of products of matrices, which are a third.
+_OF_PRODUCTS: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "matrix_product": (False, (_POINTER,)),
+    "matrix_products": (False, (_POINTER, _COUNT, _POINTER)),
+}
+
+# Those that take an array of words anyway.
+_OF_WORDS: Final = ("matrix_product",)
+
 # Those that return a number.
 _COUNTING: Final = ("cross_entropy", "wrong_classes", "convolution_room", "batch_norm_room", "plane_scatter")
 
@@ -111,6 +120,7 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
         "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
         "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 2 + (_POINTER,) * 3),
+        "column_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 3),
         "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
     }
     for kind in ("float", "double"):
@@ -123,7 +133,7 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         found[f"adam_steps_{kind}"] = (True, together + (_REAL,) + (_COUNT,) + (_REAL,) * 2)
     for name, operands in SINGLE.items():
         found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
-    return found | _OF_IMAGES | _OF_ATTENTION
+    return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS
 
 
 _DECLARED: Final = _declared()
@@ -140,7 +150,8 @@ _WORTHWHILE: Final = 1 << 12
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
-    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_ATTENTION]
+    elsewhere = {*_OF_ATTENTION, *_OF_PRODUCTS}
+    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in elsewhere]
     singles = []
     for name, operands in SINGLE.items():
         given = [f"x{number}" for number in range(operands)]
@@ -196,13 +207,25 @@ def image_source() -> str:
 @cache
 def attention_source() -> str:
     """The source of attention."""
-    files = ("vectors.h", "attention.c")
-    return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, _OF_ATTENTION)])
+    return _source_in_panels("attention.c", _OF_ATTENTION)
+
+
+@cache
+def product_source() -> str:
+    """The source of products of matrices."""
+    return _source_in_panels("products.c", [it for it in _OF_PRODUCTS if it not in _OF_WORDS])
+
+
+def _source_in_panels(file: str, names: Iterable[str]) -> str:
+    files = ("vectors.h", "panels.h", file)
+    return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, names)])
 
 
 def _source_of(name: str) -> str:
     if name in _OF_IMAGES:
         return image_source()
+    if name in _OF_PRODUCTS:
+        return product_source()
     return attention_source() if name in _OF_ATTENTION else handwritten_source()
 
 
@@ -240,7 +263,8 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     if name in _COUNTING:
         function.restype = _COUNT
     if _can_be_cut(name):
-        _by_words_at[name] = address_of(library.function(f"{name}_by_words"))
+        cut = found if name in _OF_WORDS else library.function(f"{name}_by_words")
+        _by_words_at[name] = address_of(cut)
     _functions[name] = found
     return found
 

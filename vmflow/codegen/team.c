@@ -32,11 +32,11 @@
 enum { FUNCTION, THREADS, COUNT_AT, COUNT, STEP, ADDRESSES, WORDS, HEAD };
 
 /* How long helpers watch for another job, in nanoseconds. */
-#define WATCH 200000
+#define WATCH 300000
 
 /* Who is away for longer than this after yielding, in nanoseconds, has left the core to somebody who keeps it until the
  * system looks again, and sleeps instead for so many jobs: to be woken is quicker. */
-#define TAKEN 20000
+#define TAKEN 200000
 #define CROWDED 16
 
 /* How long the system lets them compute before others have a turn, if it can be told, in nanoseconds. */

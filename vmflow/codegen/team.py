@@ -27,9 +27,6 @@ LEAST: Final = 1 << 14
 # From so much work on helpers that sleep are woken, which takes the caller some microseconds and them up to 54.
 _WAKES: Final = 1 << 18
 
-# Pieces for each thread: who is late, or has something else to do, takes fewer.
-_SHARES: Final = 4
-
 _MOST_PIECES: Final = 1 << 12
 
 # See team.c.
@@ -46,11 +43,14 @@ class Cut(NamedTuple):
         count_at: which word says how many there are of what a piece has some of.
         moves: of each address that goes on, which word it is, and by how many bytes for each of them.
         multiple: of which all pieces but the last have some.
+        shares: how many pieces there are for each thread, at most: who is late, or has something else to do, takes
+            fewer.
     """
 
     count_at: int
     moves: tuple[tuple[int, int], ...]
     multiple: int = 1
+    shares: int = 4
 
 
 def helps(work: float) -> bool:
@@ -70,10 +70,13 @@ def shared(function: int, words: Sequence[int], cut: Cut, work: float) -> Call |
         work: see `vmflow.intra_op.LEAST`.
     """
     found = job(function, words, cut, work)
+    return None if found is None else call_of(found, work)
+
+
+def call_of(job: Job, work: float) -> Call | None:
+    """A job as one call; None if nobody is there."""
     run = _run()
-    if found is None or run is None:
-        return None
-    return run, ((ctypes.c_int64 * len(found))(*found), work >= _WAKES), None
+    return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), work >= _WAKES), None)
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
@@ -81,7 +84,7 @@ def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | Non
     if not helps(work):
         return None
     threads, count = get_num_threads(), words[cut.count_at]
-    step = -(-count // min(_SHARES * threads, int(work) // LEAST, _MOST_PIECES))
+    step = -(-count // min(cut.shares * threads, int(work) // LEAST, _MOST_PIECES))
     step += -step % cut.multiple
     if step >= count:
         return None

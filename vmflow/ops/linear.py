@@ -22,7 +22,8 @@ from . import sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
 from .linear_algebra import matmul
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .product_kernels import matmul_call, product_kernel
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -61,15 +62,15 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     output = meta((*source.shape[:-1], outputs), source.dtype, device)
     rows = prod(source.shape[:-1])
     plain = len(source.shape) == 2
-    xp = array_module(device)
+    multiply = product_kernel(device, rows * weight.numel)
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         out = rest[-1]
         if plain:  # without a reshape, which takes as long as a small sum
-            result = xp.matmul(array, matrix.T, out)
+            result = multiply(array, matrix.T, out)
         else:
             target = None if out is None else out.reshape(rows, outputs)
-            result = xp.matmul(array.reshape(rows, features), matrix.T, target)
+            result = multiply(array.reshape(rows, features), matrix.T, target)
         if len(rest) > 1:
             _add_bias(result, rest[0])
         if plain:
@@ -81,7 +82,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         if not (array.flags.c_contiguous and outs[0].flags.c_contiguous):
             return None
         target = outs[0].reshape(rows, outputs)
-        found: list[Call] = [(xp.matmul, (array.reshape(rows, features), matrix.T, target), target)]
+        found: list[Call] = [matmul_call(array.reshape(rows, features), matrix.T, target)]
         if rest:
             found += add_to_rows_calls(target, rest[0]) or [(_add_bias, (target, rest[0]), None)]
         return found
@@ -104,7 +105,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     _, source, weight = metas
     outputs, features = weight.shape
     rows = prod(source.shape[:-1])
-    xp = array_module(source.device)
+    multiply = product_kernel(source.device, rows * weight.numel)
     half = is_half(source)
     to = source.dtype.numpy
     results: list[TensorMeta] = []
@@ -122,10 +123,10 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if by_input:
             given = next(wanted, None)
             target = None if given is None or not given.flags.c_contiguous else given.reshape(rows, features)
-            result = xp.matmul(gradient, matrix, target)
+            result = multiply(gradient, matrix, target)
             found.append(result.reshape(source.shape) if target is None else given)
         if by_weight:
-            found.append(xp.matmul(gradient.T, array.reshape(rows, features), next(wanted, None)))
+            found.append(multiply(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
             found.append(sums.of_columns(gradient, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
@@ -137,13 +138,13 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         found: list[Call] = []
         if by_input:
             target = next(wanted).reshape(rows, features)
-            found.append((xp.matmul, (gradient, inputs[2], target), target))
+            found.append(matmul_call(gradient, inputs[2], target))
         if by_weight:
             target = next(wanted)
-            found.append((xp.matmul, (gradient.T, array, target), target))
+            found.append(matmul_call(gradient.T, array, target))
         if by_bias:
             target = next(wanted)
-            found.append((sums.of_columns, (gradient, target), target))
+            found.append(sums.of_columns_call(gradient, target))
         return found
 
     cost = _cost(rows, weight) * (by_input + by_weight) + 1000

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.arrays import Call
 from vmflow.dtypes import dtype as DType
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from . import product_kernels
 from .arithmetic import conj_if_complex
 from .composed_reduction import norm
 from .destination import delivered, written
@@ -60,18 +62,24 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         )
     batch = broadcast_shapes("matmul", tuple(first.shape[:-2]), tuple(second.shape[:-2]))
     output = meta(batch + tuple(rows) + tuple(columns), first.dtype, device)
-    xp = array_module(device)
+    products = float(output.numel * inner)
+    multiply = product_kernels.product_kernel(device, products)
     to = first.dtype.numpy
     # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
     wide = dtypes.float32.numpy if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
 
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
-            return xp.matmul(left.astype(wide), right.astype(wide)).astype(to)
-        # matmul's result is C-contiguous whatever the operands' strides are.
-        return xp.matmul(left, right, out) if out is not None else xp.matmul(left, right)
+            return multiply(left.astype(wide), right.astype(wide), None).astype(to)
+        # The result is C-contiguous whatever the operands' strides are.
+        return multiply(left, right, out)
 
-    return Inferred(output, kernel, 2.0 * prod(output.shape) * inner / _PER_NANOSECOND + 500)
+    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        return [product_kernels.matmul_call(*inputs, *outs)]
+
+    cost = 2.0 * products / _PER_NANOSECOND + 500
+    by_c = wide is None and multiply is product_kernels.matmul
+    return Inferred(output, kernel, cost, placed=placed if by_c else None)
 
 
 _MATMUL = OpExpr("matmul", _infer_matmul)

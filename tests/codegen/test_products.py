@@ -1,0 +1,354 @@
+"""Products of matrices in C: what numpy makes of them in double precision, however arrays lie, and always the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import vmflow as flow
+from tests.support import run_program
+from vmflow import blas_core, nn
+from vmflow.codegen import products, team
+from vmflow.codegen.loading import LOADER
+from vmflow.ops import product_kernels
+
+from .support import same_bits
+
+pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
+
+Array = NDArray[Any]
+
+# Around the sizes at which something begins: vectors, panels, blocks.
+SIZES = (1, 2, 3, 5, 8, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65, 100, 120, 121, 130, 250)
+DEPTHS = (1, 2, 15, 16, 17, 40, 100, 799, 800, 801, 1601)
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    before = flow.get_num_threads()
+    yield
+    flow.set_num_threads(before)
+
+
+def normal(shape: Sequence[int], seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def laid_out(rows: int, columns: int, way: int, seed: int) -> Array:
+    """A matrix that lies in one of many ways."""
+    if way == 0:
+        return normal((rows, columns), seed)
+    if way == 1:
+        return normal((columns, rows), seed).T
+    if way == 2:
+        return normal((rows, columns + 3), seed)[:, 2 : columns + 2]
+    if way == 3:
+        return normal((2 * rows, columns), seed)[::-2]
+    if way == 4:
+        return normal((columns, rows + 5), seed)[:, :rows].T
+    if way == 5:
+        return normal((rows, 2 * columns), seed)[:, ::2]
+    return np.broadcast_to(normal((1, columns), seed), (rows, columns))
+
+
+WAYS = 7
+
+
+def multiplied(left: Array, right: Array, out: Array | None = None) -> Array:
+    found: Array | None = products.matrix_product(left, right, out)
+    assert found is not None
+    return found
+
+
+def check(found: Array, left: Array, right: Array) -> None:
+    """Whether it is the product, but for what is lost when so many numbers are added up."""
+    expected = left.astype(np.float64) @ right.astype(np.float64)
+    scale = np.abs(left.astype(np.float64)) @ np.abs(right.astype(np.float64))
+    assert found.shape == expected.shape
+    assert (np.abs(found - expected) <= 4e-6 * scale + 1e-30).all()
+
+
+@given(
+    sizes=st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES), st.sampled_from(DEPTHS)),
+    ways=st.tuples(st.integers(0, WAYS - 1), st.integers(0, WAYS - 1)),
+    count=st.integers(1, 5),
+    part=st.tuples(st.floats(0, 0.99), st.floats(0, 0.99)),
+)
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_shape_and_layout_by_any_number_of_threads(
+    threads: None, sizes: tuple[int, int, int], ways: tuple[int, int], count: int, part: tuple[float, float]
+) -> None:
+    rows, columns, depth = sizes
+    left, right = laid_out(rows, depth, ways[0], 1), laid_out(depth, columns, ways[1], 2)
+    flow.set_num_threads(count)
+    found = multiplied(left, right)
+    check(found, left, right)
+    # Nothing but its row and its column matters to an element: not what else is computed, nor where anything lies.
+    flow.set_num_threads(1)
+    row, column = int(part[0] * rows), int(part[1] * columns)
+    assert same_bits(
+        multiplied(left[row : row + 9].copy(), right[:, column : column + 40]), found[row:, column:][:9, :40]
+    )
+
+
+@pytest.mark.parametrize("sizes", [(300, 2100, 70), (1100, 530, 900), (9, 4100, 33), (4100, 9, 33), (700, 20, 2500)])
+@pytest.mark.parametrize("ways", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_more_than_is_packed_at_once(threads: None, sizes: tuple[int, int, int], ways: tuple[int, int]) -> None:
+    rows, columns, depth = sizes
+    left, right = laid_out(rows, depth, ways[0], 1), laid_out(depth, columns, ways[1], 2)
+    flow.set_num_threads(1)
+    found = multiplied(left, right)
+    check(found, left, right)
+    for count in (2, 3, 8):
+        flow.set_num_threads(count)
+        assert same_bits(multiplied(left, right), found)
+
+
+def test_sums_do_not_drift_where_all_rounding_goes_one_way() -> None:
+    left, right = np.full((8, 40000), 0.1, np.float32), np.ones((40000, 32), np.float32)
+    np.testing.assert_allclose(multiplied(left, right), float(left[0, 0]) * 40000, rtol=2e-5)
+
+
+def test_nan_and_infinity_stay_in_their_row_and_column() -> None:
+    left, right = normal((70, 90)), normal((90, 50), 1)
+    expected = multiplied(left, right)
+    left[3, 5], right[7, 49] = np.nan, np.inf
+    found = multiplied(left, right)
+    assert np.isnan(found[3]).all()
+    assert np.isinf(found[np.arange(70) != 3, 49]).all()
+    untouched = np.ix_(np.arange(70) != 3, np.arange(50) != 49)
+    assert same_bits(found[untouched].copy(), expected[untouched].copy())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ((3, 20, 30), (3, 30, 40)),
+        ((3, 20, 30), (30, 40)),
+        ((20, 30), (3, 30, 40)),
+        ((2, 1, 20, 30), (5, 30, 40)),
+        ((4, 2, 7, 30), (4, 2, 30, 9)),
+        ((1, 1, 20, 30), (1, 1, 30, 40)),
+    ],
+)
+def test_batches(threads: None, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    left, right = normal(first), normal(second, 1)
+    for count in (1, 4):
+        flow.set_num_threads(count)
+        check(multiplied(left, right), left, right)
+    turned = normal((*second[:-2], second[-1], second[-2]), 1).swapaxes(-1, -2)
+    check(multiplied(left, turned), left, turned)
+    spaced = normal((*first[:-2], 2 * first[-2], first[-1]))[..., ::2, :]
+    check(multiplied(spaced, right), spaced, right)
+
+
+class TestWhereTheResultGoes:
+    def test_a_place_that_can_take_it(self) -> None:
+        left, right = normal((40, 50)), normal((50, 60), 1)
+        for out in (np.empty((40, 60), np.float32), np.empty((40, 99), np.float32)[:, 7:67]):
+            assert multiplied(left, right, out) is out
+            assert same_bits(out.copy(), multiplied(left, right))
+
+    def test_nothing_is_written_beside_it(self) -> None:
+        around = np.zeros((44, 70), np.float32)
+        multiplied(normal((40, 50)), normal((50, 60), 1), around[2:42, 5:65])
+        assert around[2:42, 5:65].all()
+        around[2:42, 5:65] = 0
+        assert not around.any()
+
+    @pytest.mark.parametrize("kind", ["turned", "gaps", "double", "left", "right", "overlap"])
+    def test_elsewhere_and_then_there(self, kind: str) -> None:
+        memory = normal((80, 100), 1)
+        left, right = normal((100, 100)), memory[:, :].T.copy()
+        right = normal((100, 100), 2)
+        expected = multiplied(left, right).copy()
+        out = {
+            "turned": np.empty((100, 100), np.float32).T,
+            "gaps": np.empty((100, 200), np.float32)[:, ::2],
+            "double": np.empty((100, 100)),
+            "left": left,
+            "right": right,
+            "overlap": right.T,
+        }[kind]
+        assert product_kernels.matmul(left, right, out) is out
+        assert np.array_equal(out, expected)
+
+
+def test_two_threads_of_the_program_multiply_at_once(threads: None) -> None:
+    flow.set_num_threads(2)
+    operands = [(normal((90, 200), seed), normal((200, 70), seed + 9)) for seed in range(4)]
+    expected = [multiplied(*it) for it in operands]
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        for _ in range(200):
+            if not same_bits(multiplied(*operands[number]), expected[number]):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert not wrong
+
+
+class TestWho:
+    """Whether C is asked, which shapes and dtypes say."""
+
+    @pytest.fixture
+    def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+        shapes: list[tuple[int, ...]] = []
+        usual = products.matrix_product
+
+        def seen(left: Array, right: Array, out: Array | None) -> Array | None:
+            shapes.append((*left.shape, right.shape[-1]))
+            return usual(left, right, out)
+
+        monkeypatch.setattr(products, "matrix_product", seen)
+        return shapes
+
+    @pytest.mark.parametrize(
+        ("first", "second", "dtype", "is_asked"),
+        [
+            ((64, 64), (64, 64), "float32", True),
+            ((64, 64), (64, 63), "float32", False),
+            ((8, 1000), (1000, 100), "float32", True),
+            ((7, 1000), (1000, 100), "float32", False),
+            ((1000, 100), (100, 7), "float32", False),
+            ((64, 64), (64, 64), "float64", False),
+            ((64, 64), (64, 64), "int32", False),
+            ((64, 64), (64, 64), "float16", True),
+            ((64, 64), (64, 64), "complex64", False),
+            ((4, 32, 64), (4, 64, 64), "float32", True),
+            ((1 << 19,), (1 << 19,), "float32", False),
+            ((512, 1024), (1024,), "float32", False),
+        ],
+    )
+    def test_matmul(
+        self, asked: list[Any], first: tuple[int, ...], second: tuple[int, ...], dtype: str, is_asked: bool
+    ) -> None:
+        left, right = [flow.tensor(normal(it, 3).astype(dtype)) for it in (first, second)]
+        found = flow.matmul(left, right)
+        expected = np.matmul(left.numpy().astype("complex128"), right.numpy().astype("complex128"))
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found.numpy(), expected, rtol=2e-3 if dtype == "float16" else 1e-4, atol=1e-2)
+        assert bool(asked) == is_asked
+
+    def test_dense_layers(self, asked: list[Any]) -> None:
+        layer = nn.Linear(100, 80)
+        source = flow.tensor(normal((2, 30, 100))).requires_grad_()
+        layer(source).square().sum().backward()
+        assert asked == [(60, 100, 80), (60, 80, 100), (80, 60, 100)]
+        layer(source[0, :4])
+        assert len(asked) == 3
+
+    def test_where_blas_leaves_out_half_of_the_vectors_it_is_never_better(
+        self, asked: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(product_kernels, "_MOST", 1 << 19)
+        large = flow.ones(100, 100)
+        for hint, expected in ((None, 0), ("use others", 1)):
+            product_kernels._most.cache_clear()
+            monkeypatch.setattr(blas_core, "hint", lambda *_, hint=hint: hint)
+            flow.manual_seed(0)
+            assert (product_kernels.matmul(large.numpy(), large.numpy()) == 100).all()
+            assert len(asked) == expected
+        product_kernels._most.cache_clear()
+
+    def test_nobody_where_c_is_switched_off(self) -> None:
+        left, right = normal((70, 80)), normal((80, 90))
+        LOADER.mode = "off"
+        assert products.matrix_product(left, right, None) is None
+        assert products.product_call(left, right, np.empty((70, 90), np.float32)) is None
+        assert same_bits(product_kernels.matmul(left, right), left @ right)
+
+
+class TwoLayers(nn.Graph):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: flow.Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        weights = flow.matmul(x, x.mT)
+        return [
+            weights.detach(),
+            *flow.autograd.grad(self.model(weights).square().sum(), [x, *self.model.parameters()]),
+        ]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_graphs_compute_what_eager_ops_compute(threads: None, count: int) -> None:
+    flow.set_num_threads(count)
+    flow.manual_seed(0)
+    model = nn.Sequential(nn.Linear(90, 120), nn.ReLU(), nn.Linear(120, 70))
+    graph = TwoLayers(model)
+    for seed in range(3):
+        x = flow.tensor(normal((2, 90, 60), seed))
+        expected, found = TwoLayers(model).build(x), graph(x)
+        assert all([same_bits(one.numpy(), other.numpy()) for one, other in zip(found, expected, strict=True)])
+
+
+def test_helpers_share_it(threads: None) -> None:
+    flow.set_num_threads(3)
+    left, right, out = normal((300, 300)), normal((300, 300)), np.empty((300, 300), np.float32)
+    call = products.product_call(left, right, out)
+    assert call is not None
+    call[0](*call[1])
+    assert same_bits(out, multiplied(left, right))
+    assert team.helpers() >= 2
+
+
+def test_without_memory_to_work_in() -> None:
+    program = """
+    import pathlib, resource
+    import numpy as np
+    import vmflow as flow
+    from vmflow.codegen import products
+
+    flow.set_num_threads(1)
+    random = np.random.default_rng(0)
+    left, right = [random.standard_normal((1000, 1000)).astype(np.float32) for _ in range(2)]
+    out = np.empty((1000, 1000), np.float32)
+    products.matrix_product(left[:8, :8].copy(), right[:8, :8].copy(), None)
+    (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
+    unlimited = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
+    try:
+        np.empty(1 << 20, np.float32).fill(0)
+    except MemoryError:
+        print("none")
+    products.matrix_product(left, right, out)
+    resource.setrlimit(resource.RLIMIT_AS, unlimited)
+    print((out == products.matrix_product(left, right, None)).all())
+    """
+    for _ in range(2):  # the first leaves memory behind in which it has made the kernels
+        found = run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1")
+    assert found == "none\nTrue"
+
+
+def test_in_a_forked_child(threads: None) -> None:
+    program = """
+    import os
+    import numpy as np
+    import vmflow as flow
+    from vmflow.codegen import products
+
+    flow.set_num_threads(2)
+    random = np.random.default_rng(0)
+    left, right = [random.standard_normal((300, 300)).astype(np.float32) for _ in range(2)]
+    expected = products.matrix_product(left, right, None)
+    child = os.fork()
+    if not child:
+        os._exit(0 if (products.matrix_product(left, right, None) == expected).all() else 1)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    """
+    assert run_program(program, VMFLOW_JIT="1") == "0"

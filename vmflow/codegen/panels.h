@@ -1,0 +1,110 @@
+/* What products of matrices are made of: panels of some rows and two vectors, which are held in registers while they are
+ * added up; see K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  And room to work in.
+ */
+
+#include <pthread.h>
+#include <stdlib.h>
+
+/* ROWS of two vectors each leave registers for two vectors of one operand and a number of the other. */
+#ifdef __AVX512F__
+typedef float lanes __attribute__((vector_size(64)));
+enum { LANES_OF = 16, ROWS = 12 };
+#define TIMES_PLUS(a, b, c) ((lanes)_mm512_fmadd_ps((__m512)(a), (__m512)(b), (__m512)(c)))
+#else
+typedef eight lanes;
+enum { LANES_OF = 8, ROWS = 6 };
+#define TIMES_PLUS(a, b, c) FMA8(a, b, c)
+#endif
+enum { PANEL = 2 * LANES_OF };
+
+#define INLINE static inline __attribute__((always_inline))
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static int64_t padded(int64_t count) { return (count + PANEL - 1) / PANEL * PANEL; }
+
+INLINE lanes vector_at(const float *from) {
+    lanes found;
+    memcpy(&found, from, sizeof found);
+    return found;
+}
+
+INLINE void put(float *to, lanes vector) { memcpy(to, &vector, sizeof vector); }
+
+/* The product of `count` rows of `depth` numbers and as many rows of one vector or two, which `adds` to what is there.
+ * What was read of b goes to `kept`, if that is wanted, row behind row. */
+INLINE void panel(const int count, const int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
+                  int64_t b_row, float *c, int64_t c_row, int64_t depth, int adds, float *kept) {
+    lanes sums[ROWS][2];
+#pragma GCC unroll 12
+    for (int i = 0; i < count; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            sums[i][j] = (lanes){0};
+            __builtin_prefetch(c + i * c_row + j * LANES_OF, 1);
+        }
+    for (int64_t k = 0; k < depth; k++) {
+        lanes of_b[2];
+        for (int j = 0; j < vectors; j++) {
+            of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
+            if (!kept) continue;
+            /* Its rows may be too far apart for the processor to see what comes next. */
+            __builtin_prefetch(b + (k + 12) * b_row + j * LANES_OF);
+            put(kept + k * PANEL + j * LANES_OF, of_b[j]);
+        }
+        for (int i = 0; i < count; i++) {
+            const lanes each = a[i * a_row + k * a_step] - (lanes){0};
+            for (int j = 0; j < vectors; j++) sums[i][j] = TIMES_PLUS(each, of_b[j], sums[i][j]);
+        }
+    }
+#pragma GCC unroll 12
+    for (int i = 0; i < count; i++)
+#pragma GCC unroll 2
+        for (int j = 0; j < vectors; j++) {
+            float *to = c + i * c_row + j * LANES_OF;
+            put(to, adds ? vector_at(to) + sums[i][j] : sums[i][j]);
+        }
+}
+
+/* Room to work in, which a thread keeps from call to call unless it is large. */
+struct room {
+    int64_t have;
+    float *numbers;
+};
+enum { KEPT_ROOM = 1 << 20 };
+
+static pthread_key_t room_key;
+static int room_key_made;
+static void give_room_back(void *given) {
+    free(((struct room *)given)->numbers);
+    free(given);
+}
+__attribute__((constructor)) static void prepare_room(void) {
+    room_key_made = !pthread_key_create(&room_key, give_room_back);
+}
+static struct room *own_room(void) {
+    struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
+    if (mine != NULL || !room_key_made) return mine;
+    mine = calloc(1, sizeof *mine);
+    if (mine == NULL || !pthread_setspecific(room_key, mine)) return mine;
+    free(mine);
+    return NULL;
+}
+
+/* For so many numbers; NULL if there is no memory. */
+static float *room_of(int64_t count) {
+    struct room *const mine = count <= KEPT_ROOM ? own_room() : NULL;
+    if (mine != NULL && mine->have >= count) return mine->numbers;
+    void *found;
+    if (posix_memalign(&found, 64, (size_t)count * sizeof(float))) return NULL;
+    if (mine != NULL) {
+        free(mine->numbers);
+        mine->numbers = found;
+        mine->have = count;
+    }
+    return found;
+}
+static void done_with(float *room) {
+    const struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
+    if (mine == NULL || mine->numbers != room) free(room);
+}

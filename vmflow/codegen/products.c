@@ -1,0 +1,241 @@
+/* Products of two matrices of float32.
+ *
+ * Each element of a result is added up in one order, whatever the shapes, and whoever computes it: `DEPTH` products at most,
+ * one after the other, and then these sums.  So a row of the result depends on nothing but its row of the one operand, and
+ * on the other operand.
+ *
+ * Vectors are made of columns, or of rows if that takes fewer copies; then it is the result's transpose that is computed.
+ */
+
+/* How much of each operand there is at once: a panel of DEPTH lies in the cache next to the processor or the one behind it,
+ * and HEIGHT rows of DEPTH, packed, in the latter; the other operand is packed for WIDTH columns, where more than HEIGHT
+ * rows make use of them. */
+enum { DEPTH = 800, HEIGHT = 120, WIDTH = 1024 };
+
+/* From so many columns on rows are packed; where their numbers lie one behind the other, from more on, unless so many
+ * elements apart begin rows that the cache cannot hold together. */
+enum { PACK_FROM = 4 * PANEL, PACK_LINES_FROM = 16 * PANEL, CROWDED = 512 };
+
+/* So many products take as long as it takes to turn an element of an operand, and to put one of a turned result. */
+enum { AS_A_TURN = 20, TURNS_A_RESULT = 4 };
+
+/* Element (i, k) is at[i * row + k * step], and of the two one is 1. */
+struct matrix {
+    const float *at;
+    int64_t row, step;
+};
+
+/* A square of LANES_OF vectors is turned by exchanging ever larger parts of pairs of them. */
+typedef int32_t places __attribute__((vector_size(sizeof(lanes))));
+INLINE lanes chosen(lanes one, lanes other, places from) {
+#if defined(__clang__)
+    lanes found;
+    for (int i = 0; i < LANES_OF; i++) found[i] = from[i] < LANES_OF ? one[from[i]] : other[from[i] - LANES_OF];
+    return found;
+#else
+    return __builtin_shuffle(one, other, from);
+#endif
+}
+INLINE void turn_square(lanes *of) {
+#pragma GCC unroll 4
+    for (int apart = 1; apart < LANES_OF; apart *= 2) {
+        places low, high;
+        for (int i = 0; i < LANES_OF; i++) {
+            low[i] = i & apart ? LANES_OF + (i ^ apart) : i;
+            high[i] = i & apart ? LANES_OF + i : i ^ apart;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES_OF; i++)
+            if (!(i & apart)) {
+                const lanes one = of[i], other = of[i + apart];
+                of[i] = chosen(one, other, low);
+                of[i + apart] = chosen(one, other, high);
+            }
+    }
+}
+
+/* to[k * width + i] = from[i * row + k] for i < rows, else 0.  Behind the last there is written up to a vector more. */
+INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, const int width, float *to) {
+    int64_t k = 0;
+    for (; k + LANES_OF <= depth; k += LANES_OF)
+        for (int first = 0; first < width; first += LANES_OF) {
+            lanes square[LANES_OF];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES_OF; i++)
+                square[i] = first + i < rows ? vector_at(from + (first + i) * row + k) : (lanes){0};
+            turn_square(square);
+            /* In order: where `width` is no whole number of vectors, the next one overwrites the end of this one. */
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES_OF; i++) put(to + (k + i) * width + first, square[i]);
+        }
+    for (; k < depth; k++)
+        for (int i = 0; i < width; i++) to[k * width + i] = i < rows ? from[i * row + k] : 0;
+}
+
+/* Some rows, ROWS by ROWS, of which `depth` times ROWS numbers lie together. */
+static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
+    for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
+        if (a.step == 1) {
+            if (rows >= ROWS) turn(a.at, a.row, ROWS, depth, ROWS, to);
+            else turn(a.at, a.row, rows, depth, ROWS, to);
+        } else if (rows >= ROWS)
+            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, a.at + k * a.step, ROWS * sizeof(float));
+        else
+            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, a.at + k * a.step, rows * sizeof(float));
+}
+
+/* A panel of fewer columns than it has room for, or of columns whose numbers lie one behind the other. */
+static void pack_panel(struct matrix b, int64_t columns, int64_t depth, float *to) {
+    if (b.row == 1)
+        for (int64_t k = 0; k < depth; k++, to += PANEL) {
+            memcpy(to, b.at + k * b.step, columns * sizeof(float));
+            memset(to + columns, 0, (PANEL - columns) * sizeof(float));
+        }
+    else if (columns == PANEL) turn(b.at, b.row, PANEL, depth, PANEL, to);
+    else turn(b.at, b.row, columns, depth, PANEL, to);
+}
+
+static int64_t rows_at_once(int64_t rows, int64_t columns) {
+    if (rows >= ROWS) return ROWS;
+    if (rows >= 8 && ROWS > 8 && columns > LANES_OF) return 8;
+    return rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
+}
+
+#define PANEL_OF(count, vectors, kept)                                                                      \
+    do {                                                                                                    \
+        if (a.step == 1) panel(count, vectors, a.at, a.row, 1, b, b_row, c, c_row, depth, adds, kept);      \
+        else panel(count, vectors, a.at, 1, a.step, b, b_row, c, c_row, depth, adds, kept);                 \
+    } while (0)
+
+/* `panel` for a number of rows that `rows_at_once` has named, and for so many columns. */
+static __attribute__((noinline)) void panel_of(int64_t rows, int64_t columns, struct matrix a, const float *b, int64_t b_row,
+                                               float *c, int64_t c_row, int64_t depth, int adds, float *kept) {
+    if (columns <= LANES_OF)
+        if (rows == ROWS) PANEL_OF(ROWS, 1, NULL);
+        else if (rows == 4) PANEL_OF(4, 1, NULL);
+        else
+            for (; rows; rows--, a.at += a.row, c += c_row) PANEL_OF(1, 1, NULL);
+    else if (rows == ROWS && kept) PANEL_OF(ROWS, 2, kept);
+    else if (rows == ROWS) PANEL_OF(ROWS, 2, NULL);
+    else if (rows == 8) PANEL_OF(8 < ROWS ? 8 : 1, 2, NULL);
+    else if (rows == 4) PANEL_OF(4, 2, NULL);
+    else if (rows == 2) PANEL_OF(2, 2, NULL);
+    else PANEL_OF(1, 2, NULL);
+}
+
+/* Put a part of a result where it belongs: rows of a panel, to rows or to columns of which the next is `apart`. */
+static void deliver(const float *from, int64_t rows, int64_t columns, int turned, float *to, int64_t apart, int adds) {
+    float square[PANEL * LANES_OF];
+    int64_t from_row = PANEL;
+    if (turned) {
+        turn(from, PANEL, ROWS, PANEL, LANES_OF, square);
+        from = square, from_row = LANES_OF;
+        const int64_t count = rows;
+        rows = columns, columns = count;
+    }
+    for (int64_t i = 0; i < rows; i++, from += from_row, to += apart)
+        if (!adds) memcpy(to, from, columns * sizeof(float));
+        else
+            for (int64_t j = 0; j < columns; j++) to[j] += from[j];
+}
+
+/* How much room `multiply` needs. */
+static int64_t room_to_multiply(int64_t rows, int64_t columns, int64_t depth) {
+    const int64_t deep = least(depth, DEPTH);
+    return LANES_OF * PANEL + (least(rows, HEIGHT) + 2 * ROWS) * deep + LANES_OF +
+           (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * deep;
+}
+
+/* c = a b, or its transpose, for b by its columns. */
+static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
+                     int turned, float *room) {
+    const int64_t times = (depth + DEPTH - 1) / DEPTH, deep = (depth + times - 1) / times;
+    const int packs = columns >= (a.step == 1 && a.row % CROWDED ? PACK_LINES_FROM : PACK_FROM);
+    float *const made = room, *const panels = made + LANES_OF * PANEL;
+    float *const packed_rows = panels + (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * deep;
+    for (int64_t k = 0; k < depth; k += deep)
+        for (int64_t left = 0; left < columns; left += WIDTH)
+            for (int64_t top = 0; top < rows; top += HEIGHT) {
+                const int64_t high = least(HEIGHT, rows - top), now = least(deep, depth - k);
+                const int64_t right = least(left + WIDTH, columns);
+                const struct matrix part = {a.at + top * a.row + k * a.step, a.row, a.step};
+                if (packs) pack_rows(part, high, now, packed_rows);
+                for (int64_t j = left; j < right; j += PANEL) {
+                    const int64_t wide = least(PANEL, columns - j);
+                    float *const packed = rows > HEIGHT ? panels + (j - left) * deep : panels, *kept = NULL;
+                    const struct matrix some = {b.at + j * b.row + k * b.step, b.row, b.step};
+                    const float *vectors = packed;
+                    int64_t apart = PANEL;
+                    if (top == 0 && b.row == 1 && wide == PANEL) {
+                        /* The first rows pack what they read. */
+                        vectors = some.at, apart = b.step;
+                        if (rows > ROWS) kept = packed;
+                    } else if (top == 0) pack_panel(some, wide, now, packed);
+                    for (int64_t i = 0, count; i < high; i += count) {
+                        count = rows_at_once(high - i, wide);
+                        struct matrix these = {part.at + i * a.row, a.row, a.step};
+                        if (packs) these = (struct matrix){packed_rows + i / ROWS * ROWS * now + i % ROWS, 1, ROWS};
+                        float *to = turned ? c + j * c_row + top + i : c + (top + i) * c_row + j;
+                        if (!turned && wide == PANEL) panel_of(count, wide, these, vectors, apart, to, c_row, now, k > 0, kept);
+                        else {
+                            panel_of(count, wide, these, vectors, apart, made, PANEL, now, 0, kept);
+                            deliver(made, count, wide, turned, to, c_row, k > 0);
+                        }
+                        if (kept) vectors = packed, apart = PANEL, kept = NULL;
+                    }
+                }
+            }
+}
+
+/* Without room: the same, slowly. */
+static void multiply_simply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c,
+                            int64_t c_row) {
+    const int64_t times = (depth + DEPTH - 1) / DEPTH, deep = (depth + times - 1) / times;
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            for (int64_t k = 0; k < depth; k += deep) {
+                float sum = 0;
+                for (int64_t l = k; l < least(k + deep, depth); l++)
+                    sum = FMA(a.at[i * a.row + l * a.step], b.at[j * b.row + l * b.step], sum);
+                c[i * c_row + j] = k ? c[i * c_row + j] + sum : sum;
+            }
+}
+
+/* What it takes to compute the result, or its transpose, in products: `loose` says that vectors must be turned. */
+static int64_t cost(int64_t rows, int64_t columns, int64_t depth, int loose) {
+    return (columns + LANES_OF - 1) / LANES_OF * LANES_OF * rows * depth + (loose ? AS_A_TURN * columns * depth : 0);
+}
+
+/* The result is a b.  The strides are those from row to row and from column to column. */
+struct product {
+    const float *a, *b;
+    float *result;
+    int64_t rows, columns, depth, a_row, a_column, b_row, b_column, result_row;
+};
+
+void matrix_product(const int64_t *words) {
+    const struct product *it = (const struct product *)words;
+    const struct matrix a = {it->a, it->a_row, it->a_column}, b = {it->b, it->b_column, it->b_row};
+    const int64_t rows = it->rows, columns = it->columns, depth = it->depth;
+    const int turned = cost(columns, rows, depth, a.row != 1) + AS_A_TURN * TURNS_A_RESULT * rows * columns <
+                       cost(rows, columns, depth, b.row != 1);
+    const int64_t needed = turned ? room_to_multiply(columns, rows, depth) : room_to_multiply(rows, columns, depth);
+    float *const room = room_of(needed);
+    if (room == NULL) {
+        multiply_simply(rows, columns, depth, a, b, it->result, it->result_row);
+        return;
+    }
+    if (turned) multiply(columns, rows, depth, b, a, it->result, it->result_row, 1, room);
+    else multiply(rows, columns, depth, a, b, it->result, it->result_row, 0, room);
+    done_with(room);
+}
+
+/* The same of `count` matrices each: of each product, where its operands are, and where it goes; and the words that
+ * they have in common. */
+void matrix_products(const int64_t *places, int64_t count, const int64_t *words) {
+    struct product each = *(const struct product *)words;
+    for (; count; count--, places += 3) {
+        each.a = (const float *)places[0], each.b = (const float *)places[1], each.result = (float *)places[2];
+        matrix_product((const int64_t *)&each);
+    }
+}
