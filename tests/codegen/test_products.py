@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,6 +17,7 @@ import vmflow as flow
 from tests.support import run_program
 from vmflow import blas_core, nn
 from vmflow.codegen import products, team
+from vmflow.codegen.compiling import compiler_command
 from vmflow.codegen.loading import LOADER
 from vmflow.ops import product_kernels
 
@@ -333,6 +335,23 @@ def test_without_memory_to_work_in() -> None:
     for _ in range(2):  # the first leaves memory behind in which it has made the kernels
         found = run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1")
     assert found == "none\nTrue"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="what can be left out is told to a compiler for x86-64")
+def test_where_vectors_are_of_no_use_it_is_left_to_blas() -> None:
+    program = """
+    import numpy as np
+    import vmflow as flow
+    from vmflow.codegen import attention, kernels, products
+
+    assert kernels.function("softmax", 1 << 20) is not None
+    assert not products.can_multiply()
+    x = flow.ones(100, 100)
+    assert ((x @ x).numpy() == 100).all()
+    assert kernels.function("attention", 1 << 20) is None
+    print(round(flow.nn.functional.scaled_dot_product_attention(x, x, x).mean().item(), 5))
+    """
+    assert run_program(program, VMFLOW_JIT="1", CC=f"{compiler_command()[0]} -mno-fma") == "1.0"
 
 
 def test_in_a_forked_child(threads: None) -> None:

@@ -103,6 +103,8 @@ _OF_PRODUCTS: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
     "matrix_products": (False, (_POINTER, _COUNT, _POINTER)),
 }
 
+_OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
+
 # Those that take an array of words anyway.
 _OF_WORDS: Final = ("matrix_product",)
 
@@ -150,8 +152,7 @@ _WORTHWHILE: Final = 1 << 12
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
-    elsewhere = {*_OF_ATTENTION, *_OF_PRODUCTS}
-    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in elsewhere]
+    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_PANELS]
     singles = []
     for name, operands in SINGLE.items():
         given = [f"x{number}" for number in range(operands)]
@@ -257,6 +258,9 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     if library is None or not library.usable(exact):
         _missing[name] = looked
         return None
+    if name in _OF_PANELS and not _pays(library):
+        _missing[name] = looked
+        return None
     found = library.function(name)
     function: Any = found
     function.argtypes = arguments
@@ -267,6 +271,13 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
         _by_words_at[name] = address_of(cut)
     _functions[name] = found
     return found
+
+
+def _pays(library: Library) -> bool:
+    """See panels.h."""
+    pays: Any = library.function("panels_pay")
+    pays.restype = _COUNT
+    return bool(pays())
 
 
 def by_words(name: str) -> int:

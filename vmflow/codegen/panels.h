@@ -17,6 +17,15 @@ enum { LANES_OF = 8, ROWS = 6 };
 #endif
 enum { PANEL = 2 * LANES_OF };
 
+/* Whether all this is of use.  Where a product and a sum are two operations, or vectors are short, BLAS is much faster. */
+int64_t panels_pay(void) {
+#if defined(__FMA__) && defined(__AVX__)
+    return 1;
+#else
+    return 0;
+#endif
+}
+
 #define INLINE static inline __attribute__((always_inline))
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
