@@ -10,8 +10,6 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from vmflow.intra_op import over
-
 from . import team
 from .elementwise import TOGETHER, address
 from .kernels import LAYER_NORM_PART, SINGLE, by_words, function, words_of
@@ -294,17 +292,14 @@ def layer_norm_gradient_of_rows(
     if out is not None and not all([it is None or _clear_of(out, it) for it in (gradient, array, weight)]):
         return None
     rows, features = array.shape
-    parts = np.empty((-(-rows // LAYER_NORM_PART), 2, features), _SINGLE)
-    by_row = (array, gradient, result, mean, scale)
-
-    def part(start: int, stop: int) -> None:
-        room = np.empty((2, features), _SINGLE)
-        places = [address(it[start:stop]) for it in by_row]
-        written = parts[start // LAYER_NORM_PART :]
-        kernel(*places, stop - start, features, _address(weight), address(written), address(room))
-
-    over(rows, array.size * 4, part, LAYER_NORM_PART)
-    return result, *np.add.reduce(parts, 0)
+    # Of each, the gradients by weight and bias, and room for two rows to work in.
+    parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), _SINGLE)
+    places = [address(it) for it in (array, gradient, result, mean, scale)]
+    arguments = (*places, 0, len(parts), rows, features, _address(weight), address(parts))
+    cut = team.Cut(6, ((5, 1),))
+    call, given, _ = as_call("layer_norm_gradient", kernel, arguments, lambda: cut, array.size * 4)
+    call(*given)
+    return result, *np.add.reduce(parts[:, :2], 0)
 
 
 def add_to_rows(array: Array, row: Array) -> bool:

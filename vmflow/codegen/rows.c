@@ -98,30 +98,32 @@ void layer_norm(const float *from, float *to, float *means, float *scales, int64
     }
 }
 
-/* The gradients by weight and bias come in parts, two rows of `parts` for each LAYER_NORM_PART rows: so it makes no
- * difference for them how many threads there are.  `room` has two rows. */
+/* Of some parts of LAYER_NORM_PART rows each: the gradient by the rows goes to `to`, and to `parts`, for each, that by weight
+ * and that by bias, so that it makes no difference for these how many threads there are; behind them there is room for two
+ * rows more.  `weight` may be null. */
 void layer_norm_gradient(const float *from, const float *gradient, float *to, const float *means, const float *scales,
-                         int64_t rows, int64_t n, const float *weight, float *parts, float *room) {
-    float *normal = room, *weighted = room + n, *by_weight = parts, *by_bias = parts;
-    for (int64_t row = 0; row < rows; row++, gradient += n, from += n, to += n) {
-        if (row % LAYER_NORM_PART == 0) {
-            by_weight = parts + row / LAYER_NORM_PART * 2 * n;
-            by_bias = by_weight + n;
-            memset(by_weight, 0, (size_t)n * 2 * sizeof(float));
+                         int64_t first, int64_t count, int64_t rows, int64_t n, const float *weight, float *parts) {
+    for (int64_t part = first; part < first + count; part++) {
+        float *by_weight = parts + part * 4 * n, *by_bias = by_weight + n, *normal = by_bias + n, *weighted = normal + n;
+        memset(by_weight, 0, (size_t)n * 2 * sizeof(float));
+        const int64_t end = (part + 1) * LAYER_NORM_PART < rows ? (part + 1) * LAYER_NORM_PART : rows;
+        for (int64_t row = part * LAYER_NORM_PART; row < end; row++) {
+            const float mean = means[row], scale = scales[row];
+            const float *x = from + row * n, *outer = gradient + row * n;
+            float *by_x = to + row * n;
+            LANES
+            for (int64_t i = 0; i < n; i++) {
+                float value = (x[i] - mean) * scale;
+                normal[i] = value;
+                weighted[i] = weight ? outer[i] * weight[i] : outer[i];
+                by_weight[i] += outer[i] * value;
+                by_bias[i] += outer[i];
+            }
+            float slope = sum_of_products(weighted, normal, n) / (float)n;
+            float offset = pairwise_sum(weighted, n) / (float)n;
+            LANES
+            for (int64_t i = 0; i < n; i++) by_x[i] = ((weighted[i] - normal[i] * slope) - offset) * scale;
         }
-        const float mean = means[row], scale = scales[row];
-        LANES
-        for (int64_t i = 0; i < n; i++) {
-            float value = (from[i] - mean) * scale;
-            normal[i] = value;
-            weighted[i] = weight ? gradient[i] * weight[i] : gradient[i];
-            by_weight[i] += gradient[i] * value;
-            by_bias[i] += gradient[i];
-        }
-        float slope = sum_of_products(weighted, normal, n) / (float)n;
-        float offset = pairwise_sum(weighted, n) / (float)n;
-        LANES
-        for (int64_t i = 0; i < n; i++) to[i] = ((weighted[i] - normal[i] * slope) - offset) * scale;
     }
 }
 

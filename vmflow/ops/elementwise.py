@@ -20,7 +20,7 @@ import vmflow.tensors as _tensors
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
 from vmflow.codegen import team
-from vmflow.codegen.arrays import single, single_calls
+from vmflow.codegen.arrays import single, single_calls, single_of_two
 from vmflow.codegen.elementwise import Operation
 from vmflow.codegen.expressions import RULES
 from vmflow.codegen.kernels import SINGLE
@@ -237,6 +237,8 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
         return None
     if name in SINGLE and len(given) == 1:
         return lambda operands, out: single(name, operands[0], out) if team.helps(whole) else None
+    if name in SINGLE and len(given) == 2 and not RULES[name].exact:
+        return lambda operands, out: single_of_two(name, *operands, out) if team.helps(whole) else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
