@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 from vmflow.errors import InternalError
 
-from .node import AutogradMeta, Edge, Node
+from .node import AutogradMeta, Edge, Node, OpNode
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
+    from vmflow.ops.table import ViewExpr
     from vmflow.tensors import Tensor
 
 
@@ -58,6 +60,7 @@ class _Pass:
             next is a topological order, and no counting is needed.
         leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
+        own: of those at nodes, the ones that nobody else has: the sums, and parts padded with zeros.
         captured: the gradients asked for.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
@@ -70,6 +73,7 @@ class _Pass:
         self.wanted = wanted
         self.captured: dict[AutogradMeta | tuple[Node, int], Tensor] = {}
         self.gradients: dict[Node, list[Tensor | None]] = {}
+        self.own: set[tuple[Node, int]] = set()
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
         self.heap: list[tuple[int, Node]] = []
         self.useful: set[Node] | None = None
@@ -104,6 +108,8 @@ class _Pass:
 
     def _step(self, node: Node) -> None:
         arrived = self.gradients.pop(node)
+        if self.own:
+            self.own -= {(node, index) for index in range(node.outputs_count)}
         if node.outputs is not None:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -114,8 +120,16 @@ class _Pass:
                 return
         if self.recorder is not None:
             self.recorder.node = node
-        results = node.backward(arrived, self.create_graph)
         edges = node.edges
+        whole: tuple[Node, int] | None = None
+        if isinstance(node, OpNode) and node.op.is_part and not self.create_graph and self.recorder is None:
+            edge = edges[0]
+            if edge is not None and isinstance(edge[0], Node):
+                whole = (edge[0], edge[1])
+                if whole in self.own:
+                    self._add_part(node, arrived[0], whole)
+                    return
+        results = node.backward(arrived, self.create_graph)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
         for number, result in enumerate(results):
@@ -127,8 +141,18 @@ class _Pass:
                 else:
                     shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
                     self._arrive_at_leaf(target, result, shared)
+        if whole is not None and whole[0] in self.gradients and self.gradients[whole[0]][whole[1]] is not None:
+            self.own.add(whole)
         if not self.retain_graph:
             node.release()
+
+    def _add_part(self, node: OpNode, gradient: Tensor | None, whole: tuple[Node, int]) -> None:
+        """Add the gradient of a part to that of what it is a part of, instead of padding it with zeros first."""
+        target, index = whole
+        total = self.gradients[target][index]
+        assert total is not None
+        assert gradient is not None
+        _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
 
     def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
         """Let hooks see, and perhaps replace, the gradients of a node's outputs; keep those that are to be kept."""
@@ -151,7 +175,11 @@ class _Pass:
             waiting = self.gradients[node] = [None] * node.outputs_count
             heapq.heappush(self.heap, (-node.sequence, node))
         earlier = waiting[index]
-        waiting[index] = gradient if earlier is None else earlier + gradient
+        if earlier is None:
+            waiting[index] = gradient
+        else:
+            waiting[index] = earlier + gradient
+            self.own.add((node, index))
 
     def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         if self.wanted is not None and leaf not in self.wanted:

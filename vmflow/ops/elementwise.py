@@ -238,7 +238,7 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     if name in SINGLE and len(given) == 1:
         return lambda operands, out: single(name, operands[0], out) if team.helps(whole) else None
     if name in SINGLE and len(given) == 2 and not RULES[name].exact:
-        return lambda operands, out: single_of_two(name, *operands, out) if team.helps(whole) else None
+        return lambda operands, out: single_of_two(name, operands[0], operands[1], out) if team.helps(whole) else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)

@@ -12,6 +12,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .copying import full_of
@@ -48,9 +49,14 @@ def _infer_scatter_slice(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
         for rest in (slice(0, start), slice(end, None), *([slice(start, end)] if step > 1 else [])):
             whole[(*every, rest)] = 0
-        whole[place] = part
+        if has_signs:
+            # Which makes of -0.0 what it becomes where it is added to zeros, as autograd does if there are more parts.
+            xp.add(part, 0, whole[place])
+        else:
+            whole[place] = part
         return whole
 
+    has_signs = output.dtype.category >= FLOATING and metas[0].dtype is output.dtype
     return Inferred(output, kernel, output.numel * CHEAP)
 
 

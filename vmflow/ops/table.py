@@ -115,9 +115,11 @@ class OpExpr:
         readers: for some of those inputs, the only one whose gradient needs a look at it.
         known: the inferences made so far, by key.
         recent: the last of them that has the form of a `Recent`; None before there is one.
+        is_part: whether the result is a view of a part of the input, so that its gradient need not be padded with zeros
+            where there is a gradient to whose part it can be added.
     """
 
-    __slots__ = ("infer", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = ("infer", "is_part", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
 
     def __init__(self, name: str, infer: Infer) -> None:
         if name in OPS:
@@ -131,6 +133,7 @@ class OpExpr:
         self.readers: dict[int, int] = {}
         self.known: dict[Hashable, Inferred] = {}
         self.recent: Recent | None = None
+        self.is_part = False
 
     def gradient(
         self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = (), readers: dict[int, int] | None = None
@@ -192,10 +195,13 @@ class ViewExpr(OpExpr):
 
     __slots__ = ("dtype", "view")
 
-    def __init__(self, name: str, view: ViewRule, dtype: Callable[[DType], DType] | None = None) -> None:
+    def __init__(
+        self, name: str, view: ViewRule, dtype: Callable[[DType], DType] | None = None, is_part: bool = False
+    ) -> None:
         super().__init__(name, _not_inferred)
         self.view = view
         self.dtype = dtype
+        self.is_part = is_part
 
 
 def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

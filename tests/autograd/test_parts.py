@@ -1,0 +1,119 @@
+"""Gradients of the parts of one tensor, which are added up where they belong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.ops.gathering import _SCATTER_SLICE
+from vmflow.tensors import Tensor
+
+Cut = Callable[[Tensor], Sequence[Tensor]]
+
+CUTS: dict[str, Cut] = {
+    "split": lambda y: y.split([1, 2, 3]),
+    "chunk of columns": lambda y: y.chunk(2, 1),
+    "unbind": lambda y: y.unbind(0),
+    "overlapping": lambda y: (y[1:4], y[::2], y[3:], y[:, 1:3]),
+    "parts of parts": lambda y: (y[2:][1:], y[2:][:, 0], y[0]),
+    "and the whole": lambda y: (y[0], y, y[1:], y),
+    "turned": lambda y: y.T.unbind(1),
+}
+
+
+def leaf() -> Tensor:
+    return flow.arange(24, dtype=flow.float32).reshape(6, 4).requires_grad_()
+
+
+def weighted(parts: Sequence[Tensor]) -> Tensor:
+    total: Any = 0
+    for number, part in enumerate(parts):
+        total = total + (part * part * (number + 1)).sum()
+    return total  # type: ignore[no-any-return]
+
+
+def expected(cut: Cut) -> Any:
+    """By indices: what each element of each part is."""
+    places = [it.numpy().astype(int) for it in cut(flow.arange(24).reshape(6, 4))]
+    found = np.zeros(24)
+    for number, part in enumerate(places):
+        np.add.at(found, part.reshape(-1), 2.0 * (number + 1))
+    return (found * np.arange(24)).reshape(6, 4)
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_each_gets_what_is_its(name: str) -> None:
+    x = leaf()
+    y = x * 1
+    weighted(CUTS[name](y)).backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), expected(CUTS[name]))
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_what_hooks_see_and_what_is_kept_is_whole(name: str) -> None:
+    x, seen = leaf(), []
+    y = x * 1
+    y.register_hook(lambda gradient: seen.append(gradient))
+    y.retain_grad()
+    parts = CUTS[name](y)
+    weighted(parts).backward(retain_graph=True)
+    (first,) = seen
+    before = first.numpy()
+    np.testing.assert_array_equal(before, expected(CUTS[name]))
+    assert y.grad is not None
+    np.testing.assert_array_equal(y.grad.numpy(), before)
+    # Another pass adds to none of those.
+    weighted(parts).backward()
+    np.testing.assert_array_equal(first.numpy(), before)
+    np.testing.assert_array_equal(y.grad.numpy(), 2 * before)
+    (found,) = flow.autograd.grad(weighted(CUTS[name](x * 1)), [x])
+    assert found is not None
+    np.testing.assert_array_equal(found.numpy(), before)
+
+
+@pytest.mark.parametrize("name", CUTS)
+def test_second_derivatives(name: str) -> None:
+    x = leaf()
+    (first,) = flow.autograd.grad(weighted(CUTS[name](x * 1)), [x], create_graph=True)
+    assert first is not None
+    (second,) = flow.autograd.grad(first.sum(), [x])
+    assert second is not None
+    np.testing.assert_array_equal(first.detach().numpy(), expected(CUTS[name]))
+    np.testing.assert_array_equal(second.numpy()[1:], expected(CUTS[name])[1:] / x.detach().numpy()[1:])
+
+
+def test_one_of_them_is_padded_with_zeros_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    padded: list[Any] = []
+    usual = flow.interpreter.dispatch
+
+    def dispatch(op: Any, *rest: Any) -> Any:
+        padded.extend([op] if op is _SCATTER_SLICE else [])
+        return usual(op, *rest)
+
+    monkeypatch.setattr(flow.interpreter, "dispatch", dispatch)
+    weighted((leaf() * 1).unbind(0)).backward()
+    assert len(padded) == 1
+
+
+class Gradient(nn.Graph):
+    def build(self, x: Tensor, weights: Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        first, second, third = (x * 1).chunk(3, 1)
+        return flow.autograd.grad((first * weights).sum() + (third * weights).sum() + (second * 0).sum(), [x])
+
+
+@given(st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0, float("inf")]), min_size=4, max_size=4))
+@settings(max_examples=20, deadline=None)
+def test_graphs_find_the_same_to_the_sign_of_zero(numbers: list[float]) -> None:
+    x, weights = flow.ones(2, 6), flow.tensor(numbers).reshape(2, 2)
+    graph = Gradient()
+    (eager,), (compiled,) = graph.build(x, weights), graph(x, weights)
+    np.testing.assert_array_equal(eager.numpy().view(np.int32), compiled.numpy().view(np.int32))
