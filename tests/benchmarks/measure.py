@@ -118,6 +118,7 @@ def measure(
         if turn >= FEWEST_ROUNDS and time.perf_counter() - begin > seconds:
             break
         for name, work in case.contenders.items():
+            gc.collect()
             if alone:
                 _have_to_itself(case, name, work)
             figures[name].append(_one(case, name, work, clock))
@@ -151,7 +152,6 @@ def _one(case: Case, name: str, work: Callable[[], Any], clock: Callable[[], flo
     ours = name in (EAGER, GRAPH)
     if case.before is not None and ours:
         case.before()
-    gc.collect()
     begin = clock()
     returned = work()
     taken = clock() - begin

@@ -48,22 +48,26 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++)
 #pragma GCC unroll 2
-        for (int j = 0; j < vectors; j++) {
-            sums[i][j] = (lanes){0};
-            __builtin_prefetch(c + i * c_row + j * LANES_OF, 1);
-        }
-    for (int64_t k = 0; k < depth; k++) {
-        lanes of_b[2];
-        for (int j = 0; j < vectors; j++) {
-            of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
-            if (!kept) continue;
-            /* Its rows may be too far apart for the processor to see what comes next. */
-            __builtin_prefetch(b + (k + 12) * b_row + j * LANES_OF);
-            put(kept + k * PANEL + j * LANES_OF, of_b[j]);
-        }
-        for (int i = 0; i < count; i++) {
-            const lanes each = a[i * a_row + k * a_step] - (lanes){0};
-            for (int j = 0; j < vectors; j++) sums[i][j] = TIMES_PLUS(each, of_b[j], sums[i][j]);
+        for (int j = 0; j < vectors; j++) sums[i][j] = (lanes){0};
+    /* Where results go is asked for row by row: together, they would keep the operands waiting.  Where rows of a are read
+     * side by side, there are no registers left to do so. */
+    const int64_t stretch = a_step == 1 ? depth : depth / count + 1;
+    for (int64_t k = 0, row = 0; k < depth; row++) {
+        for (int64_t i = row; i < (a_step == 1 ? count : row + 1); i++)
+            for (int j = 0; j < vectors; j++) __builtin_prefetch(c + i * c_row + j * LANES_OF, 1);
+        for (const int64_t end = least(k + stretch, depth); k < end; k++) {
+            lanes of_b[2];
+            for (int j = 0; j < vectors; j++) {
+                of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
+                if (!kept) continue;
+                /* Its rows may be too far apart for the processor to see what comes next. */
+                __builtin_prefetch(b + (k + 12) * b_row + j * LANES_OF);
+                put(kept + k * PANEL + j * LANES_OF, of_b[j]);
+            }
+            for (int i = 0; i < count; i++) {
+                const lanes each = a[i * a_row + k * a_step] - (lanes){0};
+                for (int j = 0; j < vectors; j++) sums[i][j] = TIMES_PLUS(each, of_b[j], sums[i][j]);
+            }
         }
     }
 #pragma GCC unroll 12

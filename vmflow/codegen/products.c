@@ -74,14 +74,17 @@ INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, co
 
 /* Some rows, ROWS by ROWS, of which `depth` times ROWS numbers lie together. */
 static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
-    for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
-        if (a.step == 1) {
+    if (a.step == 1) {
+        for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
             if (rows >= ROWS) turn(a.at, a.row, ROWS, depth, ROWS, to);
             else turn(a.at, a.row, rows, depth, ROWS, to);
-        } else if (rows >= ROWS)
-            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, a.at + k * a.step, ROWS * sizeof(float));
-        else
-            for (int64_t k = 0; k < depth; k++) memcpy(to + k * ROWS, a.at + k * a.step, rows * sizeof(float));
+        return;
+    }
+    for (int64_t k = 0; k < depth; k++, a.at += a.step, to += ROWS) {
+        int64_t i = 0;
+        for (; i + ROWS <= rows; i += ROWS) memcpy(to + i * depth, a.at + i, ROWS * sizeof(float));
+        memcpy(to + i * depth, a.at + i, (rows - i) * sizeof(float));
+    }
 }
 
 /* A panel of fewer columns than it has room for, or of columns whose numbers lie one behind the other. */
