@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
+from vmflow.codegen.arrays import single
 from vmflow.codegen.elementwise import lay_out
 from vmflow.codegen.expressions import C_TYPES, RULES
 from vmflow.dtypes import by_name, from_numpy
@@ -222,6 +223,16 @@ def test_sizes_that_are_no_multiples_of_a_vector(size: int, compiled: None) -> N
     for expected, found in _both(steps, [0, 2], arrays):
         check_alike("sigmoid", expected, found)
     np.testing.assert_array_equal(x, before)
+
+
+@pytest.mark.parametrize("size", [*range(35), 4099])
+def test_exp_in_a_chain_is_exp_alone(size: int, compiled: None) -> None:
+    """Where vectors are wide it is written in another way there."""
+    arrays = [np.concatenate([hard_numbers((size,)), np.linspace(-106, 90, 999, dtype=np.float32)])]
+    ((_, found),) = _both([_step("exp", 0)], [0], arrays)
+    alone = single("exp", arrays[0], None)
+    assert alone is not None
+    assert same_bits(alone, found)
 
 
 def test_results_may_lie_where_operands_do(compiled: None) -> None:

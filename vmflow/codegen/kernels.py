@@ -153,8 +153,10 @@ def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
     by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_PANELS]
-    singles = []
+    singles = ["void single_exp(const float *x, float *y, int64_t n) { exponentials(x, 0, y, n); }\n"]
     for name, operands in SINGLE.items():
+        if name == "exp":
+            continue
         given = [f"x{number}" for number in range(operands)]
         pointers = "".join([f"const float *{it}, " for it in given])
         value = RULES[name].write("float32", *[f"{it}[i]" for it in given])
