@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import vmflow as flow
-from vmflow.codegen.arrays import single
+from vmflow.codegen import arrays as by_hand
 from vmflow.codegen.elementwise import lay_out
 from vmflow.codegen.expressions import C_TYPES, RULES
 from vmflow.dtypes import by_name, from_numpy
@@ -230,7 +230,7 @@ def test_exp_in_a_chain_is_exp_alone(size: int, compiled: None) -> None:
     """Where vectors are wide it is written in another way there."""
     arrays = [np.concatenate([hard_numbers((size,)), np.linspace(-106, 90, 999, dtype=np.float32)])]
     ((_, found),) = _both([_step("exp", 0)], [0], arrays)
-    alone = single("exp", arrays[0], None)
+    alone = by_hand.single("exp", arrays[0], None)
     assert alone is not None
     assert same_bits(alone, found)
 

@@ -90,7 +90,7 @@ class Loader:
         self._mode: str | None = None
         self._known: dict[str, Library] = {}
         self._waiting: deque[Library] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._process: subprocess.Popen[str] | None = None
         self._ending = False
@@ -123,11 +123,11 @@ class Loader:
             return None
         with self._lock:
             library = self._known.get(source)
-            new = library is None
             if library is None:
-                library = self._known[source] = Library(source, apart)
-        if new:
-            self._from_cache(library)
+                library = Library(source, apart)
+                # Nobody is to see it before this: for one that is not there yet, others would choose numpy for good.
+                self._from_cache(library)
+                self._known[source] = library
         if not make and self.mode != "wait":
             return library
         with self._lock:
@@ -234,7 +234,8 @@ class Loader:
     def _make(self, library: Library) -> None:
         if self.problem is not None:
             return
-        with self._lock:  # so that nobody forks meanwhile: the child would have modules that are half there
+        # So that nobody forks meanwhile: the child would have modules that are half there, and locks of theirs held.
+        with self._lock:
             import shutil  # noqa: F401 (as the next, which compiling needs later)
             import subprocess  # noqa: F401
             import tempfile
@@ -242,6 +243,9 @@ class Loader:
 
             from .cache import cache_folder, store
             from .compiling import CompileError, compile_library, compiler_command
+
+            with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
+                pass  # the first one finds out where they go, under a lock
 
         try:
             command = compiler_command()
@@ -262,13 +266,12 @@ class Loader:
             process.kill()
 
     def _from_cache(self, library: Library) -> None:
-        """Load it if it was made before."""
-        with self._lock:  # as in `_make`
-            import shlex  # noqa: F401
-            import shutil  # noqa: F401
+        """Load it if it was made before; with the lock held, also for the imports, as in `_make`."""
+        import shlex  # noqa: F401
+        import shutil  # noqa: F401
 
-            from .cache import cache_folder, find, remove
-            from .compiling import CompileError, compiler_command
+        from .cache import cache_folder, find, remove
+        from .compiling import CompileError, compiler_command
 
         folder = cache_folder()
         try:
@@ -328,7 +331,7 @@ class Loader:
 
     def in_child(self) -> None:
         """What was being made is made by a thread of the child, once somebody asks for something."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._thread = self._process = None
 
     def end(self) -> None:

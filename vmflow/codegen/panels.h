@@ -2,7 +2,7 @@
  * added up; see K. Goto and R. van de Geijn, Anatomy of High-Performance Matrix Multiplication, 2008.  And room to work in.
  */
 
-#include <pthread.h>
+#include <stddef.h>
 #include <stdlib.h>
 
 /* ROWS of two vectors each leave registers for two vectors of one operand and a number of the other. */
@@ -79,45 +79,45 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
         }
 }
 
-/* Room to work in, which a thread keeps from call to call unless it is large. */
+/* Room to work in.  What is not very large is kept for whoever comes next, who asks first where it has left its own: there
+ * are as many as have worked at once, and not as there are threads. */
 struct room {
     int64_t have;
-    float *numbers;
+    float numbers[] __attribute__((aligned(64)));
 };
-enum { KEPT_ROOM = 1 << 20 };
+enum { ROOMS = 64, KEPT_ROOM = 1 << 20 };
+static struct room *rooms[ROOMS];
 
-static pthread_key_t room_key;
-static int room_key_made;
-static void give_room_back(void *given) {
-    free(((struct room *)given)->numbers);
-    free(given);
-}
-__attribute__((constructor)) static void prepare_room(void) {
-    room_key_made = !pthread_key_create(&room_key, give_room_back);
-}
-static struct room *own_room(void) {
-    struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
-    if (mine != NULL || !room_key_made) return mine;
-    mine = calloc(1, sizeof *mine);
-    if (mine == NULL || !pthread_setspecific(room_key, mine)) return mine;
-    free(mine);
-    return NULL;
+static int64_t own_place(void) {
+    static int64_t threads;
+    static __thread int64_t own;
+    if (!own) own = 1 + __atomic_fetch_add(&threads, 1, __ATOMIC_RELAXED);
+    return own;
 }
 
 /* For so many numbers; NULL if there is no memory. */
 static float *room_of(int64_t count) {
-    struct room *const mine = count <= KEPT_ROOM ? own_room() : NULL;
-    if (mine != NULL && mine->have >= count) return mine->numbers;
-    void *found;
-    if (posix_memalign(&found, 64, (size_t)count * sizeof(float))) return NULL;
-    if (mine != NULL) {
-        free(mine->numbers);
-        mine->numbers = found;
-        mine->have = count;
+    const int64_t own = own_place();
+    for (int64_t i = 0; i < ROOMS && count <= KEPT_ROOM; i++) {
+        struct room **place = rooms + (own + i) % ROOMS;
+        if (!__atomic_load_n(place, __ATOMIC_RELAXED)) continue;
+        struct room *kept = __atomic_exchange_n(place, NULL, __ATOMIC_ACQUIRE);
+        if (kept && kept->have >= count) return kept->numbers;
+        free(kept);
     }
-    return found;
+    void *found;
+    if (posix_memalign(&found, 64, sizeof(struct room) + (size_t)count * sizeof(float))) return NULL;
+    ((struct room *)found)->have = count;
+    return ((struct room *)found)->numbers;
 }
-static void done_with(float *room) {
-    const struct room *mine = room_key_made ? pthread_getspecific(room_key) : NULL;
-    if (mine == NULL || mine->numbers != room) free(room);
+
+static void done_with(float *numbers) {
+    struct room *const room = (struct room *)((char *)numbers - offsetof(struct room, numbers));
+    const int64_t own = own_place();
+    for (int64_t i = 0; i < ROOMS && room->have <= KEPT_ROOM; i++) {
+        struct room *nothing = NULL;
+        if (__atomic_compare_exchange_n(rooms + (own + i) % ROOMS, &nothing, room, 0, __ATOMIC_RELEASE, __ATOMIC_RELAXED))
+            return;
+    }
+    free(room);
 }

@@ -142,20 +142,30 @@ static void deliver(const float *from, int64_t rows, int64_t columns, int turned
             for (int64_t j = 0; j < columns; j++) to[j] += from[j];
 }
 
-/* How much room `multiply` needs. */
+/* The parts that a depth is cut into are of about one length. */
+static int64_t length_of_parts(int64_t depth) {
+    const int64_t parts = (depth + DEPTH - 1) / DEPTH;
+    return (depth + parts - 1) / parts;
+}
+
+/* Room for panels that are packed at once. */
+static int64_t room_for_panels(int64_t rows, int64_t columns, int64_t depth) {
+    return (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * length_of_parts(depth);
+}
+
+/* How much `multiply` needs in all: for the results of a panel, panels, and rows, behind which a vector more is written. */
 static int64_t room_to_multiply(int64_t rows, int64_t columns, int64_t depth) {
-    const int64_t deep = least(depth, DEPTH);
-    return LANES_OF * PANEL + (least(rows, HEIGHT) + 2 * ROWS) * deep + LANES_OF +
-           (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * deep;
+    return LANES_OF * PANEL + room_for_panels(rows, columns, depth) +
+           (least(rows, HEIGHT) + ROWS) * length_of_parts(depth) + LANES_OF;
 }
 
 /* c = a b, or its transpose, for b by its columns. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
                      int turned, float *room) {
-    const int64_t times = (depth + DEPTH - 1) / DEPTH, deep = (depth + times - 1) / times;
+    const int64_t deep = length_of_parts(depth);
     const int packs = columns >= (a.step == 1 && a.row % CROWDED ? PACK_LINES_FROM : PACK_FROM);
     float *const made = room, *const panels = made + LANES_OF * PANEL;
-    float *const packed_rows = panels + (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * deep;
+    float *const packed_rows = panels + room_for_panels(rows, columns, depth);
     for (int64_t k = 0; k < depth; k += deep)
         for (int64_t left = 0; left < columns; left += WIDTH)
             for (int64_t top = 0; top < rows; top += HEIGHT) {
@@ -193,7 +203,7 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix
 /* Without room: the same, slowly. */
 static void multiply_simply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c,
                             int64_t c_row) {
-    const int64_t times = (depth + DEPTH - 1) / DEPTH, deep = (depth + times - 1) / times;
+    const int64_t deep = length_of_parts(depth);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
             for (int64_t k = 0; k < depth; k += deep) {

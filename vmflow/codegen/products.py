@@ -20,7 +20,7 @@ from vmflow.intra_op import get_num_threads
 from . import team
 from .arrays import Call, as_call
 from .elementwise import address
-from .kernels import by_words, function
+from .kernels import address_of, function
 from .loading import LOADER
 
 Array: TypeAlias = Any
@@ -42,11 +42,6 @@ _REMEMBERED: Final = 1 << 12
 # each packs the other operand for itself.
 _PANEL: Final = 32
 _ROWS_OF_A_SHARE: Final = 512
-
-
-def can_multiply() -> bool:
-    """Whether C is there, and may be used."""
-    return function("matrix_product", _ALWAYS) is not None
 
 
 def matrix_product(left: Array, right: Array, out: Array | None) -> Array | None:
@@ -72,11 +67,11 @@ def matrix_product(left: Array, right: Array, out: Array | None) -> Array | None
     # Most are like one before, and to find out how to compute one takes as long as many a product.
     key = left.shape, left.strides, right.shape, right.strides, out.strides, get_num_threads()
     form = _forms.get(key)
-    if form is None:
+    if form is None or form.arrived != LOADER.arrived:
         if len(_forms) >= _REMEMBERED:
             _forms.clear()
-        form = _forms[key] = _Form(left, right, out)
-    return out if form.compute(kernel, left, right, out) else None
+        form = _forms[key] = _Form(kernel, left, right, out)
+    return out if form.compute(left, right, out) else None
 
 
 def product_call(left: Array, right: Array, out: Array) -> Call | None:
@@ -87,60 +82,72 @@ def product_call(left: Array, right: Array, out: Array) -> Call | None:
     kernel = function("matrix_product", _ALWAYS)
     if kernel is None or not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
         return None
-    return _Form(left, right, out).call(kernel, left, right, out)
+    if np.may_share_memory(out, left) or np.may_share_memory(out, right):
+        return None
+    return _Form(kernel, left, right, out).call(left, right, out)
 
 
 class _Form:
     """How to multiply arrays of certain shapes and strides.
 
     Args:
+        kernel: the C function.
         left, right, out: such arrays.
+
+    Attributes:
+        arrived: `Loader.arrived` when it was made: what helps with a product may have come since.
     """
 
-    __slots__ = ("_at", "_leading", "_shared", "_words", "_work")
+    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "arrived")
 
-    def __init__(self, left: Array, right: Array, out: Array) -> None:
+    def __init__(self, kernel: Callable[..., Any], left: Array, right: Array, out: Array) -> None:
+        self.arrived = LOADER.arrived
         (rows, depth), columns = left.shape[-2:], right.shape[-1]
         leading = out.shape[:-2]
+        of_left, of_right, of_out = _strides(left), _strides(right), out.strides[-2] // _ITEM
         if leading and right.ndim == 2 and left.flags.c_contiguous and out.flags.c_contiguous:
-            rows, leading = left.size // depth, ()
-        strides = *_strides(left), *_strides(right), out.strides[-2] // _ITEM
+            rows, leading, of_left, of_out = left.size // depth, (), (depth, 1), columns
+        strides = *of_left, *of_right, of_out
         words = array("q", (0, 0, 0, rows, columns, depth, *strides))
+        self._kernel = kernel
         self._leading = leading
         self._work = out.size * depth / _AS_AN_ADDITION
         cut = _cut(rows, columns, strides)
-        shared = None if leading else team.job(by_words("matrix_product"), words, cut, self._work)
+        # The function takes words, as those do that are shared out.
+        shared = None if leading else team.job(address_of(kernel), words, cut, self._work)
         self._words = shared or words
         self._at = len(self._words) - len(words)
         self._shared = shared is not None
 
-    def compute(self, kernel: Callable[..., Any], left: Array, right: Array, out: Array) -> bool:
+    def compute(self, left: Array, right: Array, out: Array) -> bool:
         """Multiply; whether C was still there."""
         if self._leading:
-            call, given, _ = self._call_of_several(left, right, out)
-            call(*given)
-            return True
+            call = self._call_of_several(left, right, out)
+            if call is not None:
+                call[0](*call[1])
+            return call is not None
         words = self._for(left, right, out)
         if self._shared:
             return team.run(words, self._work)
-        kernel(words.buffer_info()[0])
+        self._kernel(words.buffer_info()[0])
         return True
 
-    def call(self, kernel: Callable[..., Any], left: Array, right: Array, out: Array) -> Call | None:
+    def call(self, left: Array, right: Array, out: Array) -> Call | None:
         """The same as one call; None if C is not there any more."""
         if self._leading:
             return self._call_of_several(left, right, out)
         words = self._for(left, right, out)
-        return team.call_of(words, self._work) if self._shared else (kernel, (_kept(words),), None)
+        return team.call_of(words, self._work) if self._shared else (self._kernel, (_kept(words),), None)
 
     def _for(self, left: Array, right: Array, out: Array) -> array[int]:
         words, at = self._words[:], self._at
         words[at], words[at + 1], words[at + 2] = address(left), address(right), address(out)
         return words
 
-    def _call_of_several(self, left: Array, right: Array, out: Array) -> Call:
+    def _call_of_several(self, left: Array, right: Array, out: Array) -> Call | None:
         kernel = function("matrix_products", _ALWAYS)
-        assert kernel is not None  # as the other one of their library
+        if kernel is None:
+            return None
         places = np.stack([_places(it, self._leading) for it in (left, right, out)], 1)
         words = _kept(self._words)
         arguments = address(places), len(places), ctypes.addressof(words)
@@ -154,7 +161,6 @@ class _Form:
 
 
 _forms: dict[tuple[Any, ...], _Form] = {}
-LOADER.watchers.append(_forms.clear)
 
 
 def _kept(words: array[int]) -> ctypes.Array[ctypes.c_int64]:
@@ -206,4 +212,4 @@ def _in_lines(given: Array) -> Array:
 def _takes(out: Array) -> bool:
     """Whether a result can be written there."""
     by_row, by_column = out.strides[-2:]
-    return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype is _SINGLE)
+    return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype == _SINGLE)

@@ -82,10 +82,16 @@ def tracked(tensor: Tensor, requires_grad: bool) -> Tensor:
 # From data
 
 
+def _of(kind: DType, array: Array) -> Array:
+    """The same memory with the one object of a dtype that kernels know: arrays that were pickled have others."""
+    return array if array.dtype is kind.numpy else array.view(kind.numpy)
+
+
 def from_array(array: Array, device: Device) -> Tensor:
     """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
-    storage = Storage(Dependence(), array)
-    blob = Blob(storage, meta(array.shape, dtypes.from_numpy(array.dtype), _HOST))
+    kind = dtypes.from_numpy(array.dtype)
+    storage = Storage(Dependence(), _of(kind, array))
+    blob = Blob(storage, meta(array.shape, kind, _HOST))
     made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= _interpreter.LEASED_FROM else None)
     recorder = MODE.get().interpreter
     if recorder is not None:
@@ -221,7 +227,7 @@ def from_numpy(ndarray: Array) -> Tensor:
             "pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
         )
     block, strides, offset = layout
-    blob = Blob(Storage(Dependence(), block), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
+    blob = Blob(Storage(Dependence(), _of(kind, block)), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
     blob.storage.shared = True
     return _interpreter.new_tensor(blob, None)
 

@@ -22,7 +22,7 @@ from . import sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
 from .linear_algebra import matmul
-from .product_kernels import matmul_call, product_kernel
+from .product_kernels import call_of, product_kernel
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
@@ -62,7 +62,8 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     output = meta((*source.shape[:-1], outputs), source.dtype, device)
     rows = prod(source.shape[:-1])
     plain = len(source.shape) == 2
-    multiply = product_kernel(device, rows * weight.numel)
+    half = is_half(source)
+    multiply = product_kernel(device, dtypes.float32 if half else source.dtype, rows, features, outputs)
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         out = rest[-1]
@@ -82,13 +83,13 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         if not (array.flags.c_contiguous and outs[0].flags.c_contiguous):
             return None
         target = outs[0].reshape(rows, outputs)
-        found: list[Call] = [matmul_call(array.reshape(rows, features), matrix.T, target)]
+        found: list[Call] = [call_of(multiply, array.reshape(rows, features), matrix.T, target)]
         if rest:
             found += add_to_rows_calls(target, rest[0]) or [(_add_bias, (target, rest[0]), None)]
         return found
 
     cost = _cost(rows, weight)
-    return Inferred(output, in_single(kernel, is_half(source)), cost, placed=None if is_half(source) else placed)
+    return Inferred(output, in_single(kernel, half), cost, placed=None if half else placed)
 
 
 def _add_bias(result: Array, bias: Array) -> None:
@@ -105,8 +106,10 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     _, source, weight = metas
     outputs, features = weight.shape
     rows = prod(source.shape[:-1])
-    multiply = product_kernel(source.device, rows * weight.numel)
     half = is_half(source)
+    compute = dtypes.float32 if half else source.dtype
+    to_input = product_kernel(source.device, compute, rows, outputs, features)
+    to_weight = product_kernel(source.device, compute, outputs, rows, features)
     to = source.dtype.numpy
     results: list[TensorMeta] = []
     results += [source] if by_input else []
@@ -123,10 +126,10 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if by_input:
             given = next(wanted, None)
             target = None if given is None or not given.flags.c_contiguous else given.reshape(rows, features)
-            result = multiply(gradient, matrix, target)
+            result = to_input(gradient, matrix, target)
             found.append(result.reshape(source.shape) if target is None else given)
         if by_weight:
-            found.append(multiply(gradient.T, array.reshape(rows, features), next(wanted, None)))
+            found.append(to_weight(gradient.T, array.reshape(rows, features), next(wanted, None)))
         if by_bias:
             found.append(sums.of_columns(gradient, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
@@ -138,10 +141,10 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         found: list[Call] = []
         if by_input:
             target = next(wanted).reshape(rows, features)
-            found.append(matmul_call(gradient, inputs[2], target))
+            found.append(call_of(to_input, gradient, inputs[2], target))
         if by_weight:
             target = next(wanted)
-            found.append(matmul_call(gradient.T, array, target))
+            found.append(call_of(to_weight, gradient.T, array, target))
         if by_bias:
             target = next(wanted)
             found.append(sums.of_columns_call(gradient, target))

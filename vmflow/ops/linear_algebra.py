@@ -62,22 +62,22 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         )
     batch = broadcast_shapes("matmul", tuple(first.shape[:-2]), tuple(second.shape[:-2]))
     output = meta(batch + tuple(rows) + tuple(columns), first.dtype, device)
-    products = float(output.numel * inner)
-    multiply = product_kernels.product_kernel(device, products)
     to = first.dtype.numpy
     # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
-    wide = dtypes.float32.numpy if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
+    wide = dtypes.float32 if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
+    sizes = prod(rows), inner, prod(columns), prod(batch)
+    multiply = product_kernels.product_kernel(device, wide or first.dtype, *sizes)
 
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
-            return multiply(left.astype(wide), right.astype(wide), None).astype(to)
+            return multiply(left.astype(wide.numpy), right.astype(wide.numpy), None).astype(to)
         # The result is C-contiguous whatever the operands' strides are.
         return multiply(left, right, out)
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        return [product_kernels.matmul_call(*inputs, *outs)]
+        return [product_kernels.call_of(multiply, *inputs, *outs)]
 
-    cost = 2.0 * products / _PER_NANOSECOND + 500
+    cost = 2.0 * prod(sizes) / _PER_NANOSECOND + 500
     by_c = wide is None and multiply is product_kernels.matmul
     return Inferred(output, kernel, cost, placed=placed if by_c else None)
 

@@ -13,18 +13,17 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from vmflow import blas_core
+from vmflow import blas_core, dtypes
 from vmflow.codegen import products
 from vmflow.codegen.arrays import Call
 from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 
 from .table import array_module
 
 # From two arrays, and where the result should go or None, to the result, which is there.
 Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
-
-_SINGLE: Final = np.dtype(np.float32)
 
 # Products of two numbers from which on C is not slower than BLAS, which would call its threads then, and these keep
 # their cores from others for a tenth of a second; and up to which that is so: where nothing fits into caches, BLAS at
@@ -43,32 +42,29 @@ def _most() -> float:
     return inf if narrow else _MOST
 
 
-def product_kernel(device: Device, products: float) -> Product:
-    """What multiplies matrices there, where that takes so many products of two numbers."""
+def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
+    """What multiplies so many matrices of (rows, depth) and (depth, columns) there.
+
+    Args:
+        dtype: in which that is done.
+    """
     xp = array_module(device)
-    return matmul if xp is np and _LEAST <= products <= _most() else xp.matmul
+    worthwhile = rows >= _FEWEST and columns >= _FEWEST and _LEAST <= batch * rows * depth * columns <= _most()
+    return matmul if xp is np and dtype is dtypes.float32 and worthwhile else xp.matmul
 
 
 def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
-    """``numpy.matmul`` of arrays of one dtype."""
-    if _is_for_c(left, right):
-        found = products.matrix_product(left, right, out)
-        if found is not None:
-            if out is None or found is out:
-                return found
-            np.copyto(out, found)
-            return out
-    return np.matmul(left, right, out)
+    """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product."""
+    found = products.matrix_product(left, right, out)
+    if found is None:
+        return np.matmul(left, right, out)
+    if out is None or found is out:
+        return found
+    np.copyto(out, found)
+    return out
 
 
-def matmul_call(left: Array, right: Array, out: Array) -> Call:
-    """The same as one call, for arrays that stay where they are and of which `out` is apart from the others."""
-    call = products.product_call(left, right, out) if _is_for_c(left, right) else None
-    return call or (matmul, (left, right, out), out)
-
-
-def _is_for_c(left: Array, right: Array) -> bool:
-    if left.dtype is not _SINGLE or right.dtype is not _SINGLE or left.ndim < 2 or right.ndim < 2:
-        return False
-    rows, columns = left.shape[-2], right.shape[-1]
-    return bool(rows >= _FEWEST and columns >= _FEWEST and _LEAST <= left.size * columns <= _most())
+def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
+    """A product as one call, for arrays that stay where they are."""
+    call = products.product_call(left, right, out) if multiply is matmul else None
+    return call or (multiply, (left, right, out), out)

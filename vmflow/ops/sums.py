@@ -65,20 +65,24 @@ def _of_vector(vector: Array) -> Array:
 
 def of_columns(matrix: Array, out: Array | None = None) -> Array:
     """The sum of each column of a matrix, into `out` if that is given, of the matrix's dtype and contiguous."""
-    if len(matrix) < _ROWS or not suits(matrix):
-        return np.add.reduce(matrix, 0, None, out)
-    if matrix.dtype is _SINGLE:
+    if _is_for_c(matrix):
+        matrix = np.ascontiguousarray(matrix)  # so that the sum is the same, however it lies
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
         if column_sums(matrix, result):
             return result
+    if len(matrix) < _ROWS or not suits(matrix):
+        return np.add.reduce(matrix, 0, None, out)
     # Few rows at a time are too short for the cache to be left between them: no pieces here.
     return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
 
 
 def of_columns_call(matrix: Array, out: Array) -> Call:
     """The same as one call, for arrays that stay where they are."""
-    by_c = len(matrix) >= _ROWS and suits(matrix) and matrix.dtype is _SINGLE
-    return (column_sums_call(matrix, out) if by_c else None) or (of_columns, (matrix, out), out)
+    return (column_sums_call(matrix, out) if _is_for_c(matrix) else None) or (of_columns, (matrix, out), out)
+
+
+def _is_for_c(matrix: Array) -> bool:
+    return matrix.dtype is _SINGLE and len(matrix) >= _ROWS and matrix.size >= _FEW
 
 
 def over(array: Array, dims: tuple[int, ...]) -> Array | None:
