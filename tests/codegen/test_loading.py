@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import run_program
 from vmflow import info
 from vmflow.codegen import cache
 from vmflow.codegen.compiling import CompileError, compiler_command
@@ -499,3 +500,21 @@ def test_inexact_functions_are_computed_in_one_way(
         np.testing.assert_allclose(one, numpys, rtol=1e-6)
     """
     _run(program, VMFLOW_JIT="", GATE=str(gate))
+
+
+def test_where_temporary_files_go_is_known_before_anybody_may_fork(tmp_path: Path) -> None:
+    """It is found out under a lock of a module, which a child forked meanwhile would find held for ever."""
+    program = """
+    import tempfile
+    from vmflow.codegen import compiling, kernels
+    usual = compiling.compile_library
+
+    def compile_library(*arguments):
+        print(tempfile.tempdir is not None)
+        return usual(*arguments)
+
+    compiling.compile_library = compile_library
+    assert kernels.function("softmax", 1 << 20) is not None
+    """
+    (tmp_path / "kept").mkdir(mode=0o700)
+    assert run_program(program, VMFLOW_JIT="1", VMFLOW_CACHE_DIR=str(tmp_path / "kept")) == "True"
