@@ -2,7 +2,7 @@
 
 OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  One that it does not know, as new ones
 are for a while, gets kernels for an older one.  Only the environment can change that, before numpy is imported; so all
-there is to do here is to tell.
+there is to do here is to tell, and to leave BLAS fewer products: see `vmflow.ops.product_kernels`.
 """
 
 from __future__ import annotations
@@ -79,6 +79,6 @@ def hint(core: str | None, flags: Iterable[str]) -> str | None:
     if core is None or core.lower() in _WITH_AVX512 or not _NEEDED.issubset(flags):
         return None
     return (
-        f"BLAS uses its kernels for {core}, and this processor has AVX-512; products of matrices may be faster with "
-        "OPENBLAS_CORETYPE=SkylakeX in the environment before Python starts"
+        f"BLAS uses its kernels for {core}, and this processor has AVX-512; products of matrices that are not C's, as "
+        "those of float64, may be faster with OPENBLAS_CORETYPE=SkylakeX in the environment before Python starts"
     )
