@@ -135,13 +135,15 @@ async def test_one_callback_per_loop_turn() -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(loop, "call_soon", counting)
-            x = flow.zeros(4)
+            x, issued = flow.zeros(4), 0
+            while not calls:  # what the present turn of the loop has time for, runs at once
+                x, issued = x + 1, issued + 1
             for _ in range(500):
                 x = x + 1
             assert calls == 1
             await x
         assert calls <= 2 + 500 // machine.engine.window
-        assert x.tolist() == [500.0] * 4
+        assert x.tolist() == [issued + 500.0] * 4
 
 
 async def test_a_turn_keeps_to_its_budget() -> None:
