@@ -14,7 +14,7 @@ from . import autograd as _autograd
 from .autograd import functional as _functional
 from .autograd.functional import as_tensors
 from .autograd.grad_mode import enable_grad
-from .autograd.node import AutogradMeta, Edge, Node
+from .autograd.node import Edge, Node
 from .tensors import Tensor
 
 
@@ -155,12 +155,12 @@ def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
         edge = waiting.pop()
         if edge is None:
             continue
-        if isinstance(edge[0], AutogradMeta):
-            if id(edge[0]) not in own:
+        if edge.node is None:
+            if id(edge) not in own:
                 return result
-        elif edge[0] not in seen:
-            seen.add(edge[0])
-            waiting += edge[0].edges
+        elif edge.node not in seen:
+            seen.add(edge.node)
+            waiting += edge.node.edges
     return result.detach()
 
 

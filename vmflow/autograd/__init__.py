@@ -14,7 +14,7 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .node import AutogradMeta, Edge, Node, check_history
+from .node import Edge, Place, check_history
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
@@ -88,12 +88,12 @@ def grad(
     """
     if not only_inputs:
         raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
-    wanted: list[AutogradMeta | tuple[Node, int]] = []
+    wanted: list[Place] = []
     for position, tensor in enumerate(_as_tuple(inputs)):
         edge = tensor._autograd.edge() if tensor._autograd is not None else None
         if edge is None:
             raise RuntimeError(f"grad: input {position} does not require a gradient")
-        wanted.append(edge[0] if isinstance(edge[0], AutogradMeta) else (edge[0], edge[1]))
+        wanted.append(edge.place())
     results = run_backward(
         _roots(_as_tuple(outputs), grad_outputs),
         retain_graph=create_graph if retain_graph is None else retain_graph,

@@ -13,7 +13,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
 from vmflow.errors import InternalError
 
-from .node import AutogradMeta, Edge, Node, OpNode
+from .node import AutogradMeta, Edge, Node, OpNode, Place
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
@@ -26,7 +26,7 @@ def run_backward(
     *,
     retain_graph: bool,
     create_graph: bool,
-    wanted: Sequence[AutogradMeta | tuple[Node, int]] | None = None,
+    wanted: Sequence[Place] | None = None,
     since: int = 0,
 ) -> list[Tensor | None]:
     """Propagate the roots' gradients.
@@ -55,7 +55,10 @@ class _Pass:
     """One backward pass.
 
     Attributes:
-        gradients: what has arrived at each node so far, one place per output.
+        latest: the node to run next, where it is known; later than all in `heap`.  It and what has arrived there are
+            kept out of `heap` and `gradients`: in a chain that is so for every node.
+        arrived: what has arrived at `latest` so far, one place per output.
+        gradients: what has arrived at each node in `heap`.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order, and no counting is needed.
         leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
@@ -65,17 +68,17 @@ class _Pass:
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
 
-    def __init__(
-        self, retain_graph: bool, create_graph: bool, wanted: Sequence[AutogradMeta | tuple[Node, int]] | None
-    ) -> None:
+    def __init__(self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.wanted = wanted
-        self.captured: dict[AutogradMeta | tuple[Node, int], Tensor] = {}
+        self.captured: dict[Place, Tensor] = {}
+        self.latest: Node | None = None
+        self.arrived: list[Tensor | None] = []
         self.gradients: dict[Node, list[Tensor | None]] = {}
+        self.heap: list[tuple[int, Node]] = []
         self.own: set[tuple[Node, int]] = set()
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
-        self.heap: list[tuple[int, Node]] = []
         self.useful: set[Node] | None = None
         self.recorder: Recorder | None = MODE.get().interpreter
 
@@ -94,20 +97,26 @@ class _Pass:
     def _walk(self, roots: Sequence[tuple[Edge, Tensor]]) -> None:
         for edge, gradient in roots:
             if edge is not None:
-                target, index = edge
-                if isinstance(target, Node):
-                    self._arrive_at(target, index, gradient)
+                if edge.node is not None:
+                    self._arrive_at(edge.node, edge.index, gradient)
                 else:
-                    self._arrive_at_leaf(target, gradient, shared=True)
+                    self._arrive_at_leaf(edge, gradient, shared=True)
         heap = self.heap
-        while heap:
-            self._step(heapq.heappop(heap)[1])
+        while True:
+            node = self.latest
+            if node is not None:
+                self.latest = None
+                self._step(node, self.arrived)
+            elif heap:
+                node = heapq.heappop(heap)[1]
+                self._step(node, self.gradients.pop(node))
+            else:
+                break
         # Hooks are to see each leaf's gradient once and whole.
         for leaf, (gradient, shared) in self.leaves.items():
             self._finish(leaf, gradient, shared)
 
-    def _step(self, node: Node) -> None:
-        arrived = self.gradients.pop(node)
+    def _step(self, node: Node, arrived: list[Tensor | None]) -> None:
         if self.own:
             self.own -= {(node, index) for index in range(node.outputs_count)}
         if node.outputs is not None:
@@ -124,32 +133,34 @@ class _Pass:
         whole: tuple[Node, int] | None = None
         if isinstance(node, OpNode) and node.op.is_part and not self.create_graph and self.recorder is None:
             edge = edges[0]
-            if edge is not None and isinstance(edge[0], Node):
-                whole = (edge[0], edge[1])
+            if edge is not None and edge.node is not None:
+                whole = (edge.node, edge.index)
                 if whole in self.own:
                     self._add_part(node, arrived[0], whole)
                     return
         results = node.backward(arrived, self.create_graph)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
-        for number, result in enumerate(results):
-            edge = edges[number]
+        for place in range(len(edges)):
+            edge, result = edges[place], results[place]
             if edge is not None and result is not None:
-                target, index = edge
-                if isinstance(target, Node):
-                    self._arrive_at(target, index, result)
+                if edge.node is not None:
+                    self._arrive_at(edge.node, edge.index, result)
                 else:
                     shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
-                    self._arrive_at_leaf(target, result, shared)
-        if whole is not None and whole[0] in self.gradients and self.gradients[whole[0]][whole[1]] is not None:
-            self.own.add(whole)
+                    self._arrive_at_leaf(edge, result, shared)
+        if whole is not None:
+            waiting = self._waiting(whole[0])
+            if waiting is not None and waiting[whole[1]] is not None:
+                self.own.add(whole)
         if not self.retain_graph:
             node.release()
 
     def _add_part(self, node: OpNode, gradient: Tensor | None, whole: tuple[Node, int]) -> None:
         """Add the gradient of a part to that of what it is a part of, instead of padding it with zeros first."""
-        target, index = whole
-        total = self.gradients[target][index]
+        waiting = self._waiting(whole[0])
+        assert waiting is not None
+        total = waiting[whole[1]]
         assert total is not None
         assert gradient is not None
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
@@ -167,19 +178,35 @@ class _Pass:
         so_far = self.leaves.get(leaf)
         self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far[0] + gradient, False)
 
+    def _waiting(self, node: Node) -> list[Tensor | None] | None:
+        """What has arrived at a node so far; None if nothing has."""
+        return self.arrived if node is self.latest else self.gradients.get(node)
+
     def _arrive_at(self, node: Node, index: int, gradient: Tensor) -> None:
         if self.useful is not None and node not in self.useful and (node, index) not in (self.wanted or ()):
             return
-        waiting = self.gradients.get(node)
+        waiting = self._waiting(node)
         if waiting is None:
-            waiting = self.gradients[node] = [None] * node.outputs_count
-            heapq.heappush(self.heap, (-node.sequence, node))
+            waiting = [None] * node.outputs_count
+            self._enter(node, waiting)
         earlier = waiting[index]
         if earlier is None:
             waiting[index] = gradient
         else:
             waiting[index] = earlier + gradient
             self.own.add((node, index))
+
+    def _enter(self, node: Node, waiting: list[Tensor | None]) -> None:
+        """Put a node among those to run."""
+        latest = self.latest
+        if latest is None:
+            if not self.heap or node.sequence > -self.heap[0][0]:
+                self.latest, self.arrived = node, waiting
+                return
+        elif node.sequence > latest.sequence:
+            self.latest, self.arrived, node, waiting = node, waiting, latest, self.arrived
+        self.gradients[node] = waiting
+        heapq.heappush(self.heap, (-node.sequence, node))
 
     def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         if self.wanted is not None and leaf not in self.wanted:
@@ -220,20 +247,20 @@ def _with_hooks(autograd: AutogradMeta, gradient: Tensor) -> Tensor:
     return gradient
 
 
-def _leading_to(wanted: Iterable[AutogradMeta | tuple[Node, int]], roots: Iterable[Edge], since: int) -> set[Node]:
+def _leading_to(wanted: Iterable[Place], roots: Iterable[Edge], since: int) -> set[Node]:
     """The nodes, from `since` on, from which a backward step brings something towards `wanted`."""
     targets: set[Node | AutogradMeta] = {it if isinstance(it, AutogradMeta) else it[0] for it in wanted}
     seen: set[Node] = set()
-    stack = [edge[0] for edge in roots if edge is not None and isinstance(edge[0], Node)]
+    stack = [edge.node for edge in roots if edge is not None and edge.node is not None]
     while stack:
         node = stack.pop()
         if node not in seen and node.sequence >= since:
             seen.add(node)
-            stack += [edge[0] for edge in node.edges if edge is not None and isinstance(edge[0], Node)]
+            stack += [edge.node for edge in node.edges if edge is not None and edge.node is not None]
     useful: set[Node] = set()
     for node in sorted(seen, key=lambda it: it.sequence):
         for edge in node.edges:
-            if edge is not None and (edge[0] in targets or edge[0] in useful):
+            if edge is not None and (edge in targets or edge.node in targets or edge.node in useful):
                 useful.add(node)
                 break
     return useful

@@ -1,14 +1,14 @@
 """The graph that autograd records: `Node`s joined by edges, and what hangs on a tensor, `AutogradMeta`.
 
-An edge leads from a node to whatever made its input: another node and the number of that node's output, or, for a
-leaf, the leaf's `AutogradMeta` itself, which is where gradients are accumulated.
+An edge leads from a node to whatever made its input.  It is the input's `AutogradMeta`, which says which output of
+which node that is; a leaf's is where gradients are accumulated.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 Hook: TypeAlias = "Callable[[Tensor], Tensor | None]"
-Edge: TypeAlias = "tuple[Node | AutogradMeta, int] | None"
+Edge: TypeAlias = "AutogradMeta | None"
 
-_sequence = count()
+# What one may ask the gradient of: a leaf, or an output of a node.
+Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
+
+_sequence: Final = count()
 
 
 def next_sequence() -> int:
@@ -62,9 +65,12 @@ class AutogradMeta:
         self.after: dict[int, Callable[[], None]] | None = None
 
     def edge(self) -> Edge:
-        if self.node is not None:
-            return self.node, self.index
-        return (self, 0) if self.requires_grad else None
+        """What leads here; None if no gradient is wanted."""
+        return self if self.node is not None or self.requires_grad else None
+
+    def place(self) -> Place:
+        """The same for all tensors that are one output of one node."""
+        return self if self.node is None else (self.node, self.index)
 
 
 @mypyc_attr(allow_interpreted_subclasses=True)
@@ -110,7 +116,7 @@ class Node:
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
         """The edges, as PyTorch shows them."""
-        return tuple([(None, 0) if edge is None else edge for edge in self.edges])
+        return tuple([(None, 0) if edge is None else (edge.node or edge, edge.index) for edge in self.edges])
 
     def __repr__(self) -> str:
         return f"<{self.title}>"
@@ -177,23 +183,32 @@ class OpNode(Node):
         results: tuple[Tensor, ...],
         in_place: bool,
     ) -> None:
-        # Every recorded op passes here; hence no call that can be spared.
-        edges: list[Edge] = []
-        metas: list[TensorMeta] = []
-        for tensor in inputs:
-            fields: TensorFields = tensor
-            autograd = fields._autograd
-            edges.append(None if autograd is None else autograd.edge())
-            metas.append(fields._blob.meta)
+        # Every recorded op passes here; hence no call that can be spared, and no object.
+        self.metas: tuple[TensorMeta, ...]
+        if len(inputs) == 1:
+            only: TensorFields = inputs[0]
+            self.edges = (_edge(only),)
+            self.metas = (only._blob.meta,)
+        elif len(inputs) == 2:
+            one: TensorFields = inputs[0]
+            other: TensorFields = inputs[1]
+            first, second = one._blob.meta, other._blob.meta
+            recent = op.recent
+            self.edges = (_edge(one), _edge(other))
+            if recent is not None and recent.first is first and recent.second is second:
+                self.metas = recent.metas
+            else:
+                self.metas = (first, second)
+        else:
+            self.edges = tuple([_edge(tensor) for tensor in inputs])
+            self.metas = tuple([_blob_of(tensor).meta for tensor in inputs])
         self.title = op.name
-        self.edges = tuple(edges)
         self.outputs_count = len(results)
         self.sequence = next(_sequence)
         self.outputs = None
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
-        self.metas = tuple(metas)
         self._inputs: tuple[SavedTensor | None, ...] = ()
         if op.saves_inputs:
             self._inputs = tuple([self._saved(inputs, it) for it in op.saves_inputs])
@@ -221,10 +236,13 @@ class OpNode(Node):
         Raises:
             InternalError: if nothing that is wanted was said to look at it, see `OpExpr.gradient`.
         """
-        saved = self._inputs[self.op.saves_inputs.index(index)]
-        if saved is None:
-            raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
-        return saved.unpack(self)
+        saves = self.op.saves_inputs
+        for place in range(len(saves)):
+            if saves[place] == index:
+                saved = self._inputs[place]
+                if saved is not None:
+                    return saved.unpack(self)
+        raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
 
     def output(self, index: int) -> Tensor:
         """The saved output number `index`, with its history."""
@@ -244,9 +262,10 @@ class OpNode(Node):
                 f"the backward pass went through {self.title} (from {self.where()}) a second time, and what it saved "
                 "was freed the first time; pass retain_graph=True to the first backward()"
             )
-        assert self.op.rule is not None
+        rule = self.op.rule
+        assert rule is not None
         try:
-            results = self.op.rule(self, *gradients)
+            results = rule(self, gradients[0]) if len(gradients) == 1 else rule(self, *gradients)
         except Exception as error:
             error.add_note(f"in the backward pass of {self.title}, run forward at {self.where()}")
             raise
@@ -254,14 +273,17 @@ class OpNode(Node):
             raise InternalError(
                 f"the gradient rule of {self.title} gave {len(results)} gradients for {len(self.edges)} inputs"
             )
-        conforming: list[Tensor | None] = []
         for index, gradient in enumerate(results):
-            meta = self.metas[index]
-            if gradient is None or self.edges[index] is None or _blob_of(gradient).meta is meta:
-                conforming.append(gradient)
-            else:
-                conforming.append(_conform(gradient, meta))
-        return conforming
+            if gradient is not None and _blob_of(gradient).meta is not self.metas[index]:
+                return self._conforming(results)
+        return results
+
+    def _conforming(self, results: tuple[Tensor | None, ...]) -> list[Tensor | None]:
+        """The gradients of a rule with the shapes and dtypes of the inputs."""
+        return [
+            gradient if gradient is None or edge is None else _conform(gradient, meta)
+            for gradient, edge, meta in zip(results, self.edges, self.metas, strict=True)
+        ]
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
         blob = _blob_of(gradient)
@@ -295,6 +317,11 @@ class OpNode(Node):
                 f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
                 "the view anew, change the whole tensor, or do it under vmflow.no_grad()"
             )
+
+
+def _edge(fields: TensorFields) -> Edge:
+    autograd = fields._autograd
+    return None if autograd is None else autograd.edge()
 
 
 def _blob_of(tensor: Tensor) -> Blob:

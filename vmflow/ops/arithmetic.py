@@ -17,6 +17,8 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from . import arithmetic_gradients
+from .arithmetic_gradients import conj_if_complex as conj_if_complex
 from .copying import cast
 from .destination import delivered, written
 from .elementwise import (
@@ -36,11 +38,6 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
     from .elementwise import Scalar
-
-
-def conj_if_complex(tensor: Tensor) -> Tensor:
-    """The conjugate, which is what gradients of complex products need; real tensors are returned as they are."""
-    return conj(tensor) if tensor.dtype.is_complex else tensor
 
 
 _ADD = Binary("add", "add")
@@ -308,58 +305,14 @@ def _common_dtype(*operands: Any) -> DType:
     )
 
 
-@_ADD.tensors.gradient()
-def _add_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    return gradient, gradient
-
-
-@_ADD.scalar.gradient()
-def _add_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient,)
-
-
-@_SUB.tensors.gradient()
-def _sub_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
-    return gradient, -gradient if node.needs[1] else None
-
-
-@_SUB.scalar.gradient()
-def _sub_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (-gradient if node.attributes == REVERSED else gradient,)
-
-
-@_MUL.tensors.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
-def _mul_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    first, second = node.needs
-    return (
-        gradient * conj_if_complex(node.input(1)) if first else None,
-        gradient * conj_if_complex(node.input(0)) if second else None,
-    )
-
-
-@_MUL.scalar.gradient()
-def _mul_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    return (gradient * node.scalars[0].conjugate(),)
-
-
-@_DIV.tensors.gradient(inputs=(0, 1))
-def _div_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    first, second = node.needs
-    divisor = conj_if_complex(node.input(1))
-    quotient = gradient / divisor
-    return (
-        quotient if first else None,
-        -quotient * conj_if_complex(node.input(0)) / divisor if second else None,
-    )
-
-
-@_DIV.scalar.gradient(inputs=(0,))
-def _div_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    value = node.scalars[0].conjugate()
-    if node.attributes == REVERSED:
-        divisor = conj_if_complex(node.input(0))
-        return (gradient * -value / (divisor * divisor),)
-    return (gradient / value,)
+_ADD.tensors.gradient()(arithmetic_gradients.of_add)
+_ADD.scalar.gradient()(arithmetic_gradients.of_add_scalar)
+_SUB.tensors.gradient()(arithmetic_gradients.of_sub)
+_SUB.scalar.gradient()(arithmetic_gradients.of_sub_scalar)
+_MUL.tensors.gradient(inputs=(0, 1), readers={0: 1, 1: 0})(arithmetic_gradients.of_mul)
+_MUL.scalar.gradient()(arithmetic_gradients.of_mul_scalar)
+_DIV.tensors.gradient(inputs=(0, 1))(arithmetic_gradients.of_div)
+_DIV.scalar.gradient(inputs=(0,))(arithmetic_gradients.of_div_scalar)
 
 
 @_POW.tensors.gradient(inputs=(0, 1), outputs=(0,))

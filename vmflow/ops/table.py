@@ -78,16 +78,17 @@ class Recent:
     Never changed, for another thread may be looking at it.
 
     Attributes:
-        first, second: the metas; None for the second of one.
+        metas, first, second: the metas, and each by itself; None for the second of one.
         attributes, kind, default: the attributes, the type of the scalar or None, and the mode's dtype.
         inferred: what was inferred.
     """
 
-    __slots__ = ("attributes", "default", "first", "inferred", "kind", "second")
+    __slots__ = ("attributes", "default", "first", "inferred", "kind", "metas", "second")
 
     def __init__(
         self, metas: Metas, attributes: Attributes, kinds: Kinds, default: DType | None, inferred: Inferred
     ) -> None:
+        self.metas = metas
         self.first = metas[0]
         self.second = metas[1] if len(metas) == 2 else None
         self.attributes = attributes

@@ -7,7 +7,7 @@ from typing import Any
 
 from vmflow import random
 from vmflow.autograd.engine import run_backward
-from vmflow.autograd.node import AutogradMeta, Edge, Node, SavedTensor, next_sequence
+from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, next_sequence
 from vmflow.context import MODE
 from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor
@@ -92,27 +92,27 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 def _is_since(edge: Edge, since: int) -> bool:
-    return edge is not None and isinstance(edge[0], Node) and edge[0].sequence >= since
+    return edge is not None and edge.node is not None and edge.node.sequence >= since
 
 
-def _boundary(edges: Sequence[Edge], since: int) -> list[tuple[Node | AutogradMeta, int]]:
-    """What the nodes made since lead to: older nodes and leaves."""
-    found: dict[tuple[Node | AutogradMeta, int], None] = {}
+def _boundary(edges: Sequence[Edge], since: int) -> list[AutogradMeta]:
+    """What the nodes made since lead to: older nodes and leaves, each once."""
+    found: dict[Place, AutogradMeta] = {}
     seen: set[Node] = set()
-    waiting = [edge[0] for edge in edges if edge is not None]
+    waiting = [edge.node for edge in edges if edge is not None]
     while waiting:
         node = waiting.pop()
-        assert isinstance(node, Node)
+        assert node is not None
         if node in seen:
             continue
         seen.add(node)
         for edge in node.edges:
-            if _is_since(edge, since):
-                assert edge is not None
-                waiting.append(edge[0])
-            elif edge is not None:
-                found[edge] = None
-    return list(found)
+            if edge is not None:
+                if _is_since(edge, since):
+                    waiting.append(edge.node)
+                else:
+                    found.setdefault(edge.place(), edge)
+    return list(found.values())
 
 
 def _made_by(node: Node, index: int, tensor: Tensor) -> Tensor:
@@ -132,7 +132,7 @@ class _CheckpointNode(Node):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         state: Tensor | None,
-        boundary: list[tuple[Node | AutogradMeta, int]],
+        boundary: list[AutogradMeta],
         results: list[Tensor],
     ) -> None:
         super().__init__("CheckpointBackward", tuple(boundary), len(results))
@@ -166,7 +166,7 @@ class _CheckpointNode(Node):
         for result, gradient in zip(results, gradients, strict=True):
             if gradient is not None and result._autograd is not None:
                 roots.append((result._autograd.edge(), gradient))
-        wanted = [edge[0] if isinstance(edge[0], AutogradMeta) else (edge[0], edge[1]) for edge in self.edges if edge]
+        wanted = [edge.place() for edge in self.edges if edge is not None]
         return run_backward(roots, retain_graph=create_graph, create_graph=create_graph, wanted=wanted, since=since)
 
     def _called_again(self, function: Callable[..., Any], since: int) -> list[Tensor]:

@@ -1,0 +1,70 @@
+"""Gradients of sums, differences, products and quotients: apart from the ops for them to be compiled.
+
+So much of what small programs differentiate is these that it counts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from vmflow import interpreter as _interpreter
+from vmflow.dtypes import COMPLEX
+from vmflow.tensor_fields import DIV, MUL, TensorFields
+
+from .elementwise import REVERSED
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+def conj_if_complex(tensor: Tensor) -> Tensor:
+    """The conjugate, which is what gradients of complex products need; real tensors are returned as they are."""
+    fields: TensorFields = tensor
+    return tensor if fields._blob.meta.dtype.category < COMPLEX else tensor.conj()
+
+
+def of_add(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    return gradient, gradient
+
+
+def of_add_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient,)
+
+
+def of_sub(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor | None]:
+    return gradient, None if node.edges[1] is None else -gradient
+
+
+def of_sub_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (-gradient if node.attributes == REVERSED else gradient,)
+
+
+def of_mul(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.edges[0], node.edges[1]
+    return (
+        None if first is None else _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(1)))),
+        None if second is None else _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(0)))),
+    )
+
+
+def of_mul_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (gradient * node.scalars[0].conjugate(),)
+
+
+def of_div(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    first, second = node.edges[0], node.edges[1]
+    divisor = conj_if_complex(node.input(1))
+    quotient = _interpreter.dispatch(DIV.tensors, (gradient, divisor))
+    if second is None:
+        return quotient, None
+    other = -quotient * conj_if_complex(node.input(0)) / divisor
+    return None if first is None else quotient, other
+
+
+def of_div_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    value = node.scalars[0].conjugate()
+    if node.attributes == REVERSED:
+        divisor = conj_if_complex(node.input(0))
+        return (gradient * -value / (divisor * divisor),)
+    return (gradient / value,)
