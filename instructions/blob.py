@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from vmflow.dtypes import COMPLEX, FLOATING
 from vmflow.errors import InternalError
 from vmflow.native import mypyc_attr
 
@@ -33,9 +34,11 @@ class TensorMeta:
 
     Attributes:
         strides: of the C-contiguous layout, in elements.
+        differentiable: whether the dtype is one that has gradients, floating-point or complex.
+        is_complex: whether it is complex.
     """
 
-    __slots__ = ("device", "dtype", "nbytes", "numel", "shape", "strides")
+    __slots__ = ("device", "differentiable", "dtype", "is_complex", "nbytes", "numel", "shape", "strides")
 
     def __init__(self, shape: Size, dtype: DType, device: Device) -> None:
         self.shape = shape
@@ -44,6 +47,8 @@ class TensorMeta:
         self.numel: int = prod(shape)
         self.nbytes: int = self.numel * dtype.itemsize
         self.strides = contiguous_strides(shape)
+        self.differentiable: bool = dtype.category >= FLOATING
+        self.is_complex: bool = dtype.category >= COMPLEX
 
     def __repr__(self) -> str:
         return f"{self.dtype.name}[{', '.join(map(str, self.shape))}]"

@@ -15,7 +15,9 @@ _INSIDE = tuple(
         os.path.dirname(os.path.abspath(sys.modules["vmflow"].__file__ or "")) + os.sep,
     }
 )
-_is_inside: dict[str, bool] = {}
+_is_inside: Final[dict[str, bool]] = {}
+# Code that lies outside, as it was found last: often the next is the same.
+_outside: Final[list[CodeType | None]] = [None]
 # How many frames the functions below have themselves: compiled ones have none.
 _OWN: Final = int(sys._getframe().f_code.co_filename == __file__)
 
@@ -29,10 +31,13 @@ def capture() -> tuple[CodeType | None, int]:
     frame: FrameType | None = sys._getframe(_OWN)
     while frame is not None:
         code = frame.f_code
+        if code is _outside[0]:
+            return code, frame.f_lasti
         inside = _is_inside.get(code.co_filename)
         if inside is None:
             inside = _is_inside[code.co_filename] = code.co_filename.startswith(_INSIDE)
         if not inside:
+            _outside[0] = code
             return code, frame.f_lasti
         frame = frame.f_back
     return None, 0

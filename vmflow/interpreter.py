@@ -6,7 +6,7 @@ mode, and has the same methods and some more, for what is eager elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -49,6 +49,8 @@ LEASED_FROM: Final = 1 << 16
 CHAINED_FROM: Final = 250_000
 
 _HOST: Final = Device("cpu")
+
+_current_mode: Final[Callable[[], Mode]] = MODE.get
 
 # Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
 # steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
@@ -151,7 +153,7 @@ _EAGER_LOCAL: Final[Interpreter] = EagerLocalInterpreter()
 @contextmanager
 def eagerly() -> Iterator[None]:
     """Run ops at once, also while a graph is built."""
-    mode = MODE.get()
+    mode = _current_mode()
     if mode.interpreter is None:
         yield
         return
@@ -166,7 +168,7 @@ def dispatch(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> Tensor:
     """Run an op of one result."""
-    mode = MODE.get()
+    mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
     if mode.interpreter is None:
@@ -368,7 +370,7 @@ def dispatch_several(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes = (), scalars: tuple[Any, ...] = ()
 ) -> tuple[Tensor, ...]:
     """Run an op of several results."""
-    mode = MODE.get()
+    mode = _current_mode()
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
     results: tuple[Tensor, ...] = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
@@ -390,7 +392,7 @@ def dispatch_into(
         RuntimeError: if autograd would have to record it and cannot (see `OpNode.check_target`), or if the result does
             not fit the target.
     """
-    mode = MODE.get()
+    mode = _current_mode()
     recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
     if recorded:
         _node.OpNode.check_target(op, target)
@@ -415,7 +417,7 @@ def dispatch_into(
 
 def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> Tensor:
     """Another way of seeing `source`'s memory."""
-    mode = MODE.get()
+    mode = _current_mode()
     result: Tensor = (mode.interpreter or _EAGER_LOCAL).view(op, source, attributes, mode)
     if mode.grad:
         if source.requires_grad:
@@ -426,7 +428,7 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
 
 def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
-    mode = MODE.get()
+    mode = _current_mode()
     if mode.interpreter is None:
         result = _transfer(op, source, device, mode.machine or default_machine())
     else:

@@ -329,7 +329,8 @@ def test_a_product_keeps_only_the_factor_that_the_wanted_gradient_needs(product:
     result = product(own, data) if wanted == 0 else product(data, own)
     del own
     flow.synchronize()
-    assert flow.memory_allocated(result.device) <= before  # the result is there, and the factor is not
+    # The result is there, and the factor is not.  A block that is used again may be larger than what is asked for.
+    assert flow.memory_allocated(result.device) < before + result.nbytes // 2
     result.sum().backward()
     assert weight.grad is not None
     expected = 15.0 if product is flow.mul else 256 * 15.0

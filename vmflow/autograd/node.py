@@ -11,7 +11,6 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import FLOATING
 from vmflow.errors import InternalError
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
@@ -31,12 +30,13 @@ Edge: TypeAlias = "AutogradMeta | None"
 # What one may ask the gradient of: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-_sequence: Final = count()
+# The next number of a node.
+_count: Final[Callable[[], int]] = count().__next__
 
 
 def next_sequence() -> int:
     """A number above those of all nodes so far, and below those of all to come."""
-    return next(_sequence)
+    return _count()
 
 
 class AutogradMeta:
@@ -91,7 +91,7 @@ class Node:
         self.title = name
         self.edges = edges
         self.outputs_count = outputs_count
-        self.sequence = next(_sequence)
+        self.sequence = _count()
         self.outputs: dict[int, AutogradMeta] | None = None
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
@@ -155,7 +155,8 @@ class SavedTensor:
                 f"used at {owner.where()}"
             )
         tensor = _interpreter.new_tensor(self._blob, self._lease)
-        tensor._autograd = self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
+        fields: TensorFields = tensor
+        fields._autograd = self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
         return tensor
 
 
@@ -204,26 +205,36 @@ class OpNode(Node):
             self.metas = tuple([_blob_of(tensor).meta for tensor in inputs])
         self.title = op.name
         self.outputs_count = len(results)
-        self.sequence = next(_sequence)
+        self.sequence = _count()
         self.outputs = None
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
         self._inputs: tuple[SavedTensor | None, ...] = ()
-        if op.saves_inputs:
-            self._inputs = tuple([self._saved(inputs, it) for it in op.saves_inputs])
+        saved = len(op.saves_inputs)
+        if saved == 1:
+            self._inputs = (self._saved(inputs, 0),)
+        elif saved == 2:
+            self._inputs = (self._saved(inputs, 0), self._saved(inputs, 1))
+        elif saved:
+            self._inputs = tuple([self._saved(inputs, it) for it in range(saved)])
         self._outputs: tuple[SavedTensor, ...] = ()
         if op.saves_outputs:
             self._outputs = tuple([SavedTensor(results[it], False, in_place) for it in op.saves_outputs])
         self.released = False
         self.code, self.last = origin.capture()
 
-    def _saved(self, inputs: tuple[Tensor, ...], index: int) -> SavedTensor | None:
-        """Input number `index`, saved; None if there is none, or nothing that is wanted looks at it."""
+    def _saved(self, inputs: tuple[Tensor, ...], place: int) -> SavedTensor | None:
+        """One of the inputs that the rule looks at; None if there is none, or nothing that is wanted looks at it."""
+        op = self.op
+        index = op.saves_inputs[place]
         if index >= len(inputs):
             return None
-        reader = self.op.readers.get(index)
-        return None if reader is not None and self.edges[reader] is None else SavedTensor(inputs[index], True)
+        if op.readers:
+            reader = op.readers[place]
+            if reader is not None and self.edges[reader] is None:
+                return None
+        return SavedTensor(inputs[index], True)
 
     @property
     def needs(self) -> tuple[bool, ...]:
@@ -369,5 +380,5 @@ def record(
     node = OpNode(op, inputs, attributes, scalars, results, in_place)
     for index, result in enumerate(results):
         fields: TensorFields = result
-        if fields._blob.meta.dtype.category >= FLOATING:  # nothing else has gradients
+        if fields._blob.meta.differentiable:
             fields._autograd = AutogradMeta(True, node, index, fields._blob.storage.history)

@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
-from vmflow.dtypes import COMPLEX
 from vmflow.tensor_fields import DIV, MUL, TensorFields
 
 from .elementwise import REVERSED
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 def conj_if_complex(tensor: Tensor) -> Tensor:
     """The conjugate, which is what gradients of complex products need; real tensors are returned as they are."""
     fields: TensorFields = tensor
-    return tensor if fields._blob.meta.dtype.category < COMPLEX else tensor.conj()
+    return tensor.conj() if fields._blob.meta.is_complex else tensor
 
 
 def of_add(node: OpNode, gradient: Tensor) -> tuple[Tensor, Tensor]:

@@ -113,7 +113,8 @@ class OpExpr:
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
         saves_inputs, saves_outputs: which of them the rule looks at.
-        readers: for some of those inputs, the only one whose gradient needs a look at it.
+        readers: for each of those inputs, the only input whose gradient needs a look at it, None if there are several;
+            empty if that is so for all.
         known: the inferences made so far, by key.
         recent: the last of them that has the form of a `Recent`; None before there is one.
         is_part: whether the result is a view of a part of the input, so that its gradient need not be padded with zeros
@@ -131,7 +132,7 @@ class OpExpr:
         self.rule: GradientRule | None = None
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()
-        self.readers: dict[int, int] = {}
+        self.readers: tuple[int | None, ...] = ()
         self.known: dict[Hashable, Inferred] = {}
         self.recent: Recent | None = None
         self.is_part = False
@@ -155,7 +156,7 @@ class OpExpr:
             self.rule = rule
             self.saves_inputs = inputs
             self.saves_outputs = outputs
-            self.readers = readers or {}
+            self.readers = tuple([readers.get(it) for it in inputs]) if readers else ()
             return rule
 
         return declare

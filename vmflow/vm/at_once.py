@@ -98,12 +98,13 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[
     fields: MachineFields = machine
     turn = fields._turn_lock
     engine = fields.engine
-    me = _get_ident()
+    # Compiled, a number that is known as one would be made anew for each place that it is kept in.
+    me: Any = _get_ident()
     # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
     if turn.owner is not None:
         return NOT_NOW
     turn.owner = turn.owner or me
-    if turn.owner != me:
+    if turn.owner is not me:
         return NOT_NOW
     try:
         if engine.pending or engine.lively.count or fields._refusing:
@@ -112,11 +113,11 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[
         # Unpacking takes as long as some kernels.
         match len(arguments):
             case 2:
-                return fields._context.run(function, arguments[0], arguments[1])
+                return fields._in_context(function, arguments[0], arguments[1])
             case 3:
-                return fields._context.run(function, arguments[0], arguments[1], arguments[2])
+                return fields._in_context(function, arguments[0], arguments[1], arguments[2])
             case _:
-                return fields._context.run(function, *arguments)
+                return fields._in_context(function, *arguments)
     finally:
         fields._driver = None
         # No call before this, for the same reason.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from contextvars import Context
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, final
 
 from vmflow.instructions.blob import Storage
@@ -46,13 +46,13 @@ class MachineFields:
     Attributes:
         engine: decides what may run next.
         races: watches for accesses that nothing orders; None if nobody asked for that.
-        _context: what kernels run in.
         _driver: the thread that drives, None while nobody does.
         _enlisted: those who would drive if there were something to do.
         _escaping: what is to be raised by whoever drives, once the turn has ended.
         _gathers: whether what a script issues gathers.
         _home: the loop of the `async with` block, None outside of one.
         _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
+        _in_context: calls a function in the context of kernels.
         _inline_only: whether nothing may be left to threads, as in a forked child.
         _loops: that drive, or have driven, this machine.
         _recent: what was looked up last in `_streams`, most often the one that there is.
@@ -67,13 +67,13 @@ class MachineFields:
     """
 
     __slots__ = (
-        "_context",
         "_driver",
         "_enlisted",
         "_escaping",
         "_gathers",
         "_home",
         "_hurries",
+        "_in_context",
         "_inline_only",
         "_loops",
         "_recent",
@@ -90,13 +90,13 @@ class MachineFields:
 
     engine: VirtualMachineEngine
     races: RaceWatch | None
-    _context: Context
     _driver: int | None
     _enlisted: deque[Any]
     _escaping: BaseException | None
     _gathers: bool
     _home: AbstractEventLoop | None
     _hurries: bool
+    _in_context: Callable[..., Any]
     _inline_only: bool
     _loops: dict[Any, Any]
     _refusing: bool

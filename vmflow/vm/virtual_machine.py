@@ -144,7 +144,7 @@ class VirtualMachine(MachineFields):
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self._forget_threads()
         # Kernels run in here.
-        self._context = running.quiet_context()
+        self._in_context = running.quiet_context().run
         self._shield = Shield()
         # Alive and perhaps never looked at; reported when the machine closes, at the latest.
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
@@ -379,7 +379,7 @@ class VirtualMachine(MachineFields):
                 return False
             self._driver = threading.get_ident()
             try:
-                self._context.run(self._turns, until, deadline)
+                self._in_context(self._turns, until, deadline)
             finally:
                 self._driver = None
                 escaping, self._escaping = self._escaping, None
