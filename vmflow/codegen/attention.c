@@ -45,11 +45,11 @@ static void product(const float *a, int64_t a_row, int64_t a_step, const float *
     for (int64_t j = 0; j < columns; j += PANEL) {
         int64_t i = 0;
         for (; i + ROWS <= rows; i += ROWS)
-            panel(ROWS, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
+            panel(ROWS, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
         for (; i + 4 <= rows; i += 4)
-            panel(4, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
+            panel(4, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
         for (; i < rows; i++)
-            panel(1, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL);
+            panel(1, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
     }
 }
 

@@ -41,9 +41,9 @@ INLINE lanes vector_at(const float *from) {
 INLINE void put(float *to, lanes vector) { memcpy(to, &vector, sizeof vector); }
 
 /* The product of `count` rows of `depth` numbers and as many rows of one vector or two, which `adds` to what is there.
- * What was read of b goes to `kept`, if that is wanted, row behind row. */
+ * What was read of b goes to `kept`, if that is wanted, row behind row; what is read `ahead` rows later is asked for. */
 INLINE void panel(const int count, const int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
-                  int64_t b_row, float *c, int64_t c_row, int64_t depth, int adds, float *kept) {
+                  int64_t b_row, float *c, int64_t c_row, int64_t depth, int adds, float *kept, const int64_t ahead) {
     lanes sums[ROWS][2];
 #pragma GCC unroll 12
     for (int i = 0; i < count; i++)
@@ -59,6 +59,7 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
             lanes of_b[2];
             for (int j = 0; j < vectors; j++) {
                 of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
+                if (ahead) __builtin_prefetch(b + (k + ahead) * b_row + j * LANES_OF);
                 if (!kept) continue;
                 /* Its rows may be too far apart for the processor to see what comes next. */
                 __builtin_prefetch(b + (k + 12) * b_row + j * LANES_OF);

@@ -12,6 +12,14 @@
  * rows make use of them. */
 enum { DEPTH = 800, HEIGHT = 120, WIDTH = 1024 };
 
+/* Panels that are gone through together, row by row, are as deep as this in all: for one that is not deep there is little to
+ * compute, and the processor sees what is written next where that is side by side. */
+enum { TOGETHER = 2048 };
+
+/* What comes so many rows of a panel later is asked for where these are more than NEAR, which the nearest cache does not
+ * hold for long.  Not where rows of the other operand are read side by side: there are more than enough loads already. */
+enum { AHEAD = 40, NEAR = 128 };
+
 /* From so many columns on rows are packed; where their numbers lie one behind the other, from more on, unless so many
  * elements apart begin rows that the cache cannot hold together. */
 enum { PACK_FROM = 4 * PANEL, PACK_LINES_FROM = 16 * PANEL, CROWDED = 512 };
@@ -104,26 +112,51 @@ static int64_t rows_at_once(int64_t rows, int64_t columns) {
     return rows >= 4 ? 4 : rows >= 2 ? 2 : 1;
 }
 
-#define PANEL_OF(count, vectors, kept)                                                                      \
-    do {                                                                                                    \
-        if (a.step == 1) panel(count, vectors, a.at, a.row, 1, b, b_row, c, c_row, depth, adds, kept);      \
-        else panel(count, vectors, a.at, 1, a.step, b, b_row, c, c_row, depth, adds, kept);                 \
-    } while (0)
+/* `panel` for one number of rows and vectors, by rows as they lie, or packed: each a function of its own, since the compiler
+ * is short of registers where there are several. */
+#define PANEL_OF(name, count, vectors, row, step, kept, ahead)                                                           \
+    static __attribute__((noinline)) void name(const float *a, int64_t apart, const float *b, int64_t b_row, float *c,    \
+                                               int64_t c_row, int64_t depth, int adds, float *keeps) {                    \
+        (void)keeps;                                                                                                      \
+        panel(count, vectors, a, row, step, b, b_row, c, c_row, depth, adds, kept, ahead);                                \
+    }
+#define PANELS_OF(count, vectors)                                           \
+    PANEL_OF(lines_##count##_##vectors, count, vectors, apart, 1, NULL, 0)  \
+    PANEL_OF(packed_##count##_##vectors, count, vectors, 1, apart, NULL, 0)
+
+enum { EIGHT = ROWS > 8 ? 8 : 1 };
+PANELS_OF(ROWS, 1)
+PANELS_OF(ROWS, 2)
+PANELS_OF(EIGHT, 2)
+PANELS_OF(4, 1)
+PANELS_OF(4, 2)
+PANELS_OF(2, 2)
+PANELS_OF(1, 1)
+PANELS_OF(1, 2)
+PANEL_OF(lines_kept, ROWS, 2, apart, 1, keeps, 0)
+PANEL_OF(packed_kept, ROWS, 2, 1, apart, keeps, 0)
+PANEL_OF(packed_ahead, ROWS, 2, 1, apart, NULL, AHEAD)
 
 /* `panel` for a number of rows that `rows_at_once` has named, and for so many columns. */
-static __attribute__((noinline)) void panel_of(int64_t rows, int64_t columns, struct matrix a, const float *b, int64_t b_row,
-                                               float *c, int64_t c_row, int64_t depth, int adds, float *kept) {
-    if (columns <= LANES_OF)
-        if (rows == ROWS) PANEL_OF(ROWS, 1, NULL);
-        else if (rows == 4) PANEL_OF(4, 1, NULL);
-        else
-            for (; rows; rows--, a.at += a.row, c += c_row) PANEL_OF(1, 1, NULL);
-    else if (rows == ROWS && kept) PANEL_OF(ROWS, 2, kept);
-    else if (rows == ROWS) PANEL_OF(ROWS, 2, NULL);
-    else if (rows == 8) PANEL_OF(8 < ROWS ? 8 : 1, 2, NULL);
-    else if (rows == 4) PANEL_OF(4, 2, NULL);
-    else if (rows == 2) PANEL_OF(2, 2, NULL);
-    else PANEL_OF(1, 2, NULL);
+INLINE void panel_of(int64_t rows, int64_t columns, struct matrix a, const float *b, int64_t b_row, float *c, int64_t c_row,
+                     int64_t depth, int adds, float *kept) {
+    const int lines = a.step == 1;
+    const int64_t apart = lines ? a.row : a.step;
+#define CALL(count, vectors) \
+    (lines ? lines_##count##_##vectors : packed_##count##_##vectors)(a.at, apart, b, b_row, c, c_row, depth, adds, NULL)
+    if (columns <= LANES_OF) {
+        for (; rows >= ROWS; rows -= ROWS, a.at += ROWS * a.row, c += ROWS * c_row) CALL(ROWS, 1);
+        for (; rows >= 4; rows -= 4, a.at += 4 * a.row, c += 4 * c_row) CALL(4, 1);
+        for (; rows; rows--, a.at += a.row, c += c_row) CALL(1, 1);
+    } else if (rows == ROWS && kept) (lines ? lines_kept : packed_kept)(a.at, apart, b, b_row, c, c_row, depth, adds, kept);
+    else if (rows == ROWS && !lines && b_row == PANEL && depth > NEAR)
+        packed_ahead(a.at, apart, b, b_row, c, c_row, depth, adds, NULL);
+    else if (rows == ROWS) CALL(ROWS, 2);
+    else if (rows == 8) CALL(EIGHT, 2);
+    else if (rows == 4) CALL(4, 2);
+    else if (rows == 2) CALL(2, 2);
+    else CALL(1, 2);
+#undef CALL
 }
 
 /* Put a part of a result where it belongs: rows of a panel, to rows or to columns of which the next is `apart`. */
@@ -148,9 +181,13 @@ static int64_t length_of_parts(int64_t depth) {
     return (depth + parts - 1) / parts;
 }
 
+/* Columns of the panels that are gone through together. */
+static int64_t columns_together(int64_t depth) { return PANEL * (depth < TOGETHER ? TOGETHER / depth : 1); }
+
 /* Room for panels that are packed at once. */
 static int64_t room_for_panels(int64_t rows, int64_t columns, int64_t depth) {
-    return (rows > HEIGHT ? padded(least(columns, WIDTH)) : PANEL) * length_of_parts(depth);
+    const int64_t deep = length_of_parts(depth), all = padded(least(columns, WIDTH));
+    return (rows > HEIGHT ? all : least(all, columns_together(deep))) * deep;
 }
 
 /* How much `multiply` needs in all: for the results of a panel, panels, and rows, behind which a vector more is written. */
@@ -159,43 +196,63 @@ static int64_t room_to_multiply(int64_t rows, int64_t columns, int64_t depth) {
            (least(rows, HEIGHT) + ROWS) * length_of_parts(depth) + LANES_OF;
 }
 
+/* Some rows of a, which may be packed, and some panels of b, of which room for the next is `apart`; and whether these are
+ * there: otherwise the first rows see to it, but for those that nobody else will read. */
+struct block {
+    struct matrix a, b;
+    int64_t rows, columns, depth;
+    int packed_rows, packed, keeps;
+    float *panels;
+    int64_t apart;
+};
+
+/* c = a b, or its transpose, for b by its columns; or more of it.  Results that go elsewhere are `made` first. */
+static void multiply_block(const struct block *it, float *c, int64_t c_row, int turned, int adds, float *made) {
+    for (int64_t i = 0, count; i < it->rows; i += count) {
+        count = rows_at_once(it->rows - i, it->columns);
+        struct matrix a = {it->a.at + i * it->a.row, it->a.row, it->a.step};
+        if (it->packed_rows) a = (struct matrix){it->a.at + i / ROWS * ROWS * it->depth + i % ROWS, 1, ROWS};
+        for (int64_t j = 0; j < it->columns; j += PANEL) {
+            const int64_t wide = least(PANEL, it->columns - j);
+            const struct matrix b = {it->b.at + j * it->b.row, it->b.row, it->b.step};
+            float *const packed = it->panels + j / PANEL * it->apart;
+            const int first = !it->packed && i == 0, as_it_is = b.row == 1 && wide == PANEL && (first || !it->keeps);
+            if (first && !as_it_is) pack_panel(b, wide, it->depth, packed);
+            const float *vectors = as_it_is ? b.at : packed;
+            const int64_t apart = as_it_is ? b.step : PANEL;
+            float *const kept = as_it_is && it->keeps ? packed : NULL;
+            float *const to = turned ? c + j * c_row + i : c + i * c_row + j;
+            if (!turned && wide == PANEL) panel_of(count, wide, a, vectors, apart, to, c_row, it->depth, adds, kept);
+            else {
+                panel_of(count, wide, a, vectors, apart, made, PANEL, it->depth, 0, kept);
+                deliver(made, count, wide, turned, to, c_row, adds);
+            }
+        }
+    }
+}
+
 /* c = a b, or its transpose, for b by its columns. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
                      int turned, float *room) {
-    const int64_t deep = length_of_parts(depth);
+    const int64_t deep = length_of_parts(depth), together = columns_together(deep);
     const int packs = columns >= (a.step == 1 && a.row % CROWDED ? PACK_LINES_FROM : PACK_FROM);
     float *const made = room, *const panels = made + LANES_OF * PANEL;
     float *const packed_rows = panels + room_for_panels(rows, columns, depth);
+    struct block block = {.packed_rows = packs, .keeps = rows > ROWS, .apart = deep * PANEL};
     for (int64_t k = 0; k < depth; k += deep)
         for (int64_t left = 0; left < columns; left += WIDTH)
             for (int64_t top = 0; top < rows; top += HEIGHT) {
-                const int64_t high = least(HEIGHT, rows - top), now = least(deep, depth - k);
                 const int64_t right = least(left + WIDTH, columns);
-                const struct matrix part = {a.at + top * a.row + k * a.step, a.row, a.step};
-                if (packs) pack_rows(part, high, now, packed_rows);
-                for (int64_t j = left; j < right; j += PANEL) {
-                    const int64_t wide = least(PANEL, columns - j);
-                    float *const packed = rows > HEIGHT ? panels + (j - left) * deep : panels, *kept = NULL;
-                    const struct matrix some = {b.at + j * b.row + k * b.step, b.row, b.step};
-                    const float *vectors = packed;
-                    int64_t apart = PANEL;
-                    if (top == 0 && b.row == 1 && wide == PANEL) {
-                        /* The first rows pack what they read. */
-                        vectors = some.at, apart = b.step;
-                        if (rows > ROWS) kept = packed;
-                    } else if (top == 0) pack_panel(some, wide, now, packed);
-                    for (int64_t i = 0, count; i < high; i += count) {
-                        count = rows_at_once(high - i, wide);
-                        struct matrix these = {part.at + i * a.row, a.row, a.step};
-                        if (packs) these = (struct matrix){packed_rows + i / ROWS * ROWS * now + i % ROWS, 1, ROWS};
-                        float *to = turned ? c + j * c_row + top + i : c + (top + i) * c_row + j;
-                        if (!turned && wide == PANEL) panel_of(count, wide, these, vectors, apart, to, c_row, now, k > 0, kept);
-                        else {
-                            panel_of(count, wide, these, vectors, apart, made, PANEL, now, 0, kept);
-                            deliver(made, count, wide, turned, to, c_row, k > 0);
-                        }
-                        if (kept) vectors = packed, apart = PANEL, kept = NULL;
-                    }
+                block.rows = least(HEIGHT, rows - top), block.depth = least(deep, depth - k);
+                block.packed = top > 0;
+                block.a = (struct matrix){a.at + top * a.row + k * a.step, a.row, a.step};
+                if (packs) pack_rows(block.a, block.rows, block.depth, packed_rows), block.a.at = packed_rows;
+                for (int64_t j = left; j < right; j += together) {
+                    block.columns = least(together, right - j);
+                    block.b = (struct matrix){b.at + j * b.row + k * b.step, b.row, b.step};
+                    block.panels = rows > HEIGHT ? panels + (j - left) * deep : panels;
+                    float *const to = turned ? c + j * c_row + top : c + top * c_row + j;
+                    multiply_block(&block, to, c_row, turned, k > 0, made);
                 }
             }
 }
