@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import run_program
 from vmflow import blas_core, nn
-from vmflow.codegen import products, team
+from vmflow.codegen import arrays, products, team
 from vmflow.codegen.compiling import compiler_command
 from vmflow.codegen.loading import LOADER
 from vmflow.ops import product_kernels
@@ -99,6 +99,78 @@ def test_any_shape_and_layout_by_any_number_of_threads(
     assert same_bits(
         multiplied(left[row : row + 9].copy(), right[:, column : column + 40]), found[row:, column:][:9, :40]
     )
+
+
+@given(
+    sizes=st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES), st.sampled_from(DEPTHS)),
+    ways=st.tuples(st.integers(0, WAYS - 1), st.integers(0, WAYS - 1)),
+    count=st.integers(1, 5),
+    step=st.sampled_from((-1, 1, 2)),
+    given_out=st.booleans(),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_is_added_to_each_row_is_added_to_the_product(
+    threads: None, sizes: tuple[int, int, int], ways: tuple[int, int], count: int, step: int, given_out: bool
+) -> None:
+    rows, columns, depth = sizes
+    left, right = laid_out(rows, depth, ways[0], 1), laid_out(depth, columns, ways[1], 2)
+    added = normal((2 * columns,), 3)[::step][:columns]
+    out = np.full((rows, columns + 2), np.nan, np.float32)[:, 1:-1] if given_out else None
+    flow.set_num_threads(count)
+    found = products.matrix_product(left, right, out, added)
+    assert found is not None
+    assert out is None or found is out
+    assert same_bits(found, multiplied(left, right) + added)
+
+
+@given(
+    sizes=st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES), st.sampled_from(DEPTHS)),
+    way=st.integers(0, WAYS - 1),
+    count=st.integers(1, 5),
+)
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
+    threads: None, sizes: tuple[int, int, int], way: int, count: int
+) -> None:
+    rows, columns, depth = sizes
+    of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
+    flow.set_num_threads(count)
+    sums, expected = np.full(rows, np.nan, np.float32), np.empty(rows, np.float32)
+    found = products.matrix_product(of.T, right, None, None, sums)
+    assert found is not None
+    assert arrays.column_sums(of, expected)
+    assert same_bits(sums, expected)
+    assert same_bits(found, multiplied(of.T, right))
+
+
+@pytest.mark.parametrize("batch", [8, 64, 513])
+@pytest.mark.parametrize("trained", [(True, True), (True, False), (False, True)])
+def test_a_layer_computes_the_same_by_itself_and_within_a_graph(batch: int, trained: tuple[bool, bool]) -> None:
+    layer = nn.Linear(300, 120)
+    layer.weight.requires_grad_(trained[0])
+    layer.bias.requires_grad_(trained[1])
+    given = flow.tensor(normal((batch, 2, 300), 1))
+
+    def gradients(given: flow.Tensor) -> list[flow.Tensor]:
+        found = layer(given)
+        wanted = [it for it in (layer.weight, layer.bias) if it.requires_grad]
+        return [found, *flow.autograd.grad((found * found).sum(), wanted)]
+
+    class Gradients(nn.Graph):
+        def build(self, given: flow.Tensor) -> list[flow.Tensor]:
+            return gradients(given)
+
+    graph = Gradients()
+    alone = gradients(given)
+    weight, bias = [it.detach().numpy().astype(np.float64) for it in (layer.weight, layer.bias)]
+    expected = given.numpy().astype(np.float64) @ weight.T + bias
+    np.testing.assert_allclose(alone[0].numpy(force=True), expected, rtol=1e-4, atol=1e-4)
+    flat = 2 * expected.reshape(-1, 120)
+    by_hand = [flat.T @ given.numpy().reshape(-1, 300), flat.sum(0)]
+    for found, wanted in zip(alone[1:], [it for it, has in zip(by_hand, trained, strict=True) if has], strict=True):
+        np.testing.assert_allclose(found.numpy(force=True), wanted, rtol=1e-3, atol=2e-2)
+    for one, other in zip(alone, graph(given), strict=True):
+        assert same_bits(one.numpy(force=True), other.numpy(force=True))
 
 
 @pytest.mark.parametrize("sizes", [(300, 2100, 70), (1100, 530, 900), (9, 4100, 33), (4100, 9, 33), (700, 20, 2500)])
@@ -211,9 +283,9 @@ class TestWho:
         shapes: list[tuple[int, ...]] = []
         usual = products.matrix_product
 
-        def seen(left: Array, right: Array, out: Array | None) -> Array | None:
+        def seen(left: Array, right: Array, *others: Array | None) -> Array | None:
             shapes.append((*left.shape, right.shape[-1]))
-            return usual(left, right, out)
+            return usual(left, right, *others)
 
         monkeypatch.setattr(products, "matrix_product", seen)
         return shapes

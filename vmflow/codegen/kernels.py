@@ -168,6 +168,7 @@ def handwritten_source() -> str:
         [
             common_source(),
             text_of("vectors.h"),
+            text_of("columns.h"),
             text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
@@ -220,7 +221,7 @@ def product_source() -> str:
 
 
 def _source_in_panels(file: str, names: Iterable[str]) -> str:
-    files = ("vectors.h", "panels.h", file)
+    files = ("vectors.h", "columns.h", "panels.h", file)
     return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, names)])
 
 

@@ -231,9 +231,16 @@ static void multiply_block(const struct block *it, float *c, int64_t c_row, int 
     }
 }
 
-/* c = a b, or its transpose, for b by its columns. */
+static void add_to_each(float *to, int64_t rows, int64_t columns, int64_t apart, const float *row) {
+    for (; rows; rows--, to += apart) {
+        LANES
+        for (int64_t i = 0; i < columns; i++) to[i] += row[i];
+    }
+}
+
+/* c = a b, or its transpose, for b by its columns; `added` to each row, unless it is NULL. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
-                     int turned, float *room) {
+                     int turned, const float *added, float *room) {
     const int64_t deep = length_of_parts(depth), together = columns_together(deep);
     const int packs = columns >= (a.step == 1 && a.row % CROWDED ? PACK_LINES_FROM : PACK_FROM);
     float *const made = room, *const panels = made + LANES_OF * PANEL;
@@ -254,6 +261,8 @@ static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix
                     float *const to = turned ? c + j * c_row + top : c + top * c_row + j;
                     multiply_block(&block, to, c_row, turned, k > 0, made);
                 }
+                if (added && k + deep >= depth)
+                    add_to_each(c + top * c_row + left, block.rows, right - left, c_row, added + left);
             }
 }
 
@@ -276,11 +285,14 @@ static int64_t cost(int64_t rows, int64_t columns, int64_t depth, int loose) {
     return (columns + LANES_OF - 1) / LANES_OF * LANES_OF * rows * depth + (loose ? AS_A_TURN * columns * depth : 0);
 }
 
-/* The result is a b.  The strides are those from row to row and from column to column. */
+/* The result is a b.  The strides are those from row to row and from column to column.  If they are wanted, there is
+ * something `added` to each row of the result, and of a, whose rows lie side by side, the sum of each row goes to `sums`. */
 struct product {
     const float *a, *b;
     float *result;
     int64_t rows, columns, depth, a_row, a_column, b_row, b_column, result_row;
+    const float *added;
+    float *sums;
 };
 
 void matrix_product(const int64_t *words) {
@@ -291,13 +303,12 @@ void matrix_product(const int64_t *words) {
                        cost(rows, columns, depth, b.row != 1);
     const int64_t needed = turned ? room_to_multiply(columns, rows, depth) : room_to_multiply(rows, columns, depth);
     float *const room = room_of(needed);
-    if (room == NULL) {
-        multiply_simply(rows, columns, depth, a, b, it->result, it->result_row);
-        return;
-    }
-    if (turned) multiply(columns, rows, depth, b, a, it->result, it->result_row, 1, room);
-    else multiply(rows, columns, depth, a, b, it->result, it->result_row, 0, room);
-    done_with(room);
+    if (room == NULL) multiply_simply(rows, columns, depth, a, b, it->result, it->result_row);
+    else if (turned) multiply(columns, rows, depth, b, a, it->result, it->result_row, 1, NULL, room);
+    else multiply(rows, columns, depth, a, b, it->result, it->result_row, 0, it->added, room);
+    if (it->added && (turned || room == NULL)) add_to_each(it->result, rows, columns, it->result_row, it->added);
+    if (room) done_with(room);
+    if (it->sums) sum_columns(it->a, it->sums, rows, depth, it->a_column);
 }
 
 /* The same of `count` matrices each: of each product, where its operands are, and where it goes; and the words that

@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from array import array
 from collections.abc import Callable
+from math import prod
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -38,19 +39,27 @@ _AS_AN_ADDITION: Final = 12
 # Forms of products that are kept.
 _REMEMBERED: Final = 1 << 12
 
+# See products.c: of the words, those that may be 0.
+_ADDED: Final = 11
+_SUMS: Final = 12
+
 # See products.c, where vectors are widest; and rows of a piece, at least, where there are more pieces than threads, for
 # each packs the other operand for itself.
 _PANEL: Final = 32
 _ROWS_OF_A_SHARE: Final = 512
 
 
-def matrix_product(left: Array, right: Array, out: Array | None) -> Array | None:
+def matrix_product(
+    left: Array, right: Array, out: Array | None, added: Array | None = None, sums: Array | None = None
+) -> Array | None:
     """The product of matrices, or of batches of them that broadcast; None if C is not there.
 
     Args:
         left: (..., rows, depth) of float32, not empty.
         right: (..., depth, columns).
         out: where the result should go, or None.
+        added: (columns,) of float32, which is added to each row of the result.
+        sums: (rows,), contiguous; where the sum of each row of `left` goes, which is one matrix, its rows side by side.
 
     Returns:
         The result, which is elsewhere if it cannot be put there.
@@ -58,23 +67,31 @@ def matrix_product(left: Array, right: Array, out: Array | None) -> Array | None
     kernel = function("matrix_product", _ALWAYS)
     if kernel is None:
         return None
-    left, right = _in_lines(left), _in_lines(right)
-    if out is None or not _takes(out) or np.may_share_memory(out, left) or np.may_share_memory(out, right):
-        leading = left.shape[:-2]
-        if right.shape[:-2] != leading:
-            leading = np.broadcast_shapes(leading, right.shape[:-2])
-        out = np.empty((*leading, left.shape[-2], right.shape[-1]), _SINGLE)
+    if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added)):
+        out = None
     # Most are like one before, and to find out how to compute one takes as long as many a product.
-    key = left.shape, left.strides, right.shape, right.strides, out.strides, get_num_threads()
+    key = (
+        left.shape, left.strides, right.shape, right.strides, None if out is None else out.strides,
+        None if added is None else added.strides, get_num_threads(), sums is not None,
+    )  # fmt: skip
     form = _forms.get(key)
     if form is None or form.arrived != LOADER.arrived:
+        if not (_is_in_lines(left) and _is_in_lines(right) and (added is None or added.flags.c_contiguous)):
+            added = None if added is None else np.ascontiguousarray(added)
+            return matrix_product(_in_lines(left), _in_lines(right), out, added, sums)
+        if out is not None and not _takes(out):
+            return matrix_product(left, right, None, added, sums)
         if len(_forms) >= _REMEMBERED:
             _forms.clear()
-        form = _forms[key] = _Form(kernel, left, right, out)
-    return out if form.compute(left, right, out) else None
+        form = _forms[key] = _Form(kernel, left, right, out, added, sums)
+    if out is None:
+        out = np.empty(form.shape, _SINGLE)
+    return out if form.compute(left, right, out, added, sums) else None
 
 
-def product_call(left: Array, right: Array, out: Array) -> Call | None:
+def product_call(
+    left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
+) -> Call | None:
     """`matrix_product` as one call, for arrays that stay where they are; None if it cannot be had.
 
     The number of threads is that of now.
@@ -82,9 +99,9 @@ def product_call(left: Array, right: Array, out: Array) -> Call | None:
     kernel = function("matrix_product", _ALWAYS)
     if kernel is None or not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
         return None
-    if np.may_share_memory(out, left) or np.may_share_memory(out, right):
+    if _shares(out, left, right, added) or (added is not None and not added.flags.c_contiguous):
         return None
-    return _Form(kernel, left, right, out).call(left, right, out)
+    return _Form(kernel, left, right, out, added, sums).call(left, right, out, added, sums)
 
 
 class _Form:
@@ -92,64 +109,85 @@ class _Form:
 
     Args:
         kernel: the C function.
-        left, right, out: such arrays.
+        left, right, out, added, sums: such arrays, of `matrix_product`.
 
     Attributes:
         arrived: `Loader.arrived` when it was made: what helps with a product may have come since.
+        shape: of the result.
     """
 
-    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "arrived")
+    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "arrived", "shape")
 
-    def __init__(self, kernel: Callable[..., Any], left: Array, right: Array, out: Array) -> None:
+    def __init__(
+        self,
+        kernel: Callable[..., Any],
+        left: Array,
+        right: Array,
+        out: Array | None,
+        added: Array | None,
+        sums: Array | None,
+    ) -> None:
         self.arrived = LOADER.arrived
         (rows, depth), columns = left.shape[-2:], right.shape[-1]
-        leading = out.shape[:-2]
-        of_left, of_right, of_out = _strides(left), _strides(right), out.strides[-2] // _ITEM
-        if leading and right.ndim == 2 and left.flags.c_contiguous and out.flags.c_contiguous:
+        leading = left.shape[:-2]
+        if right.shape[:-2] != leading:
+            leading = np.broadcast_shapes(leading, right.shape[:-2])
+        self.shape = (*leading, rows, columns)
+        size = prod(self.shape)
+        of_left, of_right = _strides(left), _strides(right)
+        of_out = columns if out is None else out.strides[-2] // _ITEM
+        contiguous = left.flags.c_contiguous and (out is None or out.flags.c_contiguous)
+        if leading and right.ndim == 2 and contiguous:
             rows, leading, of_left, of_out = left.size // depth, (), (depth, 1), columns
         strides = *of_left, *of_right, of_out
-        words = array("q", (0, 0, 0, rows, columns, depth, *strides))
+        words = array("q", (0, 0, 0, rows, columns, depth, *strides, 0, 0))
         self._kernel = kernel
         self._leading = leading
-        self._work = out.size * depth / _AS_AN_ADDITION
-        cut = _cut(rows, columns, strides)
+        self._work = size * depth / _AS_AN_ADDITION
+        cut = _cut(rows, columns, strides, added is not None, sums is not None)
         # The function takes words, as those do that are shared out.
         shared = None if leading else team.job(address_of(kernel), words, cut, self._work)
         self._words = shared or words
         self._at = len(self._words) - len(words)
         self._shared = shared is not None
 
-    def compute(self, left: Array, right: Array, out: Array) -> bool:
+    def compute(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> bool:
         """Multiply; whether C was still there."""
         if self._leading:
-            call = self._call_of_several(left, right, out)
+            call = self._call_of_several(left, right, out, added)
             if call is not None:
                 call[0](*call[1])
             return call is not None
-        words = self._for(left, right, out)
+        words = self._for(left, right, out, added, sums)
         if self._shared:
             return team.run(words, self._work)
         self._kernel(words.buffer_info()[0])
         return True
 
-    def call(self, left: Array, right: Array, out: Array) -> Call | None:
+    def call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> Call | None:
         """The same as one call; None if C is not there any more."""
         if self._leading:
-            return self._call_of_several(left, right, out)
-        words = self._for(left, right, out)
+            return self._call_of_several(left, right, out, added)
+        words = self._for(left, right, out, added, sums)
         return team.call_of(words, self._work) if self._shared else (self._kernel, (_kept(words),), None)
 
-    def _for(self, left: Array, right: Array, out: Array) -> array[int]:
+    def _for(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> array[int]:
         words, at = self._words[:], self._at
         words[at], words[at + 1], words[at + 2] = address(left), address(right), address(out)
+        if added is not None:
+            words[at + _ADDED] = address(added)
+        if sums is not None:
+            words[at + _SUMS] = address(sums)
         return words
 
-    def _call_of_several(self, left: Array, right: Array, out: Array) -> Call | None:
+    def _call_of_several(self, left: Array, right: Array, out: Array, added: Array | None) -> Call | None:
         kernel = function("matrix_products", _ALWAYS)
         if kernel is None:
             return None
         places = np.stack([_places(it, self._leading) for it in (left, right, out)], 1)
         words = _kept(self._words)
+        if added is not None:
+            words[_ADDED] = address(added)
         arguments = address(places), len(places), ctypes.addressof(words)
         cut = team.Cut(1, ((0, places.strides[0]),))
         call, given, _ = as_call("matrix_products", kernel, arguments, lambda: cut, self._work)
@@ -176,14 +214,16 @@ def _places(of: Array, leading: tuple[int, ...]) -> Array:
     return found
 
 
-def _cut(rows: int, columns: int, strides: tuple[int, ...]) -> team.Cut:
+def _cut(rows: int, columns: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
     """By rows of the result, since who treats it next does so row by row; by columns where there are too few."""
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()
-    if rows < threads * _PANEL and rows < columns:
-        return team.Cut(4, ((1, b_column * _ITEM), (2, _ITEM)), _PANEL, 1)
+    if rows < threads * _PANEL and rows < columns and not sums:
+        moves = ((1, b_column * _ITEM), (2, _ITEM), *([(_ADDED, _ITEM)] if adds else []))
+        return team.Cut(4, moves, _PANEL, 1)
     shares = max(1, min(4, rows // (threads * _ROWS_OF_A_SHARE)))
-    return team.Cut(3, ((0, a_row * _ITEM), (2, result_row * _ITEM)), _PANEL, shares)
+    moves = ((0, a_row * _ITEM), (2, result_row * _ITEM), *([(_SUMS, _ITEM)] if sums else []))
+    return team.Cut(3, moves, _PANEL, shares)
 
 
 # How arrays lie
@@ -207,6 +247,11 @@ def _is_in_lines(of: Array) -> bool:
 
 def _in_lines(given: Array) -> Array:
     return given if _is_in_lines(given) else given.copy()
+
+
+def _shares(out: Array, *read: Array | None) -> bool:
+    """Whether a result would be written over what is still to be read."""
+    return any([it is not None and np.may_share_memory(out, it) for it in read])
 
 
 def _takes(out: Array) -> bool:

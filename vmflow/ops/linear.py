@@ -18,11 +18,10 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.codegen.arrays import Call, add_to_rows, add_to_rows_calls
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
-from . import sums
+from . import linear_algebra, sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
-from .linear_algebra import matmul
-from .product_kernels import call_of, product_kernel
+from .product_kernels import call_of, call_with, matmul, matmul_with_sums, product_kernel
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
@@ -64,16 +63,19 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     plain = len(source.shape) == 2
     half = is_half(source)
     multiply = product_kernel(device, dtypes.float32 if half else source.dtype, rows, features, outputs)
+    by_c = multiply is matmul
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
-        out = rest[-1]
-        if plain:  # without a reshape, which takes as long as a small sum
-            result = multiply(array, matrix.T, out)
-        else:
+        target = out = rest[-1]
+        if not plain:  # a reshape takes as long as a small sum
+            array = array.reshape(rows, features)
             target = None if out is None else out.reshape(rows, outputs)
-            result = multiply(array.reshape(rows, features), matrix.T, target)
-        if len(rest) > 1:
-            _add_bias(result, rest[0])
+        if by_c:
+            result = matmul(array, matrix.T, target, *rest[:-1])
+        else:
+            result = multiply(array, matrix.T, target)
+            if len(rest) > 1:
+                _add_bias(result, rest[0])
         if plain:
             return result
         return out if out is not None else result.reshape(output.shape)
@@ -82,8 +84,11 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         array, matrix, *rest = inputs
         if not (array.flags.c_contiguous and outs[0].flags.c_contiguous):
             return None
-        target = outs[0].reshape(rows, outputs)
-        found: list[Call] = [call_of(multiply, array.reshape(rows, features), matrix.T, target)]
+        array, target = array.reshape(rows, features), outs[0].reshape(rows, outputs)
+        whole = call_with(multiply, array, matrix.T, target, *rest)
+        if whole is not None:
+            return [whole]
+        found: list[Call] = [call_of(multiply, array, matrix.T, target)]
         if rest:
             found += add_to_rows_calls(target, rest[0]) or [(_add_bias, (target, rest[0]), None)]
         return found
@@ -110,6 +115,8 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     compute = dtypes.float32 if half else source.dtype
     to_input = product_kernel(source.device, compute, rows, outputs, features)
     to_weight = product_kernel(source.device, compute, outputs, rows, features)
+    # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
+    together = by_bias and by_weight and to_weight is matmul
     to = source.dtype.numpy
     results: list[TensorMeta] = []
     results += [source] if by_input else []
@@ -128,9 +135,13 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
             target = None if given is None or not given.flags.c_contiguous else given.reshape(rows, features)
             result = to_input(gradient, matrix, target)
             found.append(result.reshape(source.shape) if target is None else given)
-        if by_weight:
-            found.append(to_weight(gradient.T, array.reshape(rows, features), next(wanted, None)))
-        if by_bias:
+        array = array.reshape(rows, features)
+        if together:
+            lines = np.ascontiguousarray(gradient)
+            found += matmul_with_sums(lines.T, array, next(wanted, None), next(wanted, None))
+        elif by_weight:
+            found.append(to_weight(gradient.T, array, next(wanted, None)))
+        if by_bias and not together:
             found.append(sums.of_columns(gradient, next(wanted, None)))
         return tuple([it.astype(to, copy=False) for it in found])
 
@@ -142,12 +153,16 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         if by_input:
             target = next(wanted).reshape(rows, features)
             found.append(call_of(to_input, gradient, inputs[2], target))
-        if by_weight:
+        if together:
             target = next(wanted)
-            found.append(call_of(to_weight, gradient.T, array, target))
-        if by_bias:
-            target = next(wanted)
-            found.append(sums.of_columns_call(gradient, target))
+            whole = call_with(to_weight, gradient.T, array, target, None, next(wanted))
+            if whole is None:
+                return None
+            found.append(whole)
+        elif by_weight:
+            found.append(call_of(to_weight, gradient.T, array, next(wanted)))
+        if by_bias and not together:
+            found.append(sums.of_columns_call(gradient, next(wanted)))
         return found
 
     cost = _cost(rows, weight) * (by_input + by_weight) + 1000
@@ -168,8 +183,8 @@ def _linear_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...
     rows = prod(source.shape[:-1])
     flat = gradient.reshape(rows, weight.shape[0])
     results = (
-        matmul(gradient, conj_if_complex(weight)) if needs[0] else None,
-        matmul(flat.mT, conj_if_complex(source).reshape(rows, weight.shape[1])) if needs[1] else None,
+        linear_algebra.matmul(gradient, conj_if_complex(weight)) if needs[0] else None,
+        linear_algebra.matmul(flat.mT, conj_if_complex(source).reshape(rows, weight.shape[1])) if needs[1] else None,
         flat.sum(0) if needs[2] else None,
     )
     return results[: len(node.metas)]

@@ -20,6 +20,7 @@ from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 
+from .sums import of_columns
 from .table import array_module
 
 # From two arrays, and where the result should go or None, to the result, which is there.
@@ -53,11 +54,34 @@ def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns:
     return matmul if xp is np and dtype is dtypes.float32 and worthwhile else xp.matmul
 
 
-def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
-    """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product."""
-    found = products.matrix_product(left, right, out)
+def matmul(left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
+    """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product.
+
+    Args:
+        added: is added to each row of the result.
+    """
+    found = products.matrix_product(left, right, out, added)
     if found is None:
-        return np.matmul(left, right, out)
+        found = np.matmul(left, right, out)
+        return found if added is None else np.add(found, added, found)
+    return _delivered(found, out)
+
+
+def matmul_with_sums(left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
+    """`matmul` of single matrices, and the sum of each row of the left one, which is the transpose of a contiguous one.
+
+    Args:
+        out, sums: where the results should go, or None; the latter is contiguous.
+    """
+    if sums is None:
+        sums = np.empty(len(left), left.dtype)
+    found = products.matrix_product(left, right, out, None, sums)
+    if found is None:
+        return np.matmul(left, right, out), of_columns(left.T, sums)
+    return _delivered(found, out), sums
+
+
+def _delivered(found: Array, out: Array | None) -> Array:
     if out is None or found is out:
         return found
     np.copyto(out, found)
@@ -66,5 +90,11 @@ def matmul(left: Array, right: Array, out: Array | None = None) -> Array:
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
     """A product as one call, for arrays that stay where they are."""
-    call = products.product_call(left, right, out) if multiply is matmul else None
-    return call or (multiply, (left, right, out), out)
+    return call_with(multiply, left, right, out) or (multiply, (left, right, out), out)
+
+
+def call_with(
+    multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
+) -> Call | None:
+    """What `matmul` or `matmul_with_sums` does as one call; None if it cannot be had."""
+    return products.product_call(left, right, out, added, sums) if multiply is matmul else None
