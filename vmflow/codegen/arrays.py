@@ -23,10 +23,11 @@ _SINGLE: Final = np.dtype(np.float32)
 _NAMES: Final = {name: f"single_{name}" for name in SINGLE}
 _INDEX: Final = np.dtype(np.int64)
 
-# As many additions as an element of an op of one operand takes the time of, about, and from how many of these the call
-# may be shared.
+# As many additions as an element of an op of one operand takes the time of, about.
 _ADDITIONS: Final = 2
-_SHARED_FROM: Final = team.LEAST
+
+# Work from which it pays to share what is called once: to say so takes as long as a third of this.
+_SHARED_AT_ONCE: Final = 1 << 18
 
 # Columns of a piece: whole lines of the cache.
 _COLUMNS: Final = 16
@@ -67,7 +68,7 @@ def single(name: str, array: Array, out: Array | None) -> Array | None:
         return _element_by_element(name, kernel, [array], out)
     # Written out, since for a few numbers this takes longer than computing them.
     made = np.empty(array.shape, _SINGLE)
-    if size < _SHARED_FROM:
+    if _ADDITIONS * size < _SHARED_AT_ONCE:
         kernel(address(array), address(made), size)
     else:
         _call_single(name, kernel, [array, made])
@@ -96,14 +97,15 @@ def _element_by_element(name: str, kernel: Callable[..., Any], arrays: list[Arra
 
 def _call_single(name: str, kernel: Callable[..., Any], arrays: Sequence[Array]) -> None:
     """Call a kernel on arrays of one shape, the last of them the result's; by several threads where that pays."""
-    size = arrays[0].size
-    call, given, _ = _single_call(name, kernel, arrays, _ADDITIONS * size)
+    call, given, _ = _single_call(name, kernel, arrays, _ADDITIONS * arrays[0].size, at_once=True)
     call(*given)
 
 
-def _single_call(name: str, kernel: Callable[..., Any], arrays: Sequence[Array], work: float) -> Call:
+def _single_call(
+    name: str, kernel: Callable[..., Any], arrays: Sequence[Array], work: float, at_once: bool = False
+) -> Call:
     arguments = (*[address(it) for it in arrays], arrays[0].size)
-    return as_call(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work)
+    return as_call(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work, at_once)
 
 
 def _by_element(arrays: Sequence[Array]) -> team.Cut:
@@ -113,7 +115,12 @@ def _by_element(arrays: Sequence[Array]) -> team.Cut:
 
 
 def as_call(
-    name: str, kernel: Callable[..., Any], arguments: tuple[Any, ...], cut: Callable[[], team.Cut], work: float
+    name: str,
+    kernel: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    cut: Callable[[], team.Cut],
+    work: float,
+    at_once: bool = False,
 ) -> Call:
     """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
 
@@ -123,7 +130,10 @@ def as_call(
         arguments: for the whole.
         cut: makes one, for which arguments are words; not called where nobody would help.
         work: see `vmflow.intra_op.LEAST`.
+        at_once: whether it will be called only once, and at once.
     """
+    if at_once and work < _SHARED_AT_ONCE:
+        return kernel, arguments, None
     if team.helps(work) and (at := by_words(name)):
         found = team.shared(at, words_of(name, arguments), cut(), work)
         if found is not None:
@@ -165,11 +175,18 @@ def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
 
 def _over_rows(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
     """Call a kernel for all rows, by several threads where that is worth it; see `_row_call`."""
-    call, given, _ = _row_call(name, kernel, additions, by_row, *rest)
+    call, given, _ = _row_call(name, kernel, additions, by_row, *rest, at_once=True)
     call(*given)
 
 
-def _row_call(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> Call:
+def _row_call(
+    name: str,
+    kernel: Callable[..., object],
+    additions: int,
+    by_row: tuple[Array, ...],
+    *rest: Any,
+    at_once: bool = False,
+) -> Call:
     """A kernel that works on rows, as one call.
 
     Args:
@@ -179,6 +196,7 @@ def _row_call(name: str, kernel: Callable[..., object], additions: int, by_row: 
         by_row: arrays that have something for each row, the first of them a matrix.  Their addresses come first, and
             then how many rows there are, and what they hold.
         rest: what follows.
+        at_once: see `as_call`.
     """
     rows, length = by_row[0].shape
     arguments = (*[address(it) for it in by_row], rows, length, *rest)
@@ -186,7 +204,7 @@ def _row_call(name: str, kernel: Callable[..., object], additions: int, by_row: 
     def cut() -> team.Cut:
         return team.Cut(len(by_row), tuple([(place, it.nbytes // rows) for place, it in enumerate(by_row)]))
 
-    return as_call(name, kernel, arguments, cut, by_row[0].size * additions)
+    return as_call(name, kernel, arguments, cut, by_row[0].size * additions, at_once)
 
 
 def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
@@ -297,30 +315,30 @@ def layer_norm_gradient_of_rows(
     places = [address(it) for it in (array, gradient, result, mean, scale)]
     arguments = (*places, 0, len(parts), rows, features, _address(weight), address(parts))
     cut = team.Cut(6, ((5, 1),))
-    call, given, _ = as_call("layer_norm_gradient", kernel, arguments, lambda: cut, array.size * 4)
+    call, given, _ = as_call("layer_norm_gradient", kernel, arguments, lambda: cut, array.size * 4, at_once=True)
     call(*given)
     return result, *np.add.reduce(parts[:, :2], 0)
 
 
 def add_to_rows(array: Array, row: Array) -> bool:
     """``array += row``, for a matrix; whether it was done."""
-    found = add_to_rows_calls(array, row)
+    found = add_to_rows_calls(array, row, at_once=True)
     for kernel, arguments, _ in found or ():
         kernel(*arguments)
     return found is not None
 
 
-def add_to_rows_calls(array: Array, row: Array) -> list[Call] | None:
+def add_to_rows_calls(array: Array, row: Array, at_once: bool = False) -> list[Call] | None:
     """What `add_to_rows` does, for arrays that stay where they are; None if it cannot be had."""
     kernel = function("add_to_rows", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
         return None
-    return [_row_call("add_to_rows", kernel, 1, (array,), address(row))]
+    return [_row_call("add_to_rows", kernel, 1, (array,), address(row), at_once=at_once)]
 
 
 def column_sums(array: Array, out: Array) -> bool:
     """The sum of each column of a matrix; whether it was computed."""
-    call = column_sums_call(array, out)
+    call = column_sums_call(array, out, at_once=True)
     if call is None:
         return False
     kernel, arguments, _ = call
@@ -328,17 +346,15 @@ def column_sums(array: Array, out: Array) -> bool:
     return True
 
 
-def column_sums_call(array: Array, out: Array) -> Call | None:
+def column_sums_call(array: Array, out: Array, at_once: bool = False) -> Call | None:
     """What `column_sums` does as one call, for arrays that stay where they are; None if it cannot be had."""
     kernel = function("column_sums", array.size)
     if kernel is None or not array.size or not _fits(array) or not _fits(out) or not _clear_of(out, array):
         return None
     rows, length = array.shape
     arguments = address(array), address(out), length, rows, length
-    if array.size < _SHARED_FROM:
-        return kernel, arguments, None
     moves = ((0, array.itemsize), (1, array.itemsize))
-    return as_call("column_sums", kernel, arguments, lambda: team.Cut(2, moves, _COLUMNS, 1), array.size)
+    return as_call("column_sums", kernel, arguments, lambda: team.Cut(2, moves, _COLUMNS, 1), array.size, at_once)
 
 
 def _address(array: Array | None) -> int | None:
@@ -358,7 +374,7 @@ def _update(name: str, arrays: list[Array], *settings: float) -> bool:
         return False
     arguments = (*[address(it) for it in arrays], first.size, *settings)
     work = first.size * len(arrays)
-    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, lambda: _by_element(arrays), work)
+    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, lambda: _by_element(arrays), work, at_once=True)
     call(*given)
     return True
 

@@ -144,7 +144,7 @@ class _Form:
         self._kernel = kernel
         self._leading = leading
         self._work = size * depth / _AS_AN_ADDITION
-        cut = _cut(rows, columns, strides, added is not None, sums is not None)
+        cut = _cut(rows, columns, depth, strides, added is not None, sums is not None)
         # The function takes words, as those do that are shared out.
         shared = None if leading else team.job(address_of(kernel), words, cut, self._work)
         self._words = shared or words
@@ -214,11 +214,17 @@ def _places(of: Array, leading: tuple[int, ...]) -> Array:
     return found
 
 
-def _cut(rows: int, columns: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
-    """By rows of the result, since who treats it next does so row by row; by columns where there are too few."""
+def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bool, sums: bool) -> team.Cut:
+    """By rows of the result, since who treats it next does so row by row; by columns where there are too few.
+
+    Also by columns where they are longer than the result, as a layer's weights are for fewer samples than features: by
+    rows, each thread would read all of them, and whoever changes parts of them later would have to take these out of
+    the others' caches.
+    """
     a_row, _, _, b_column, result_row = strides
     threads = get_num_threads()
-    if rows < threads * _PANEL and rows < columns and not sums:
+    few, wide = rows < min(columns, threads * _PANEL), rows < depth and columns >= threads * _PANEL
+    if (few or wide) and not sums:
         moves = ((1, b_column * _ITEM), (2, _ITEM), *([(_ADDED, _ITEM)] if adds else []))
         return team.Cut(4, moves, _PANEL, 1)
     shares = max(1, min(4, rows // (threads * _ROWS_OF_A_SHARE)))
