@@ -447,13 +447,14 @@ class Tensor(TensorFields, TensorOps):
         return self
 
     def _autograd_meta(self) -> AutogradMeta:
-        from .autograd.node import AutogradMeta
-
         if self._base is not None:
             renewed(self)
-        if self._autograd is None:
-            self._autograd = AutogradMeta(False)
-        return self._autograd
+        found = self._autograd
+        if found is None:
+            from .autograd.node import AutogradMeta
+
+            found = self._autograd = AutogradMeta(False)
+        return found
 
     @property
     def grad(self) -> Tensor | None:

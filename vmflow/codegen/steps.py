@@ -53,11 +53,19 @@ class Steps:
             return None
         layout = self._layout
         if layout is None or not layout.is_of(written):
-            layout = self._layout = _Layout(written, None)  # never changed: other threads may have it
+            layout = self._layout = _Layout(written, None)  # only its last step changes: other threads may have it
         fitting = [it for it in layout.small if _fits(gradients[it], dtype, written[0][it].size)]
         if len(fitting) < len(layout.small):
             layout = _Layout(written, fitting)
-        return Step(name, kernel, layout, gradients) if fitting else None
+        if not fitting:
+            return None
+        # Most gradients lie where those of the step before were.
+        places = [address(gradients[it]) for it in fitting]
+        before = layout.step
+        if before is not None and before.places == places and before.kernel is kernel:
+            return before
+        step = layout.step = Step(name, kernel, layout, places)
+        return step
 
 
 class _Layout:
@@ -69,11 +77,13 @@ class _Layout:
 
     Attributes:
         small: the positions of those.
+        sizes: the bytes of each.
         table: what the C functions take, without the gradients.
         width: of a row of it.
         ranges: the memory that is written, sorted: the first byte of each array, and the first behind it.
         apart: whether no two of these overlap.
         size: elements that are read and written.
+        step: the last one that was made of it.
     """
 
     def __init__(self, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
@@ -85,11 +95,13 @@ class _Layout:
         # Not the arrays: whoever takes their place may want their memory.
         self._written = [ref(array) for column in written for array in column]
         self.small = small
+        self.sizes = [first[it].nbytes for it in small]
         self.table = (ctypes.c_int64 * len(numbers))(*numbers)
         self.width = len(written) + 2
         self.ranges = sorted([(address(it), address(it) + it.nbytes) for row in small for it in rows[row] if it.nbytes])
         self.apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
         self.size = sum([first[it].size for it in small]) * (len(written) + 1)
+        self.step: Step | None = None
 
     def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
         """Whether it was made of these very arrays."""
@@ -107,21 +119,27 @@ class _Layout:
 class Step:
     """One step of some parameters, which `take` takes.
 
+    Args:
+        name: of the function.
+        kernel: that.
+        layout: of what is written.
+        places: where the gradients are.
+
     Attributes:
         positions: of the parameters.
+        kernel, places: those.
     """
 
-    def __init__(self, name: str, kernel: Callable[..., Any], layout: _Layout, gradients: Sequence[Array]) -> None:
+    def __init__(self, name: str, kernel: Callable[..., Any], layout: _Layout, places: list[int]) -> None:
         self.positions = layout.small
+        self.kernel = kernel
+        self.places = places
         self._name = name
-        self._kernel = kernel
         table = self._table = type(layout.table).from_buffer_copy(layout.table)
         apart = layout.apart
-        for row, position in enumerate(layout.small):
-            gradient = gradients[position]
-            start = address(gradient)
+        for row, (start, nbytes) in enumerate(zip(places, layout.sizes, strict=True)):
             table[(row + 1) * layout.width - 2] = start
-            apart = apart and not layout.writes(start, start + gradient.nbytes)
+            apart = apart and not layout.writes(start, start + nbytes)
         # Where memory is shared, the steps are taken one after the other.
         self._work = layout.size if apart else 0
 
@@ -139,7 +157,7 @@ class Step:
             return team.Cut(2, tuple(enumerate([ctypes.sizeof(it) // count for it in tables])))
 
         arguments = (ctypes.addressof(self._table), ctypes.addressof(own), count, *settings)
-        call, given, _ = as_call(self._name, self._kernel, arguments, cut, self._work)
+        call, given, _ = as_call(self._name, self.kernel, arguments, cut, self._work, at_once=True)
         call(*given)
 
 

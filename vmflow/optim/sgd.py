@@ -104,7 +104,7 @@ class SGD(Optimizer):
         return Update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Step:
     """The kernel of one step.
 
