@@ -25,7 +25,7 @@ from .touch_tensors import TouchTensors
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
-    from vmflow.streams import Stream
+    from vmflow.streams.stream import Stream
 
 Result = TypeVar("Result")
 

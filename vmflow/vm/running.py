@@ -17,7 +17,8 @@ from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import scope_of
-from vmflow.streams import Stream, Worker
+from vmflow.streams.stream import Stream
+from vmflow.streams.worker import Worker
 
 from . import memory
 from .failing import failure_of, poison
