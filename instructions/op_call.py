@@ -25,9 +25,11 @@ ChainKernel: TypeAlias = "Callable[[Sequence[OpCall], Sequence[int]], Callable[[
 
 
 # A call that waits for others takes some tens of microseconds longer. After so many times in a row that none came for
-# an op, it does not wait so many times, and then again once.
+# an op, it does not wait so many times, and then again once; if that was in vain, it does not twice as many times, and
+# so on.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
+_LONGEST_PAUSE: Final = 256
 
 
 class Step:
@@ -39,28 +41,35 @@ class Step:
 
     Attributes:
         in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
+        pause: how often it would have before one waits again.
     """
 
-    __slots__ = ("attributes", "in_vain", "together")
+    __slots__ = ("attributes", "in_vain", "pause", "together")
 
     def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel) -> None:
         self.attributes = attributes
         self.together = together
         self.in_vain = 0
+        self.pause = _PAUSE
 
     def waits(self) -> bool:
         """Whether a call that is about to be made is to wait for what may go on with it."""
         if self.in_vain < _PATIENCE:
             return True
         self.in_vain += 1
-        if self.in_vain <= _PATIENCE + _PAUSE:
+        if self.in_vain <= _PATIENCE + self.pause:
             return False
         self.in_vain = _PATIENCE - 1
+        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
         return True
 
     def waited(self, in_vain: bool) -> None:
         """One has waited."""
-        self.in_vain = self.in_vain + 1 if in_vain else 0
+        if in_vain:
+            self.in_vain += 1
+        else:
+            self.in_vain = 0
+            self.pause = _PAUSE
 
 
 def needs_allocator(outputs: tuple[Blob, ...]) -> bool:

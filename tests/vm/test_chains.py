@@ -158,8 +158,8 @@ def test_what_is_mostly_alone_waits_for_others_only_now_and_then(machine: Virtua
         y = x * 7
         waited.append(not machine.engine.idle())
         y.numpy()
-    assert waited == [True] * 4 + ([False] * 16 + [True]) * 3 + [False] * 5
-    for _ in range(20):
+    assert waited == [True] * 4 + [False] * 16 + [True] + [False] * 32 + [True] + [False] * 6
+    for _ in range(64):
         z = x * 7 + 1
     z.numpy()
     assert chains(machine)[-1] == "mul add"
