@@ -16,6 +16,7 @@ from typing import NamedTuple
 import pytest
 
 import vmflow
+from tests.support import run_program
 
 ROOT = Path(vmflow.__file__).parent
 
@@ -274,3 +275,31 @@ def test_every_package_is_installed() -> None:
         if "__init__.py" in files
     }
     assert told == found
+
+
+def test_the_library_for_bfloat16_is_imported_when_there_is_a_bfloat16() -> None:
+    run_program(
+        """
+        import sys
+
+        import numpy as np
+
+        import vmflow as flow
+
+        layer = flow.nn.Linear(3, 2)
+        layer(flow.ones(4, 3)).sum().backward()
+        flow.optim.SGD(layer.parameters()).step()
+        assert flow.finfo(flow.float16).bits == flow.bfloat16.itemsize * 8 == 16
+        assert flow.tensor(np.arange(3, dtype=">f4")).dtype is flow.float32
+        assert not hasattr(flow.bfloat16, "shape")
+        assert "ml_dtypes" not in sys.modules
+
+        import ml_dtypes
+
+        given = np.array([1.5], ml_dtypes.bfloat16)
+        assert flow.tensor(given).dtype is flow.bfloat16
+        assert flow.bfloat16.numpy is given.dtype
+        assert flow.tensor(given).numpy().dtype == given.dtype
+        assert flow.finfo(flow.bfloat16).max > 3e38
+        """
+    )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
-import ml_dtypes
 import numpy as np
 
 from .context import MODE
@@ -26,13 +26,31 @@ class dtype:
         category: BOOL, INTEGER, FLOATING or COMPLEX.
     """
 
-    __slots__ = ("category", "itemsize", "name", "numpy")
+    __slots__ = ("_find", "category", "itemsize", "name", "numpy")
+
+    numpy: np.dtype[Any]
+    _find: Callable[[], Any]
 
     def __init__(self, name: str, scalar: Any, category: int) -> None:
         self.name = name
-        self.numpy: np.dtype[Any] = np.dtype(scalar)
+        self.numpy = np.dtype(scalar)
         self.itemsize = self.numpy.itemsize
         self.category = category
+
+    @classmethod
+    def found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
+        """One whose numpy dtype is looked for when somebody wants it."""
+        made = cls.__new__(cls)
+        made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        # Asked only for what is not there.
+        if name != "numpy":
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        found = self.numpy = np.dtype(self._find())
+        _BY_NUMPY[found] = self
+        return found
 
     @property
     def is_floating_point(self) -> bool:
@@ -57,6 +75,12 @@ class dtype:
         return by_name, (self.name,)
 
 
+def _bfloat16() -> Any:
+    import ml_dtypes  # which takes a tenth of the time that all of this package takes
+
+    return ml_dtypes.bfloat16
+
+
 bool_ = dtype("bool", np.bool_, BOOL)
 uint8 = dtype("uint8", np.uint8, INTEGER)
 int8 = dtype("int8", np.int8, INTEGER)
@@ -64,7 +88,7 @@ int16 = dtype("int16", np.int16, INTEGER)
 int32 = dtype("int32", np.int32, INTEGER)
 int64 = dtype("int64", np.int64, INTEGER)
 float16 = dtype("float16", np.float16, FLOATING)
-bfloat16 = dtype("bfloat16", ml_dtypes.bfloat16, FLOATING)
+bfloat16 = dtype.found_later("bfloat16", _bfloat16, 2, FLOATING)
 float32 = dtype("float32", np.float32, FLOATING)
 float64 = dtype("float64", np.float64, FLOATING)
 complex64 = dtype("complex64", np.complex64, COMPLEX)
@@ -85,7 +109,7 @@ ALL: Final = (
     complex128,
 )
 _BY_NAME: Final = {it.name: it for it in ALL}
-_BY_NUMPY: Final = {it.numpy: it for it in ALL}
+_BY_NUMPY: Final = {it.numpy: it for it in ALL if it is not bfloat16}
 
 
 def by_name(name: str) -> dtype:
@@ -100,8 +124,11 @@ def from_numpy(array_dtype: Any) -> dtype:
         TypeError: if there is none (strings, objects, unsigned integers wider than 8 bits, ...).
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
-    if found is None:  # of another byte order, or a type
-        found = _BY_NUMPY.get(np.dtype(array_dtype).newbyteorder("="))
+    if found is None:  # of another byte order, or a type, or bfloat16 for the first time
+        given = np.dtype(array_dtype)
+        if given.name == bfloat16.name and given == bfloat16.numpy:
+            return bfloat16
+        found = _BY_NUMPY.get(given.newbyteorder("="))
     if found is None:
         raise TypeError(f"no vmflow dtype holds numpy's {np.dtype(array_dtype)}; supported are {', '.join(_BY_NAME)}")
     return found
@@ -191,7 +218,9 @@ class finfo:
         chosen = (type or get_default_dtype()).to_real()
         if not chosen.is_floating_point:
             raise TypeError(f"finfo needs a floating-point dtype, not {chosen!r}; use iinfo for integers")
-        limits_of: Any = ml_dtypes.finfo
+        limits_of: Any = np.finfo
+        if chosen is bfloat16:
+            from ml_dtypes import finfo as limits_of
         limits = limits_of(chosen.numpy)
         self.dtype = chosen.name
         self.bits = int(limits.bits)

@@ -446,7 +446,11 @@ def limiting(name: str) -> Callable[[Any], Kernel]:
 
 
 _INFINITY: Final = np.float32(np.inf)
-_LARGEST: Final = {it: dtypes.finfo(it).max for it in dtypes.ALL if it.is_floating_point}
+
+
+@functools.cache
+def _largest(dtype: DType) -> float:
+    return dtypes.finfo(dtype).max
 
 
 def fitting(name: str, value: Any, dtype: DType) -> Any:
@@ -471,7 +475,7 @@ def fitting(name: str, value: Any, dtype: DType) -> Any:
                 f"{name}: {value} does not fit into {dtype.name}, which holds {limits.min} to {limits.max}"
             )
         return int(value)
-    largest = _LARGEST[dtype.to_real()]
+    largest = _largest(dtype.to_real())
     if math.isfinite(value) and not -largest <= value <= largest:
         raise ValueError(f"{name}: {value} does not fit into {dtype.name}, which holds up to {largest}")
     return value
