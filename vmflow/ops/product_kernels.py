@@ -30,7 +30,7 @@ Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
 # their cores from others for a tenth of a second; and up to which that is so: where nothing fits into caches, BLAS at
 # its best loses less.
 _LEAST: Final = 1 << 18
-_MOST: Final = 1 << 29
+_MOST: Final = 1 << 30
 
 # Rows and columns: with fewer, vectors are empty.
 _FEWEST: Final = 8
