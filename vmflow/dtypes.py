@@ -38,7 +38,7 @@ class dtype:
         self.category = category
 
     @classmethod
-    def found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
+    def _found_later(cls, name: str, find: Callable[[], Any], itemsize: int, category: int) -> dtype:
         """One whose numpy dtype is looked for when somebody wants it."""
         made = cls.__new__(cls)
         made.name, made.itemsize, made.category, made._find = name, itemsize, category, find
@@ -88,7 +88,7 @@ int16 = dtype("int16", np.int16, INTEGER)
 int32 = dtype("int32", np.int32, INTEGER)
 int64 = dtype("int64", np.int64, INTEGER)
 float16 = dtype("float16", np.float16, FLOATING)
-bfloat16 = dtype.found_later("bfloat16", _bfloat16, 2, FLOATING)
+bfloat16 = dtype._found_later("bfloat16", _bfloat16, 2, FLOATING)
 float32 = dtype("float32", np.float32, FLOATING)
 float64 = dtype("float64", np.float64, FLOATING)
 complex64 = dtype("complex64", np.complex64, COMPLEX)

@@ -123,6 +123,20 @@ def test_what_is_added_to_each_row_is_added_to_the_product(
     assert same_bits(found, multiplied(left, right) + added)
 
 
+@pytest.mark.parametrize("batch", [(3,), (2, 3)])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_added_to_each_row_is_so_in_batches(
+    threads: None, batch: tuple[int, ...], shared: bool, count: int
+) -> None:
+    left, right = normal((*batch, 70, 90), 1), normal((90, 40) if shared else (3, 90, 40), 2)
+    added = normal((40,), 3)
+    flow.set_num_threads(count)
+    found = products.matrix_product(left, right, None, added)
+    assert found is not None
+    assert same_bits(found, multiplied(left, right) + added)
+
+
 @given(
     sizes=st.tuples(st.sampled_from(SIZES), st.sampled_from(SIZES), st.sampled_from(DEPTHS)),
     way=st.integers(0, WAYS - 1),

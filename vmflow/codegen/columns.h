@@ -1,4 +1,12 @@
-/* Sums of the columns of matrices. */
+/* A row that is added to each of a matrix, and the sum of each column. */
+
+/* Rows lie `apart` elements from each other. */
+static void add_to_each(float *to, int64_t rows, int64_t columns, int64_t apart, const float *row) {
+    for (; rows; rows--, to += apart) {
+        LANES
+        for (int64_t i = 0; i < columns; i++) to[i] += row[i];
+    }
+}
 
 /* Columns that are summed at once, and rows that are summed before they go to the others: of more, digits are lost. */
 enum { ABREAST = 512, STACKED = 256 };

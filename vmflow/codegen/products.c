@@ -231,13 +231,6 @@ static void multiply_block(const struct block *it, float *c, int64_t c_row, int 
     }
 }
 
-static void add_to_each(float *to, int64_t rows, int64_t columns, int64_t apart, const float *row) {
-    for (; rows; rows--, to += apart) {
-        LANES
-        for (int64_t i = 0; i < columns; i++) to[i] += row[i];
-    }
-}
-
 /* c = a b, or its transpose, for b by its columns; `added` to each row, unless it is NULL. */
 static void multiply(int64_t rows, int64_t columns, int64_t depth, struct matrix a, struct matrix b, float *c, int64_t c_row,
                      int turned, const float *added, float *room) {

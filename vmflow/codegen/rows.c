@@ -127,11 +127,6 @@ void layer_norm_gradient(const float *from, const float *gradient, float *to, co
     }
 }
 
-void add_to_rows(float *to, int64_t rows, int64_t n, const float *row) {
-    for (int64_t at = 0; at < rows; at++, to += n) {
-        LANES
-        for (int64_t i = 0; i < n; i++) to[i] = to[i] + row[i];
-    }
-}
+void add_to_rows(float *to, int64_t rows, int64_t n, const float *row) { add_to_each(to, rows, n, n, row); }
 
 void column_sums(const float *from, float *to, int64_t n, int64_t rows, int64_t apart) { sum_columns(from, to, n, rows, apart); }

@@ -154,8 +154,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
             target = next(wanted).reshape(rows, features)
             found.append(call_of(to_input, gradient, inputs[2], target))
         if together:
-            target = next(wanted)
-            whole = call_with(to_weight, gradient.T, array, target, None, next(wanted))
+            whole = call_with(to_weight, gradient.T, array, next(wanted), None, next(wanted))
             if whole is None:
                 return None
             found.append(whole)
