@@ -290,6 +290,28 @@ def test_post_accumulate_hook() -> None:
     assert seen[-1] == [3.0]
 
 
+def test_a_leaf_that_has_been_frozen_since_gets_no_gradient() -> None:
+    frozen, other = leaf(1.0, 2.0), leaf(3.0, 4.0)
+    seen: list[list[float]] = []
+    after: list[str] = []
+    frozen.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    frozen.register_post_accumulate_grad_hook(lambda it: after.append("accumulated"))
+    product = (frozen * other).sum()
+    frozen.requires_grad_(False)
+    product.backward(retain_graph=True)
+    assert frozen.grad is None
+    assert other.grad is not None
+    assert other.grad.tolist() == [1.0, 2.0]
+    assert seen == [[3.0, 4.0]]
+    assert not after
+    with pytest.raises(RuntimeError, match="does not require a gradient"):
+        flow.autograd.grad(product, [frozen], retain_graph=True)
+    frozen.requires_grad_()
+    product.backward()
+    assert frozen.grad is not None
+    assert frozen.grad.tolist() == [3.0, 4.0]
+
+
 def test_in_place_ops_are_recorded() -> None:
     x = leaf(2.0)
     y = x * 1

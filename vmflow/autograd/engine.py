@@ -216,6 +216,9 @@ class _Pass:
         if self.wanted is not None:
             self.captured[leaf] = gradient
             return
+        if not leaf.requires_grad:
+            # It was asked to stop after this was recorded.
+            return
         self._accumulate(leaf, gradient, shared)
         for hook in list((leaf.after or {}).values()):
             hook()
