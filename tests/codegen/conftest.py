@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import vmflow as flow
 from vmflow.codegen.compiling import CompileError, compiler_command
 from vmflow.codegen.loading import LOADER
 
@@ -34,3 +35,11 @@ def compiled(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     assert LOADER.problem is None
     LOADER.mode = before
+
+
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Afterwards there are as many threads as before."""
+    before = flow.get_num_threads()
+    yield
+    flow.set_num_threads(before)

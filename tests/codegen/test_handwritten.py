@@ -40,19 +40,19 @@ def test_exponentials_and_logarithms(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SINGLE))
 def test_how_an_array_lies_does_not_matter(name: str) -> None:
-    compute: Any = by_hand.single if SINGLE[name] == 1 else by_hand.single_of_two
+    single = by_hand.Single(name)
     given = [hard_numbers((60, 50), seed=seed) for seed in range(SINGLE[name])]
-    whole = compute(name, *given, None)
-    apart = compute(name, *[np.asfortranarray(it) for it in given], None)
+    whole = single.call(given, None)
+    apart = single.call([np.asfortranarray(it) for it in given], None)
     assert whole is not None
     assert apart is not None
     assert same_bits(whole, apart)
     room = np.zeros((60, 100), np.float32)[:, ::2]
-    elsewhere = compute(name, *given, room)
+    elsewhere = single.call(given, room)
     assert elsewhere is not None
     assert elsewhere is not room
     assert same_bits(whole, elsewhere)
-    assert compute(name, *[it.astype(np.float64) for it in given], None) is None
+    assert single.call([it.astype(np.float64) for it in given], None) is None
 
 
 @pytest.mark.parametrize("name", sorted(SINGLE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import platform
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,13 +33,6 @@ SIZES = (1, 2, 3, 5, 8, 11, 12, 13, 15, 16, 17, 24, 31, 32, 33, 47, 64, 65, 100,
 DEPTHS = (1, 2, 15, 16, 17, 40, 100, 799, 800, 801, 1601)
 
 
-@pytest.fixture
-def threads() -> Iterator[None]:
-    before = flow.get_num_threads()
-    yield
-    flow.set_num_threads(before)
-
-
 def normal(shape: Sequence[int], seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -64,10 +57,16 @@ def laid_out(rows: int, columns: int, way: int, seed: int) -> Array:
 WAYS = 7
 
 
-def multiplied(left: Array, right: Array, out: Array | None = None) -> Array:
-    found: Array | None = products.matrix_product(left, right, out)
+def multiplied(left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
+    product = products.MatrixProduct()
+    found: Any = product.call(left, right, out, added)
     assert found is not None
-    return found
+    first = found.copy()
+    found = product.call(left, right, out, added)  # which may do what it has remembered
+    assert found is not None
+    assert same_bits(found, first)
+    result: Array = found
+    return result
 
 
 def check(found: Array, left: Array, right: Array) -> None:
@@ -117,8 +116,7 @@ def test_what_is_added_to_each_row_is_added_to_the_product(
     added = normal((2 * columns,), 3)[::step][:columns]
     out = np.full((rows, columns + 2), np.nan, np.float32)[:, 1:-1] if given_out else None
     flow.set_num_threads(count)
-    found = products.matrix_product(left, right, out, added)
-    assert found is not None
+    found = multiplied(left, right, out, added)
     assert out is None or found is out
     assert same_bits(found, multiplied(left, right) + added)
 
@@ -132,8 +130,7 @@ def test_what_is_added_to_each_row_is_so_in_batches(
     left, right = normal((*batch, 70, 90), 1), normal((90, 40) if shared else (3, 90, 40), 2)
     added = normal((40,), 3)
     flow.set_num_threads(count)
-    found = products.matrix_product(left, right, None, added)
-    assert found is not None
+    found = multiplied(left, right, None, added)
     assert same_bits(found, multiplied(left, right) + added)
 
 
@@ -149,12 +146,14 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     rows, columns, depth = sizes
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
-    sums, expected = np.full(rows, np.nan, np.float32), np.empty(rows, np.float32)
-    found = products.matrix_product(of.T, right, None, None, sums)
-    assert found is not None
+    product, expected = products.MatrixProduct(), np.empty(rows, np.float32)
     assert arrays.column_sums(of, expected)
-    assert same_bits(sums, expected)
-    assert same_bits(found, multiplied(of.T, right))
+    for _ in range(2):  # the second time as it was remembered
+        sums = np.full(rows, np.nan, np.float32)
+        found = product.call_with_sums(of.T, right, None, sums)
+        assert found is not None
+        assert same_bits(sums, expected)
+        assert same_bits(found, multiplied(of.T, right))
 
 
 @pytest.mark.parametrize("batch", [8, 64, 513])
@@ -266,7 +265,7 @@ class TestWhereTheResultGoes:
             "right": right,
             "overlap": right.T,
         }[kind]
-        assert product_kernels.matmul(left, right, out) is out
+        assert product_kernels.ProductInC()(left, right, out) is out
         assert np.array_equal(out, expected)
 
 
@@ -295,13 +294,18 @@ class TestWho:
     @pytest.fixture
     def asked(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
         shapes: list[tuple[int, ...]] = []
-        usual = products.matrix_product
 
-        def seen(left: Array, right: Array, *others: Array | None) -> Array | None:
-            shapes.append((*left.shape, right.shape[-1]))
-            return usual(left, right, *others)
+        def watch(name: str) -> None:
+            usual = getattr(products.MatrixProduct, name)
 
-        monkeypatch.setattr(products, "matrix_product", seen)
+            def seen(product: products.MatrixProduct, left: Array, right: Array, *others: Array | None) -> Any:
+                shapes.append((*left.shape, right.shape[-1]))
+                return usual(product, left, right, *others)
+
+            monkeypatch.setattr(products.MatrixProduct, name, seen)
+
+        watch("call")
+        watch("call_with_sums")
         return shapes
 
     @pytest.mark.parametrize(
@@ -380,9 +384,9 @@ class TestWho:
     def test_nobody_where_c_is_switched_off(self) -> None:
         left, right = normal((70, 80)), normal((80, 90))
         LOADER.mode = "off"
-        assert products.matrix_product(left, right, None) is None
+        assert products.MatrixProduct().call(left, right, None) is None
         assert products.product_call(left, right, np.empty((70, 90), np.float32)) is None
-        assert same_bits(product_kernels.matmul(left, right), left @ right)
+        assert same_bits(product_kernels.ProductInC()(left, right), left @ right)
 
 
 class TwoLayers(nn.Graph):
@@ -469,17 +473,6 @@ def test_while_others_wait_for_the_compiler_or_switch_it_off() -> None:
     assert run_program(program, VMFLOW_JIT="1") == "[]"
 
 
-def test_what_arrives_later_helps(threads: None) -> None:
-    """A product that was known before its helpers were."""
-    flow.set_num_threads(2)
-    left = normal((200, 200))
-    multiplied(left, left)
-    before = list(products._forms.values())
-    LOADER.arrived += 1
-    multiplied(left, left)
-    assert before[-1] not in products._forms.values()
-
-
 def test_several_threads_begin_at_once() -> None:
     """All find what is on disk, or none: who comes while another one looks waits for it."""
     program = """
@@ -490,7 +483,7 @@ def test_several_threads_begin_at_once() -> None:
 
     def work():
         barrier.wait()
-        found.append(products.matrix_product(ones, ones, None) is not None)
+        found.append(products.MatrixProduct().call(ones, ones, None) is not None)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -525,7 +518,7 @@ def test_without_memory_to_work_in() -> None:
     random = np.random.default_rng(0)
     left, right = [random.standard_normal((1000, 1000)).astype(np.float32) for _ in range(2)]
     out = np.empty((1000, 1000), np.float32)
-    products.matrix_product(left[:8, :8].copy(), right[:8, :8].copy(), None)
+    products.MatrixProduct().call(left[:8, :8].copy(), right[:8, :8].copy(), None)
     (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
@@ -533,9 +526,9 @@ def test_without_memory_to_work_in() -> None:
         np.empty(1 << 20, np.float32).fill(0)
     except MemoryError:
         print("none")
-    products.matrix_product(left, right, out)
+    products.MatrixProduct().call(left, right, out)
     resource.setrlimit(resource.RLIMIT_AS, unlimited)
-    print((out == products.matrix_product(left, right, None)).all())
+    print((out == products.MatrixProduct().call(left, right, None)).all())
     """
     for _ in range(2):  # the first leaves memory behind in which it has made the kernels
         found = run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1")
@@ -550,7 +543,7 @@ def test_where_vectors_are_of_no_use_it_is_left_to_blas() -> None:
     from vmflow.codegen import attention, kernels, products
 
     assert kernels.function("softmax", 1 << 20) is not None
-    assert products.matrix_product(np.ones((9, 9), np.float32), np.ones((9, 9), np.float32), None) is None
+    assert products.MatrixProduct().call(np.ones((9, 9), np.float32), np.ones((9, 9), np.float32), None) is None
     x = flow.ones(100, 100)
     assert ((x @ x).numpy() == 100).all()
     assert kernels.function("attention", 1 << 20) is None
@@ -569,10 +562,10 @@ def test_in_a_forked_child(threads: None) -> None:
     flow.set_num_threads(2)
     random = np.random.default_rng(0)
     left, right = [random.standard_normal((300, 300)).astype(np.float32) for _ in range(2)]
-    expected = products.matrix_product(left, right, None)
+    expected = products.MatrixProduct().call(left, right, None)
     child = os.fork()
     if not child:
-        os._exit(0 if (products.matrix_product(left, right, None) == expected).all() else 1)
+        os._exit(0 if (products.MatrixProduct().call(left, right, None) == expected).all() else 1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run_program(program, VMFLOW_JIT="1") == "0"

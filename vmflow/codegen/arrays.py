@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
+from .call_site import CallSite
 from .elementwise import TOGETHER, address
 from .kernels import LAYER_NORM_PART, SINGLE, by_words, function, words_of
 
@@ -45,67 +46,88 @@ def _clear_of(out: Array, array: Array) -> bool:
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
 
 
-def single(name: str, array: Array, out: Array | None) -> Array | None:
-    """An op of one operand of float32, element by element.
+class Single:
+    """An op of one or two operands of float32, element by element, as it is called from one place.
 
     Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
 
     Args:
         name: see `kernels.SINGLE`.
-        array: the operand.
-        out: where the result should go, or None.
-
-    Returns:
-        The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
     """
-    if type(array) is not np.ndarray or array.dtype is not _SINGLE:
-        return None
-    size = array.size
-    kernel = function(_NAMES[name], size)
-    if kernel is None:
-        return None
-    if out is not None or not array.flags.c_contiguous:
-        return _element_by_element(name, kernel, [array], out)
-    # Written out, since for a few numbers this takes longer than computing them.
-    made = np.empty(array.shape, _SINGLE)
-    if _ADDITIONS * size < _SHARED_AT_ONCE:
-        kernel(address(array), address(made), size)
-    else:
-        _call_single(name, kernel, [array, made])
-    return made
+
+    __slots__ = ("_name", "_site")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._site = CallSite()
+
+    def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
+        """Compute it.
+
+        Args:
+            arrays: the operands.
+            out: where the result should go, or None.
+
+        Returns:
+            The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
+        """
+        found = self._site.result(arrays, out)
+        return self._found(arrays, out) if found is None else found
+
+    def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
+        if not all([type(it) is np.ndarray and it.dtype is _SINGLE for it in arrays]):
+            return None
+        alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
+        shape, size = alike[0].shape, alike[0].size
+        kernel = function(_NAMES[self._name], size)
+        if kernel is None:
+            return None
+        given = [it if it.flags.c_contiguous else it.copy() for it in alike]
+        if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in given]):
+            out = np.empty(shape, _SINGLE)
+        together = (*given, out)
+        arguments = (*[address(it) for it in together], size)
+        cut = _by_element(together)
+        _make(self._site, _NAMES[self._name], kernel, arguments, together, cut, _ADDITIONS * size, in_place=True)
+        return out
 
 
-def single_of_two(name: str, first: Array, second: Array, out: Array | None) -> Array | None:
-    """`single` for an op of two operands of one shape."""
-    if first.shape != second.shape or not all(
-        [type(it) is np.ndarray and it.dtype is _SINGLE for it in (first, second)]
-    ):
-        return None
-    kernel = function(_NAMES[name], first.size)
-    return None if kernel is None else _element_by_element(name, kernel, [first, second], out)
+def _make(
+    site: CallSite,
+    name: str,
+    kernel: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    arrays: tuple[Array, ...],
+    cut: team.Cut,
+    work: float,
+    *,
+    written: int = 1,
+    in_place: bool = False,
+) -> None:
+    """Make a call, by several threads where that is worth it, for the site to remember.
 
-
-def _element_by_element(name: str, kernel: Callable[..., Any], arrays: list[Array], out: Array | None) -> Array:
-    """What a kernel makes of arrays of float32 of one shape, wherever they lie."""
-    shape = arrays[0].shape
-    given = [it if it.flags.c_contiguous else it.copy() for it in arrays]
-    if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in given]):
-        out = np.empty(shape, _SINGLE)
-    _call_single(name, kernel, [*given, out])
-    return out
-
-
-def _call_single(name: str, kernel: Callable[..., Any], arrays: Sequence[Array]) -> None:
-    """Call a kernel on arrays of one shape, the last of them the result's; by several threads where that pays."""
-    call, given, _ = _single_call(name, kernel, arrays, _ADDITIONS * arrays[0].size, at_once=True)
-    call(*given)
-
-
-def _single_call(
-    name: str, kernel: Callable[..., Any], arrays: Sequence[Array], work: float, at_once: bool = False
-) -> Call:
-    arguments = (*[address(it) for it in arrays], arrays[0].size)
-    return as_call(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work, at_once)
+    Args:
+        site: from where.
+        name: of the function.
+        kernel: that.
+        arguments: for the whole, of which those of the arrays come first.
+        arrays: see `CallSite.note`.
+        cut, work: see `as_call`.
+        written, in_place: see `CallSite.note`.
+    """
+    at, size = by_words(name), arrays[0].size
+    if not (at and size):
+        kernel(*arguments)
+        return
+    words = words_of(name, arguments)
+    job = team.job(at, words, cut, work)
+    if job is None or not team.run(job, work):
+        job = None
+        kernel(*arguments)
+    function, taken = (at, words) if job is None else (0, job)
+    before = len(taken) - len(words)
+    places = range(before, before + len(arrays))
+    site.note(function, taken, places, arrays, work, written=written, in_place=in_place)
 
 
 def _by_element(arrays: Sequence[Array]) -> team.Cut:
@@ -142,7 +164,7 @@ def as_call(
 
 
 def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-    """What `single` does as one call, for arrays that stay where they are; None if it cannot be had.
+    """What `Single` does as one call, for arrays that stay where they are; None if it cannot be had.
 
     Args:
         work: how much that is, see `vmflow.intra_op.LEAST`; the number of threads is that of now.
@@ -153,7 +175,8 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
         return None
     if not all([_clear_of(outs[0], it) for it in arrays]):
         return None
-    return [_single_call(name, kernel, together, work)]
+    arguments = (*[address(it) for it in together], outs[0].size)
+    return [as_call(_NAMES[name], kernel, arguments, lambda: _by_element(together), work)]
 
 
 def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:

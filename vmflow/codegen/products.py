@@ -20,9 +20,9 @@ from vmflow.intra_op import get_num_threads
 
 from . import team
 from .arrays import Call, as_call
+from .call_site import CallSite
 from .elementwise import address
 from .kernels import address_of, function
-from .loading import LOADER
 
 Array: TypeAlias = Any
 
@@ -36,10 +36,8 @@ _WORD: Final = np.dtype(np.int64)
 # So many products of two numbers take as long as an addition from memory; see `vmflow.intra_op.LEAST`.
 _AS_AN_ADDITION: Final = 12
 
-# Forms of products that are kept.
-_REMEMBERED: Final = 1 << 12
-
-# See products.c: of the words, those that may be 0.
+# See products.c: of the words, behind the operands, and those that may be 0.
+_RESULT: Final = 2
 _ADDED: Final = 11
 _SUMS: Final = 12
 
@@ -49,50 +47,66 @@ _PANEL: Final = 32
 _ROWS_OF_A_SHARE: Final = 512
 
 
-def matrix_product(
-    left: Array, right: Array, out: Array | None, added: Array | None = None, sums: Array | None = None
-) -> Array | None:
-    """The product of matrices, or of batches of them that broadcast; None if C is not there.
+class MatrixProduct:
+    """Products of matrices as they are called from one place; each method returns None if C is not there."""
 
-    Args:
-        left: (..., rows, depth) of float32, not empty.
-        right: (..., depth, columns).
-        out: where the result should go, or None.
-        added: (columns,) of float32, which is added to each row of the result.
-        sums: (rows,), contiguous; where the sum of each row of `left` goes, which is one matrix, its rows side by side.
+    __slots__ = ("_site",)
 
-    Returns:
-        The result, which is elsewhere if it cannot be put there.
-    """
-    kernel = function("matrix_product", _ALWAYS)
-    if kernel is None:
-        return None
-    if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added)):
-        out = None
-    # Most are like one before, and to find out how to compute one takes as long as many a product.
-    key = (
-        left.shape, left.strides, right.shape, right.strides, None if out is None else out.strides,
-        None if added is None else added.strides, get_num_threads(), sums is not None,
-    )  # fmt: skip
-    form = _forms.get(key)
-    if form is None or form.arrived != LOADER.arrived:
-        if not (_is_in_lines(left) and _is_in_lines(right) and (added is None or added.flags.c_contiguous)):
+    def __init__(self) -> None:
+        self._site = CallSite()
+
+    def call(self, left: Array, right: Array, out: Array | None, added: Array | None = None) -> Array | None:
+        """The product of matrices, or of batches of them that broadcast.
+
+        Args:
+            left: (..., rows, depth) of float32, not empty.
+            right: (..., depth, columns).
+            out: where the result should go, or None.
+            added: (columns,) of float32, which is added to each row of the result.
+
+        Returns:
+            The result, which is elsewhere if it cannot be put there.
+        """
+        found = self._site.result((left, right) if added is None else (left, right, added), out)
+        return self._found(left, right, out, added, None) if found is None else found
+
+    def call_with_sums(self, left: Array, right: Array, out: Array | None, sums: Array) -> Array | None:
+        """The product of two matrices, and the sum of each row of the left one.
+
+        Args:
+            left, right, out: see `call`; the rows of `left` lie side by side.
+            sums: (rows,), contiguous, where these go.
+        """
+        if out is None:
+            out = np.empty((left.shape[0], right.shape[1]), _SINGLE)
+        return out if self._site.again((left, right, sums, out)) else self._found(left, right, out, None, sums)
+
+    def _found(
+        self, left: Array, right: Array, out: Array | None, added: Array | None, sums: Array | None
+    ) -> Array | None:
+        kernel = function("matrix_product", _ALWAYS)
+        if kernel is None:
+            return None
+        if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added) or not _takes(out)):
+            out = None
+        lie_well = _is_in_lines(left) and _is_in_lines(right) and (added is None or added.flags.c_contiguous)
+        if not lie_well:
+            left, right = _in_lines(left), _in_lines(right)
             added = None if added is None else np.ascontiguousarray(added)
-            return matrix_product(_in_lines(left), _in_lines(right), out, added, sums)
-        if out is not None and not _takes(out):
-            return matrix_product(left, right, None, added, sums)
-        if len(_forms) >= _REMEMBERED:
-            _forms.clear()
-        form = _forms[key] = _Form(kernel, left, right, out, added, sums)
-    if out is None:
-        out = np.empty(form.shape, _SINGLE)
-    return out if form.compute(left, right, out, added, sums) else None
+        form = _Form(kernel, left, right, out, added, sums)
+        if out is None:
+            out = np.empty(form.shape, _SINGLE)
+        if not form.compute(left, right, out, added, sums):
+            return None
+        if lie_well:
+            form.note(self._site, left, right, out, added, sums)
+        return out
 
 
 def product_call(
     left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """`matrix_product` as one call, for arrays that stay where they are; None if it cannot be had.
+    """What `MatrixProduct` does as one call, for arrays that stay where they are; None if it cannot be had.
 
     The number of threads is that of now.
     """
@@ -109,14 +123,13 @@ class _Form:
 
     Args:
         kernel: the C function.
-        left, right, out, added, sums: such arrays, of `matrix_product`.
+        left, right, out, added, sums: such arrays, of `MatrixProduct`.
 
     Attributes:
-        arrived: `Loader.arrived` when it was made: what helps with a product may have come since.
         shape: of the result.
     """
 
-    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "arrived", "shape")
+    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "shape")
 
     def __init__(
         self,
@@ -127,7 +140,6 @@ class _Form:
         added: Array | None,
         sums: Array | None,
     ) -> None:
-        self.arrived = LOADER.arrived
         (rows, depth), columns = left.shape[-2:], right.shape[-1]
         leading = left.shape[:-2]
         if right.shape[:-2] != leading:
@@ -171,9 +183,29 @@ class _Form:
         words = self._for(left, right, out, added, sums)
         return team.call_of(words, self._work) if self._shared else (self._kernel, (_kept(words),), None)
 
+    def note(
+        self, site: CallSite, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None
+    ) -> None:
+        """Have such a call remembered, if it can be."""
+        if self._leading:
+            return
+        places, arrays = [0, 1], [left, right]
+        for place, further in ((_ADDED, added), (_SUMS, sums)):
+            if further is not None:
+                places.append(place)
+                arrays.append(further)
+        site.note(
+            0 if self._shared else address_of(self._kernel),
+            self._words,
+            [self._at + it for it in (*places, _RESULT)],
+            (*arrays, out),
+            self._work,
+            written=1 if sums is None else 2,
+        )
+
     def _for(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> array[int]:
         words, at = self._words[:], self._at
-        words[at], words[at + 1], words[at + 2] = address(left), address(right), address(out)
+        words[at], words[at + 1], words[at + _RESULT] = address(left), address(right), address(out)
         if added is not None:
             words[at + _ADDED] = address(added)
         if sums is not None:
@@ -196,9 +228,6 @@ class _Form:
             call(*given)
 
         return compute, (places, words), None
-
-
-_forms: dict[tuple[Any, ...], _Form] = {}
 
 
 def _kept(words: array[int]) -> ctypes.Array[ctypes.c_int64]:
@@ -225,10 +254,10 @@ def _cut(rows: int, columns: int, depth: int, strides: tuple[int, ...], adds: bo
     threads = get_num_threads()
     few, wide = rows < min(columns, threads * _PANEL), rows < depth and columns >= threads * _PANEL
     if (few or wide) and not sums:
-        moves = ((1, b_column * _ITEM), (2, _ITEM), *([(_ADDED, _ITEM)] if adds else []))
+        moves = ((1, b_column * _ITEM), (_RESULT, _ITEM), *([(_ADDED, _ITEM)] if adds else []))
         return team.Cut(4, moves, _PANEL, 1)
     shares = max(1, min(4, rows // (threads * _ROWS_OF_A_SHARE)))
-    moves = ((0, a_row * _ITEM), (2, result_row * _ITEM), *([(_SUMS, _ITEM)] if sums else []))
+    moves = ((0, a_row * _ITEM), (_RESULT, result_row * _ITEM), *([(_SUMS, _ITEM)] if sums else []))
     return team.Cut(3, moves, _PANEL, shares)
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from vmflow.intra_op import get_num_threads
 
-from .kernels import text_of
+from .kernels import address_of, text_of
 from .loading import LOADER
 
 # Work in a piece, at least; counted as `vmflow.intra_op.LEAST` is.  That many additions take 3 microseconds, which is
@@ -76,7 +76,18 @@ def shared(function: int, words: Sequence[int], cut: Cut, work: float) -> Call |
 def call_of(job: Job, work: float) -> Call | None:
     """A job as one call; None if nobody is there."""
     run = _run()
-    return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), work >= _WAKES), None)
+    return None if run is None else (run, ((ctypes.c_int64 * len(job))(*job), wakes(work)), None)
+
+
+def wakes(work: float) -> bool:
+    """Whether helpers that sleep are to be woken for so much work: what else is said to whom runs a job."""
+    return work >= _WAKES
+
+
+def address_of_run() -> int:
+    """Where the function is that runs jobs; 0 if nobody is there."""
+    run = _run()
+    return 0 if run is None else address_of(run)
 
 
 def job(function: int, words: Sequence[int], cut: Cut, work: float) -> Job | None:
@@ -97,7 +108,7 @@ def run(job: Job, work: float) -> bool:
     found = _run()
     if found is None:
         return False
-    found(job.buffer_info()[0], work >= _WAKES)
+    found(job.buffer_info()[0], wakes(work))
     return True
 
 

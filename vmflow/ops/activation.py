@@ -11,7 +11,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import single, single_of_two, softmax_of_rows
+from vmflow.codegen.arrays import softmax_of_rows
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
@@ -19,7 +19,7 @@ from vmflow.instructions.op_call import Kernel
 
 from . import rows
 from .destination import delivered, written
-from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or_ufunc
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or
 from .error_function import erf as erf
 from .error_function import erfc_of_double
 from .layer_operands import check_floating
@@ -38,15 +38,12 @@ def _relu_kernel(xp: Any) -> Kernel:
     largest = limiting("maximum")(xp)
 
     def relu(array: Array, out: Array | None) -> Array:
-        found = single("relu", array, out)
-        if found is not None:
-            return found
         return largest(array, array.dtype.type(0), out)
 
     return relu
 
 
-_RELU = elementwise("relu", _relu_kernel, least=INTEGER, most=FLOATING)
+_RELU = elementwise("relu", single_or("relu", _relu_kernel), least=INTEGER, most=FLOATING)
 
 
 @_RELU.gradient(outputs=(0,))
@@ -56,9 +53,6 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 def _relu_gradient_kernel(xp: Any) -> Kernel:
     def relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-        found = single_of_two("relu_gradient", result, gradient, out)
-        if found is not None:
-            return found
         dead = xp.less_equal(result, 0)  # so that it is alive where the result is NaN
         target = xp.empty(dead.shape, gradient.dtype) if out is None else out
         return chosen(xp, dead, np.zeros((), gradient.dtype), gradient, target)
@@ -67,7 +61,9 @@ def _relu_gradient_kernel(xp: Any) -> Kernel:
 
 
 # Of relu's result and the gradient of that.
-_RELU_GRADIENT = elementwise("relu_gradient", _relu_gradient_kernel, least=FLOATING, most=FLOATING, cost=2 * CHEAP)
+_RELU_GRADIENT = elementwise(
+    "relu_gradient", single_or("relu_gradient", _relu_gradient_kernel), least=FLOATING, most=FLOATING, cost=2 * CHEAP
+)
 
 
 @_RELU_GRADIENT.gradient(inputs=(0,))
@@ -86,9 +82,6 @@ def relu_(input: Tensor) -> Tensor:
 
 
 def _sigmoid_kernel(array: Array, out: Array | None) -> Array:
-    found = single("sigmoid", array, out)
-    if found is not None:
-        return found
     return (_sigmoid_of_double if array.dtype == np.float64 else _sigmoid_of_single)(array, out)
 
 
@@ -104,7 +97,9 @@ def _sigmoid_step(operands: list[Array], out: Array, scratch: list[Array]) -> No
 
 _sigmoid_of_single = in_tiles(_sigmoid_step, 0, single=True)
 _sigmoid_of_double = in_tiles(_sigmoid_step, 0, single=False)
-_SIGMOID: OpExpr = elementwise("sigmoid", lambda xp: _sigmoid_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+_SIGMOID: OpExpr = elementwise(
+    "sigmoid", single_or("sigmoid", lambda xp: _sigmoid_kernel), TO_FLOAT, cost=DEAR, most=FLOATING
+)
 
 
 @_SIGMOID.gradient(outputs=(0,))
@@ -120,7 +115,7 @@ def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIGMOID, (input,))
 
 
-_TANH: OpExpr = elementwise("tanh", single_or_ufunc("tanh"), TO_FLOAT, cost=DEAR)
+_TANH: OpExpr = elementwise("tanh", single_or("tanh", "tanh"), TO_FLOAT, cost=DEAR)
 
 
 @_TANH.gradient(outputs=(0,))
@@ -153,18 +148,12 @@ def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor
 
 
 def _gelu_kernel(array: Array, out: Array | None) -> Array:
-    found = single("gelu", array, out)
-    if found is not None:
-        return found
     return (_gelu_of_double if array.dtype == np.float64 else gelu_of_single)(array, out)
 
 
 def _gelu_gradient_kernel(gradient: Array, array: Array, out: Array | None) -> Array:
     if gradient.shape != array.shape:
         gradient, array = np.broadcast_arrays(gradient, array)
-    found = single_of_two("gelu_gradient", gradient, array, out)
-    if found is not None:
-        return found
     return (_gelu_gradient_of_double if array.dtype == np.float64 else gelu_gradient_of_single)(gradient, array, out)
 
 
@@ -195,9 +184,15 @@ def _gelu_gradient_step(operands: list[Array], out: Array, scratch: list[Array])
 _gelu_of_double = in_tiles(_gelu_step, 1, single=False)
 _gelu_gradient_of_double = in_tiles(_gelu_gradient_step, 2, single=False)
 
-_GELU: OpExpr = elementwise("gelu", lambda xp: _gelu_kernel, least=FLOATING, most=FLOATING, cost=DEAR)
+_GELU: OpExpr = elementwise(
+    "gelu", single_or("gelu", lambda xp: _gelu_kernel), least=FLOATING, most=FLOATING, cost=DEAR
+)
 _GELU_GRADIENT: OpExpr = elementwise(
-    "gelu_gradient", lambda xp: _gelu_gradient_kernel, least=FLOATING, most=FLOATING, cost=DEAR * 2
+    "gelu_gradient",
+    single_or("gelu_gradient", lambda xp: _gelu_gradient_kernel),
+    least=FLOATING,
+    most=FLOATING,
+    cost=DEAR * 2,
 )
 
 
@@ -247,9 +242,6 @@ def _gelu_by_tanh(input: Tensor) -> Tensor:
 
 
 def _silu_kernel(array: Array, out: Array | None) -> Array:
-    found = single("silu", array, out)
-    if found is not None:
-        return found
     return (_silu_of_double if array.dtype == np.float64 else _silu_of_single)(array, out)
 
 
@@ -264,7 +256,9 @@ def _silu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
 
 _silu_of_single = in_tiles(_silu_step, 1, single=True)
 _silu_of_double = in_tiles(_silu_step, 1, single=False)
-_SILU: OpExpr = elementwise("silu", lambda xp: _silu_kernel, least=FLOATING, most=FLOATING, cost=DEAR)
+_SILU: OpExpr = elementwise(
+    "silu", single_or("silu", lambda xp: _silu_kernel), least=FLOATING, most=FLOATING, cost=DEAR
+)
 
 
 @_SILU.gradient(inputs=(0,))

@@ -19,8 +19,7 @@ import numpy as np
 import vmflow.tensors as _tensors
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
-from vmflow.codegen import team
-from vmflow.codegen.arrays import single, single_calls, single_of_two
+from vmflow.codegen.arrays import Single, single_calls
 from vmflow.codegen.elementwise import Operation
 from vmflow.codegen.expressions import RULES
 from vmflow.codegen.kernels import SINGLE
@@ -235,10 +234,8 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     whole = work(output, cost)
     if whole < _IN_C_FROM:
         return None
-    if name in SINGLE and len(given) == 1:
-        return lambda operands, out: single(name, operands[0], out) if team.helps(whole) else None
-    if name in SINGLE and len(given) == 2 and not RULES[name].exact:
-        return lambda operands, out: single_of_two(name, operands[0], operands[1], out) if team.helps(whole) else None
+    if name in SINGLE and (len(given) == 1 or not RULES[name].exact):
+        return Single(name).call
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
@@ -402,15 +399,17 @@ def by_keyword(ufunc: Any) -> Kernel:
     return lambda first, second, out: ufunc(first, second, out=out)
 
 
-def single_or_ufunc(name: str) -> Callable[[Any], Kernel]:
-    """For `elementwise`: the C kernel of this name for what it is written for, else the ufunc."""
+def single_or(name: str, otherwise: str | Callable[[Any], Kernel]) -> Callable[[Any], Kernel]:
+    """For `elementwise`: the C kernel of this name for what it is written for, else what this would be without it."""
 
     def of_module(xp: Any) -> Kernel:
-        ufunc = getattr(xp, name)
+        single = Single(name)
+        other: Kernel = getattr(xp, otherwise) if isinstance(otherwise, str) else otherwise(xp)
 
-        def kernel(array: Array, out: Array | None) -> Array:
-            found = single(name, array, out)
-            return ufunc(array, out) if found is None else found
+        def kernel(*arguments: Any) -> Array:
+            *arrays, out = arguments
+            found = single.call(arrays, out)
+            return other(*arguments) if found is None else found
 
         return kernel
 

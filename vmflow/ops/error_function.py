@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import single
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 
 from .destination import written
-from .elementwise import DEAR, TO_FLOAT, elementwise
+from .elementwise import DEAR, TO_FLOAT, elementwise, single_or
 from .normal_kernels import erf_of_single
 from .table import OpExpr
 from .tiles import in_tiles
@@ -124,13 +123,10 @@ erf_of_double = in_tiles(_erf_step, 1, single=False)
 
 
 def _erf_kernel(array: Array, out: Array | None) -> Array:
-    found = single("erf", array, out)
-    if found is not None:
-        return found
     return (erf_of_double if array.dtype == np.float64 else erf_of_single)(array, out)
 
 
-_ERF: OpExpr = elementwise("erf", lambda xp: _erf_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
+_ERF: OpExpr = elementwise("erf", single_or("erf", lambda xp: _erf_kernel), TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
 @_ERF.gradient(inputs=(0,))

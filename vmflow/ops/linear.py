@@ -21,7 +21,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from . import linear_algebra, sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
-from .product_kernels import call_of, call_with, matmul, matmul_with_sums, product_kernel
+from .product_kernels import ProductInC, call_of, call_with, product_kernel
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
@@ -63,15 +63,14 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     plain = len(source.shape) == 2
     half = is_half(source)
     multiply = product_kernel(device, dtypes.float32 if half else source.dtype, rows, features, outputs)
-    by_c = multiply is matmul
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         target = out = rest[-1]
         if not plain:  # a reshape takes as long as a small sum
             array = array.reshape(rows, features)
             target = None if out is None else out.reshape(rows, outputs)
-        if by_c:
-            result = matmul(array, matrix.T, target, *rest[:-1])
+        if isinstance(multiply, ProductInC):
+            result = multiply(array, matrix.T, target, *rest[:-1])
         else:
             result = multiply(array, matrix.T, target)
             if len(rest) > 1:
@@ -116,7 +115,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     to_input = product_kernel(source.device, compute, rows, outputs, features)
     to_weight = product_kernel(source.device, compute, outputs, rows, features)
     # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
-    together = by_bias and by_weight and to_weight is matmul
+    together = to_weight if by_bias and by_weight and isinstance(to_weight, ProductInC) else None
     to = source.dtype.numpy
     results: list[TensorMeta] = []
     results += [source] if by_input else []
@@ -138,7 +137,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         array = array.reshape(rows, features)
         if together:
             lines = np.ascontiguousarray(gradient)
-            found += matmul_with_sums(lines.T, array, next(wanted, None), next(wanted, None))
+            found += together.with_sums(lines.T, array, next(wanted, None), next(wanted, None))
         elif by_weight:
             found.append(to_weight(gradient.T, array, next(wanted, None)))
         if by_bias and not together:

@@ -78,7 +78,7 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         return [product_kernels.call_of(multiply, *inputs, *outs)]
 
     cost = 2.0 * prod(sizes) / _PER_NANOSECOND + 500
-    by_c = wide is None and multiply is product_kernels.matmul
+    by_c = wide is None and isinstance(multiply, product_kernels.ProductInC)
     return Inferred(output, kernel, cost, placed=placed if by_c else None)
 
 

@@ -9,12 +9,12 @@ from typing import Final
 import numpy as np
 
 from vmflow.codegen import team
+from vmflow.codegen.call_site import CallSite
 from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, address, write_loop
 from vmflow.codegen.kernels import Chain, address_of
 from vmflow.codegen.processor import STREAMED_FROM
 from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.intra_op import get_num_threads
 
 # How often an op must have been met before it is worth a run of the C compiler.
 _COMPILED_FROM: Final = 3
@@ -40,6 +40,7 @@ class LoneLoop:
         self._work = work
         self._streams = (1 + len(inputs)) * output.nbytes >= STREAMED_FROM
         self._met = 0
+        self._site = CallSite()
         # By which of the operands are one number for all, and whether the result is streamed.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
@@ -50,6 +51,9 @@ class LoneLoop:
             operands: arrays that broadcast to the result.
             out: where it should go, or None.
         """
+        found = self._site.result(operands, out)
+        if found is not None:
+            return found
         if not (self._streams or team.helps(self._work)):
             return None
         if self._met < _COMPILED_FROM:
@@ -82,7 +86,9 @@ class LoneLoop:
         except KeyError:
             form = self._known[kind] = self._form(tuple(steady), kind[-1])
         places.append(written)
-        return out if form is not None and form.run(places, self._work) else None
+        # What does not stream, since it is done in place, is not to be done again where that is not so.
+        site = self._site if kind[-1] is self._streams else None
+        return out if form is not None and form.run((*operands, out), places, self._work, site) else None
 
     def _form(self, steady: tuple[bool, ...], streams: bool) -> _Form | None:
         loop = write_loop(self._inputs, (self._operation,), (0,), steady, streams)
@@ -90,37 +96,40 @@ class LoneLoop:
             return None
         itemsizes = [it.itemsize for it in (*self._dtypes, self._output.dtype.numpy)]
         layout = Layout((*steady, False), self._output.numel, (1,) * OUTER, ((0,) * OUTER,) * len(itemsizes))
-        return _Form(Chain(loop), Block(loop, layout), itemsizes)
+        return _Form(Chain(loop), Block(loop, layout), itemsizes, streams)
 
 
 class _Form:
-    """A function and the job of it, but for the addresses."""
+    """A function and what it is called with, but for the addresses."""
 
-    def __init__(self, chain: Chain, block: Block, itemsizes: Sequence[int]) -> None:
+    def __init__(self, chain: Chain, block: Block, itemsizes: Sequence[int], streams: bool) -> None:
         self._chain = chain
         self._block = block
         self._cut = team.Cut(*block.cut(itemsizes))
-        # The job for a function and a number of threads, and where the addresses begin in it.
-        self._job: tuple[object, int, team.Job, list[int]] | None = None
+        self._streams = streams
 
-    def run(self, places: Sequence[int], work: float) -> bool:
-        """Compute on arrays at these addresses; whether it was done."""
-        function, threads = self._chain.function(), get_num_threads()
+    def run(self, arrays: tuple[Array, ...], places: Sequence[int], work: float, site: CallSite | None) -> bool:
+        """Compute; whether it was done.
+
+        Args:
+            arrays: the operands and the result.
+            places: their addresses.
+            work: see `vmflow.intra_op.LEAST`.
+            site: which is to note the call, or None.
+        """
+        function = self._chain.function()
         if function is None:
             return False
-        if not team.helps(work):
-            words = self._block.words(places)
+        words = self._block.words(places)
+        job = team.job(address_of(function), words, self._cut, work)
+        if job is None:
             function((ctypes.c_int64 * len(words))(*words))
-            return True
-        known = self._job
-        if known is None or known[0] is not function or known[1] != threads:
-            words = self._block.words(places)
-            made = team.job(address_of(function), words, self._cut, work)
-            if made is None:
-                return False
-            before = len(made) - len(words)
-            known = self._job = function, threads, made, [before + it for it in self._block.places]
-        job = known[2][:]
-        for at, place in zip(known[3], places, strict=True):
-            job[at] = place
-        return team.run(job, work)
+        elif not team.run(job, work):
+            return False
+        if site is not None:
+            alone, taken = (address_of(function), words) if job is None else (0, job)
+            before = len(taken) - len(words)
+            site.note(
+                alone, taken, [before + it for it in self._block.places], arrays, work, in_place=not self._streams
+            )
+        return True

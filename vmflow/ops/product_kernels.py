@@ -14,8 +14,8 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from vmflow import blas_core, dtypes
-from vmflow.codegen import products
 from vmflow.codegen.arrays import Call
+from vmflow.codegen.products import MatrixProduct, product_call
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
@@ -43,42 +43,41 @@ def _most() -> float:
     return inf if narrow else _MOST
 
 
-def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """What multiplies so many matrices of (rows, depth) and (depth, columns) there.
-
-    Args:
-        dtype: in which that is done.
-    """
-    xp = array_module(device)
-    worthwhile = rows >= _FEWEST and columns >= _FEWEST and _LEAST <= batch * rows * depth * columns <= _most()
-    return matmul if xp is np and dtype is dtypes.float32 and worthwhile else xp.matmul
-
-
-def matmul(left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
+class ProductInC:
     """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product.
 
-    Args:
-        added: is added to each row of the result.
+    Like `CallSite`, it is for one place.
     """
-    found = products.matrix_product(left, right, out, added)
-    if found is None:
-        found = np.matmul(left, right, out)
-        return found if added is None else np.add(found, added, found)
-    return _delivered(found, out)
 
+    __slots__ = ("_product",)
 
-def matmul_with_sums(left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
-    """`matmul` of single matrices, and the sum of each row of the left one, which is the transpose of a contiguous one.
+    def __init__(self) -> None:
+        self._product = MatrixProduct()
 
-    Args:
-        out, sums: where the results should go, or None; the latter is contiguous.
-    """
-    if sums is None:
-        sums = np.empty(len(left), left.dtype)
-    found = products.matrix_product(left, right, out, None, sums)
-    if found is None:
-        return np.matmul(left, right, out), of_columns(left.T, sums)
-    return _delivered(found, out), sums
+    def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
+        """Multiply.
+
+        Args:
+            added: is added to each row of the result.
+        """
+        found = self._product.call(left, right, out, added)
+        if found is None:
+            found = np.matmul(left, right, out)
+            return found if added is None else np.add(found, added, found)
+        return _delivered(found, out)
+
+    def with_sums(self, left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
+        """Multiply two matrices, and add up each row of the left one, which is the transpose of a contiguous one.
+
+        Args:
+            out, sums: where the results should go, or None; the latter is contiguous.
+        """
+        if sums is None:
+            sums = np.empty(len(left), left.dtype)
+        found = self._product.call_with_sums(left, right, out, sums)
+        if found is None:
+            return np.matmul(left, right, out), of_columns(left.T, sums)
+        return _delivered(found, out), sums
 
 
 def _delivered(found: Array, out: Array | None) -> Array:
@@ -86,6 +85,17 @@ def _delivered(found: Array, out: Array | None) -> Array:
         return found
     np.copyto(out, found)
     return out
+
+
+def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
+    """What multiplies so many matrices of (rows, depth) and (depth, columns) there, from one place.
+
+    Args:
+        dtype: in which that is done.
+    """
+    xp = array_module(device)
+    worthwhile = rows >= _FEWEST and columns >= _FEWEST and _LEAST <= batch * rows * depth * columns <= _most()
+    return ProductInC() if xp is np and dtype is dtypes.float32 and worthwhile else xp.matmul
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
@@ -96,5 +106,5 @@ def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
 def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
-    """What `matmul` or `matmul_with_sums` does as one call; None if it cannot be had."""
-    return products.product_call(left, right, out, added, sums) if multiply is matmul else None
+    """What `ProductInC` does as one call; None if it cannot be had."""
+    return product_call(left, right, out, added, sums) if isinstance(multiply, ProductInC) else None

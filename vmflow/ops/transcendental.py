@@ -15,7 +15,7 @@ from vmflow.instructions.op_call import Kernel
 from .arithmetic import conj_if_complex, reciprocal
 from .copying import cast
 from .destination import written
-from .elementwise import DEAR, TO_FLOAT, Binary, elementwise, single_or_ufunc
+from .elementwise import DEAR, TO_FLOAT, Binary, elementwise, single_or
 from .selection import where
 from .table import OpExpr
 
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 
     Function: TypeAlias = Callable[[Tensor], Tensor]
 
-_EXP = elementwise("exp", single_or_ufunc("exp"), TO_FLOAT, cost=DEAR)
-_EXPM1 = elementwise("expm1", single_or_ufunc("expm1"), TO_FLOAT, cost=DEAR)
-_LOG = elementwise("log", single_or_ufunc("log"), TO_FLOAT, cost=DEAR)
+_EXP = elementwise("exp", single_or("exp", "exp"), TO_FLOAT, cost=DEAR)
+_EXPM1 = elementwise("expm1", single_or("expm1", "expm1"), TO_FLOAT, cost=DEAR)
+_LOG = elementwise("log", single_or("log", "log"), TO_FLOAT, cost=DEAR)
 _LOG2 = elementwise("log2", "log2", TO_FLOAT, cost=DEAR)
 _LOG10 = elementwise("log10", "log10", TO_FLOAT, cost=DEAR)
-_LOG1P = elementwise("log1p", single_or_ufunc("log1p"), TO_FLOAT, cost=DEAR)
+_LOG1P = elementwise("log1p", single_or("log1p", "log1p"), TO_FLOAT, cost=DEAR)
 _SQRT = elementwise("sqrt", "sqrt", TO_FLOAT)
 _SIN = elementwise("sin", "sin", TO_FLOAT, cost=DEAR)
 _COS = elementwise("cos", "cos", TO_FLOAT, cost=DEAR)

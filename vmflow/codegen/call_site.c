@@ -1,0 +1,66 @@
+/* Calls that are made again for other arrays, if these lie as those of the first time; see call_site.py. */
+
+#include <stdint.h>
+#include <string.h>
+
+typedef void (*kernel)(const int64_t *);
+typedef void (*team)(const int64_t *, int64_t);
+
+/* What lies behind the head of any object in one of numpy's arrays. */
+struct array {
+    const char *data;
+    int dimensions;
+    const int64_t *shape, *strides;
+    const void *base, *dtype;
+};
+
+/* A call: `run` computes the words as a job, or without it `function` takes them.  `head` is how many bytes any object
+ * begins with, the last of them its type; in a tuple there follows how many items it has, and these are at `items`. */
+struct call {
+    team run;
+    kernel function;
+    int64_t is_long, words, arrays, written, in_place, head, items;
+};
+
+/* Of each array: which of the words is its address, its type and dtype, which of its bytes are the first and the one behind
+ * the last, and how many dimensions it has, behind which its shape and strides follow. */
+struct wanted {
+    int64_t place;
+    const void *type, *dtype;
+    int64_t low, high, dimensions;
+};
+
+/* Whether an array that is to be written has bytes in common with another, unless it lies just there and may. */
+static int in_the_way(const struct wanted *one, const char *at, const struct wanted *other, const char *there, int in_place) {
+    if (at + one->high <= there + other->low || there + other->high <= at + one->low) return 0;
+    return !(in_place && at == there && one->low == other->low && one->high == other->high);
+}
+
+/* Make a call again for a tuple of arrays; whether they lie as it needs them, for else nothing is done. */
+int64_t call_again(const int64_t *known, const char *arrays) {
+    const struct call *it = (const struct call *)known;
+    const int64_t *const words = (const int64_t *)(it + 1), *next = words + it->words;
+    const char *const *const objects = (const char *const *)(arrays + it->items);
+    const struct wanted *wanted[it->arrays];
+    const char *data[it->arrays];
+    int64_t own[it->words];
+    if (*(const int64_t *)(arrays + it->head) != it->arrays) return 0;
+    memcpy(own, words, sizeof own);
+    for (int64_t i = 0; i < it->arrays; i++) {
+        const struct wanted *const each = wanted[i] = (const struct wanted *)next;
+        const struct array *const array = (const struct array *)(objects[i] + it->head);
+        const size_t size = each->dimensions * sizeof(int64_t);
+        next = (const int64_t *)(each + 1);
+        if (((const void *const *)array)[-1] != each->type || array->dtype != each->dtype) return 0;
+        if (array->dimensions != each->dimensions || memcmp(array->shape, next, size)) return 0;
+        if (memcmp(array->strides, next + each->dimensions, size)) return 0;
+        next += 2 * each->dimensions;
+        own[each->place] = (int64_t)(data[i] = array->data);
+    }
+    for (int64_t i = it->arrays - it->written; i < it->arrays; i++)
+        for (int64_t j = 0; j < i; j++)
+            if (in_the_way(wanted[i], data[i], wanted[j], data[j], it->in_place)) return 0;
+    if (it->run) it->run(own, it->is_long);
+    else it->function(own);
+    return 1;
+}

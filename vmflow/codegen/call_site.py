@@ -1,0 +1,209 @@
+"""`CallSite`: a place from which C functions are called, which remembers how they were.
+
+To find out which function computes something, whether the arrays are such as it takes, and where they are, takes longer
+than to compute some thousand numbers; behind a kernel that has filled the caches it takes twice as long.  But most
+calls are like the one before, only that arrays are elsewhere.  So each place keeps its latest calls, and asks a
+function in C to make one again: that looks whether arrays are of the same kind and lie alike, and where.  In compilers
+this is an inline cache (Deutsch and Schiffman, 1984).
+"""
+
+from __future__ import annotations
+
+import ctypes
+from array import array
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar, Final, TypeAlias
+
+import numpy as np
+
+from vmflow.intra_op import get_num_threads
+
+from . import team
+from .kernels import text_of
+from .loading import LOADER
+
+Array: TypeAlias = Any
+
+# Calls that a place keeps, and how many it notes in all: one that is different each time is looked up each time.
+_KEPT: Final = 4
+_NOTED: Final = 64
+
+
+class CallSite:
+    """The latest calls from one place."""
+
+    __slots__ = ("_calls", "_noted")
+
+    def __init__(self) -> None:
+        self._calls: tuple[_Call, ...] = ()
+        self._noted = 0
+
+    def again(self, arrays: tuple[Array, ...]) -> bool:
+        """Make a call that was made before for other arrays; whether there is one for such.
+
+        Args:
+            arrays: whatever they are, those that are written last.
+        """
+        for call in self._calls:
+            if call.arrived == LOADER.arrived and call.threads == get_num_threads() and call.function(call.at, arrays):
+                return True
+        return False
+
+    def result(self, read: Sequence[Array], out: Array | None) -> Array | None:
+        """The same for what has one result, which is returned; None if there was no such call.
+
+        Args:
+            read: the arrays, but for that of the result.
+            out: where that should go, or None.
+        """
+        if not self._calls:
+            return None
+        if out is None:
+            out = np.empty(self._calls[0].shape, self._calls[0].dtype)
+        return out if self.again((*read, out)) else None
+
+    def note(
+        self,
+        function: int,
+        words: Sequence[int],
+        places: Sequence[int],
+        arrays: tuple[Array, ...],
+        work: float,
+        *,
+        written: int = 1,
+        in_place: bool = False,
+    ) -> None:
+        """Remember a call.
+
+        Args:
+            function: the address of a C function of an array of words; 0 for a job of the team's.
+            words: what it takes, or the job.
+            places: which of these are the addresses of the arrays.
+            arrays: with which it was made, none of them empty; those that are written last.
+            work: see `team.run`.
+            written: how many are.
+            in_place: whether they may be just where something is read.
+        """
+        if self._noted >= _NOTED:
+            return
+        again, run = _again(), 0 if function else team.address_of_run()
+        if again is None or not (function or run):
+            return
+        self._noted += 1
+        head = [run, function, team.wakes(work), len(words), len(arrays), written, in_place, _HEAD, _ITEMS]
+        call = _Call(again, [*head, *words], places, arrays)
+        kept = [it for it in self._calls if it.arrived == call.arrived and it.threads == call.threads]
+        self._calls = (call, *kept[: _KEPT - 1])
+
+
+class _Call:
+    """One call, but for the addresses.
+
+    Args:
+        function: `call_again` of call_site.c.
+        words: see there: what comes before the arrays.
+        places, arrays: see `CallSite.note`.
+
+    Attributes:
+        arrived, threads: `Loader.arrived`, and the number of threads, when it was made: later another may be better.
+        function: that.
+        at: what it takes.
+        shape, dtype: of the last array.
+    """
+
+    __slots__ = ("_dtypes", "_words", "arrived", "at", "dtype", "function", "shape", "threads")
+
+    def __init__(
+        self, function: Callable[..., int], words: list[int], places: Sequence[int], arrays: tuple[Array, ...]
+    ) -> None:
+        self.arrived = LOADER.arrived
+        self.threads = get_num_threads()
+        self.function = function
+        self.shape = arrays[-1].shape
+        self.dtype = arrays[-1].dtype
+        # By their addresses they are told from others.
+        self._dtypes = [it.dtype for it in arrays]
+        for place, it in zip(places, arrays, strict=True):
+            low, high = _extent(it)
+            words += [place, id(type(it)), id(it.dtype), low, high, it.ndim, *it.shape, *it.strides]
+        self._words = array("q", words)
+        self.at = self._words.buffer_info()[0]
+
+
+def _extent(of: Array) -> tuple[int, int]:
+    """Of an array's bytes, counted from where its first element is: the first, and the one behind the last."""
+    reaches = [(size - 1) * stride for size, stride in zip(of.shape, of.strides, strict=True)]
+    return sum([min(it, 0) for it in reaches]), sum([max(it, 0) for it in reaches]) + of.itemsize
+
+
+# What Python's objects begin with, and tuples before their items.
+_HEAD: Final = object.__basicsize__
+_ITEMS: Final = tuple.__basicsize__
+
+_WORD: Final = ctypes.sizeof(ctypes.c_void_p)
+
+
+class _Fields(ctypes.Structure):
+    """`struct array` of call_site.c."""
+
+    _fields_: ClassVar = [
+        ("data", ctypes.c_void_p),
+        ("dimensions", ctypes.c_int),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("base", ctypes.c_void_p),
+        ("dtype", ctypes.c_void_p),
+    ]
+
+
+def _are_as_expected() -> bool:
+    """Whether arrays and tuples lie in memory as call_site.c takes them to, which no other version of them need do."""
+    trial = np.arange(24, dtype=np.float32).reshape(4, 6)[1:, ::2]
+    pair = trial, trial.dtype
+    seen = _Fields.from_address(id(trial) + _HEAD)
+    return (
+        ctypes.c_void_p.from_address(id(trial) + _HEAD - _WORD).value == id(np.ndarray)
+        and seen.data == trial.ctypes.data
+        and seen.dimensions == trial.ndim
+        and seen.dtype == id(trial.dtype)
+        and _numbers_at(seen.shape, trial.ndim) == trial.shape
+        and _numbers_at(seen.strides, trial.ndim) == trial.strides
+        and ctypes.c_ssize_t.from_address(id(pair) + _HEAD).value == len(pair)
+        and ctypes.c_void_p.from_address(id(pair) + _ITEMS).value == id(trial)
+        and ctypes.c_void_p.from_address(id(pair) + _ITEMS + _WORD).value == id(trial.dtype)
+    )
+
+
+def _numbers_at(start: int, count: int) -> tuple[int, ...]:
+    return tuple((ctypes.c_int64 * count).from_address(start))
+
+
+# `call_again`; and when it was looked for in vain, see `Loader.arrived`.
+_function: Callable[..., int] | None = None
+_looked = -1
+
+
+def _again() -> Callable[..., int] | None:
+    return _function if _function is not None or _looked == LOADER.arrived else _look()
+
+
+def _look() -> Callable[..., int] | None:
+    global _function, _looked
+    arrived = LOADER.arrived
+    library = LOADER.request(text_of("call_site.c")) if _are_as_expected() else None
+    if library is None or library.loaded is None:
+        _looked = arrived
+        return None
+    found: Any = library.function("call_again")
+    found.argtypes = ctypes.c_void_p, ctypes.py_object
+    found.restype = ctypes.c_int64
+    _function = found
+    return _function
+
+
+def _forget() -> None:
+    global _function, _looked
+    _function, _looked = None, -1
+
+
+LOADER.watchers.append(_forget)
