@@ -10,6 +10,7 @@ import pytest
 
 import vmflow as flow
 from vmflow.codegen import arrays as by_hand
+from vmflow.codegen import rows
 from vmflow.codegen.kernels import SINGLE
 from vmflow.codegen.loading import LOADER
 
@@ -95,17 +96,24 @@ def test_softmax(op: Any, shape: tuple[int, int]) -> None:
 
 
 def test_softmax_in_place_and_of_other_layouts() -> None:
-    x = _random((50, 300))
-    out = x.copy()
-    assert by_hand.softmax_of_rows(x, out, False)
-    same = x.copy()
-    assert by_hand.softmax_of_rows(same, same, False)
-    np.testing.assert_array_equal(same, out)
-    assert not by_hand.softmax_of_rows(x, x, True)
-    assert not by_hand.softmax_of_rows(x.T, out.T, False)
-    assert not by_hand.softmax_of_rows(x.astype(np.float64), out, False)
-    room = np.zeros(x.size + 1, np.float32)
-    assert not by_hand.softmax_of_rows(room[:-1].reshape(x.shape), room[1:].reshape(x.shape), False)
+    x, softmax, logarithm = _random((50, 300)), rows.Softmax(False), rows.Softmax(True)
+    out = np.zeros_like(x)
+    room = np.concatenate([x.ravel(), [0]], dtype=np.float32)
+    for _ in range(2):  # the second time as it was remembered
+        assert softmax.call(x, out) is out
+        same = x.copy()
+        assert softmax.call(same, same) is same
+        np.testing.assert_array_equal(same, out)
+        elsewhere = softmax.call(room[:-1].reshape(x.shape), room[1:].reshape(x.shape))
+        assert elsewhere is not None
+        np.testing.assert_array_equal(elsewhere, out)
+        logs = logarithm.call(x, x)
+        assert logs is not None
+        assert logs is not x
+        np.testing.assert_allclose(np.exp(logs), out, rtol=1e-5)
+    assert softmax.call(x.T, out.T) is None
+    assert softmax.call(x.astype(np.float64), out) is None
+    assert softmax.call(x[:, :0], None) is None
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
@@ -194,7 +202,7 @@ def test_sums_of_columns(shape: tuple[int, int], threads: int) -> None:
     flow.set_num_threads(threads)
     try:
         found = flow.tensor(matrix).sum(0).numpy()
-        assert by_hand.column_sums(matrix, np.empty(shape[1], np.float32))
+        assert rows.column_sums(matrix, np.empty(shape[1], np.float32))
     finally:
         flow.set_num_threads(before)
     scale = np.abs(matrix).sum(0, dtype=np.float64)

@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import run_program
 from vmflow import blas_core, nn
-from vmflow.codegen import arrays, products, team
+from vmflow.codegen import products, team
 from vmflow.codegen.compiling import compiler_command
 from vmflow.codegen.loading import LOADER
+from vmflow.codegen.rows import column_sums
 from vmflow.ops import product_kernels
 
 from .support import same_bits
@@ -147,7 +148,7 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
     product, expected = products.MatrixProduct(), np.empty(rows, np.float32)
-    assert arrays.column_sums(of, expected)
+    assert column_sums(of, expected)
     for _ in range(2):  # the second time as it was remembered
         sums = np.full(rows, np.nan, np.float32)
         found = product.call_with_sums(of.T, right, None, sums)

@@ -6,14 +6,14 @@ They can where the arrays are contiguous, of the dtypes that the kernels are wri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
 from . import team
 from .call_site import CallSite
 from .elementwise import TOGETHER, address
-from .kernels import LAYER_NORM_PART, SINGLE, by_words, function, words_of
+from .kernels import SINGLE, by_words, function, words_of
 
 Array: TypeAlias = Any
 
@@ -22,7 +22,6 @@ Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
 
 _SINGLE: Final = np.dtype(np.float32)
 _NAMES: Final = {name: f"single_{name}" for name in SINGLE}
-_INDEX: Final = np.dtype(np.int64)
 
 # As many additions as an element of an op of one operand takes the time of, about.
 _ADDITIONS: Final = 2
@@ -30,17 +29,15 @@ _ADDITIONS: Final = 2
 # Work from which it pays to share what is called once: to say so takes as long as a third of this.
 _SHARED_AT_ONCE: Final = 1 << 18
 
-# Columns of a piece: whole lines of the cache.
-_COLUMNS: Final = 16
-
 _KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
 
 
-def _fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
+def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
+    """Whether it is as the kernels take arrays."""
     return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
 
 
-def _clear_of(out: Array, array: Array) -> bool:
+def clear_of(out: Array, array: Array) -> bool:
     """Whether they have no memory in common, or all of it."""
     start, other = address(out), address(array)
     return start == other or start + out.nbytes <= other or other + array.nbytes <= start
@@ -83,51 +80,63 @@ class Single:
         if kernel is None:
             return None
         given = [it if it.flags.c_contiguous else it.copy() for it in alike]
-        if out is None or out.shape != shape or not _fits(out) or not all([_clear_of(out, it) for it in given]):
+        if out is None or out.shape != shape or not fits(out) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
-        together = (*given, out)
-        arguments = (*[address(it) for it in together], size)
-        cut = _by_element(together)
-        _make(self._site, _NAMES[self._name], kernel, arguments, together, cut, _ADDITIONS * size, in_place=True)
+        _single(self._name, kernel, (*given, out)).make(self._site)
         return out
 
 
-def _make(
-    site: CallSite,
-    name: str,
-    kernel: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    arrays: tuple[Array, ...],
-    cut: team.Cut,
-    work: float,
-    *,
-    written: int = 1,
-    in_place: bool = False,
-) -> None:
-    """Make a call, by several threads where that is worth it, for the site to remember.
+def _single(name: str, kernel: Callable[..., Any], arrays: tuple[Array, ...]) -> NativeCall:
+    """The call of a kernel on arrays of one shape, the last of them the result's."""
+    arguments = (*[address(it) for it in arrays], arrays[0].size)
+    work = _ADDITIONS * arrays[0].size
+    return NativeCall(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work, arrays, in_place=True)
 
-    Args:
-        site: from where.
+
+class NativeCall(NamedTuple):
+    """A kernel written by hand, and what it is called with for the whole.
+
+    Attributes:
         name: of the function.
         kernel: that.
-        arguments: for the whole, of which those of the arrays come first.
-        arrays: see `CallSite.note`.
+        arguments: see `kernels`.
         cut, work: see `as_call`.
-        written, in_place: see `CallSite.note`.
+        arrays, written, in_place: see `CallSite.note`.
+        places: which of the arguments are the addresses of the arrays; None for the first ones.
     """
-    at, size = by_words(name), arrays[0].size
-    if not (at and size):
-        kernel(*arguments)
-        return
-    words = words_of(name, arguments)
-    job = team.job(at, words, cut, work)
-    if job is None or not team.run(job, work):
-        job = None
-        kernel(*arguments)
-    function, taken = (at, words) if job is None else (0, job)
-    before = len(taken) - len(words)
-    places = range(before, before + len(arrays))
-    site.note(function, taken, places, arrays, work, written=written, in_place=in_place)
+
+    name: str
+    kernel: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    cut: Callable[[], team.Cut]
+    work: float
+    arrays: tuple[Array, ...]
+    places: tuple[int, ...] | None = None
+    written: int = 1
+    in_place: bool = False
+
+    def placed(self) -> Call:
+        """The call, for arrays that stay where they are."""
+        return as_call(self.name, self.kernel, self.arguments, self.cut, self.work)
+
+    def make(self, site: CallSite) -> None:
+        """Make it, by several threads where that is worth it, for the site to remember."""
+        at = by_words(self.name)
+        if not at:
+            self.kernel(*self.arguments)
+            return
+        words = words_of(self.name, self.arguments)
+        job = team.job(at, words, self.cut(), self.work) if team.helps(self.work) else None
+        if job is not None and team.run(job, self.work):
+            at = 0
+        else:
+            job = None
+            self.kernel(*self.arguments)
+        if all([it.size for it in self.arrays]):
+            taken = words if job is None else job
+            before = len(taken) - len(words)
+            places = [before + it for it in self.places or range(len(self.arrays))]
+            site.note(at, taken, places, self.arrays, self.work, written=self.written, in_place=self.in_place)
 
 
 def _by_element(arrays: Sequence[Array]) -> team.Cut:
@@ -169,219 +178,13 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
     Args:
         work: how much that is, see `vmflow.intra_op.LEAST`; the number of threads is that of now.
     """
-    together = [*arrays, *outs]
+    together = (*arrays, *outs)
     kernel = function(_NAMES[name], outs[0].size)
-    if kernel is None or not all([_fits(it) and it.shape == outs[0].shape for it in together]):
+    if kernel is None or not all([fits(it) and it.shape == outs[0].shape for it in together]):
         return None
-    if not all([_clear_of(outs[0], it) for it in arrays]):
+    if not all([clear_of(outs[0], it) for it in arrays]):
         return None
-    arguments = (*[address(it) for it in together], outs[0].size)
-    return [as_call(_NAMES[name], kernel, arguments, lambda: _by_element(together), work)]
-
-
-def softmax_of_rows(array: Array, out: Array, logarithm: bool) -> bool:
-    """The softmax of each row of a matrix, or its logarithm.
-
-    Args:
-        array: (rows, values).
-        out: of its shape.
-        logarithm: whether that is wanted.
-    """
-    kernel = function("log_softmax" if logarithm else "softmax", array.size)
-    if kernel is None or not _fits(array) or not _fits(out) or not array.size or not _clear_of(out, array):
-        return False
-    if logarithm and address(out) == address(array):
-        return False
-    _over_rows("log_softmax" if logarithm else "softmax", kernel, 4, (array, out))
-    return True
-
-
-def _over_rows(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
-    """Call a kernel for all rows, by several threads where that is worth it; see `_row_call`."""
-    call, given, _ = _row_call(name, kernel, additions, by_row, *rest, at_once=True)
-    call(*given)
-
-
-def _row_call(
-    name: str,
-    kernel: Callable[..., object],
-    additions: int,
-    by_row: tuple[Array, ...],
-    *rest: Any,
-    at_once: bool = False,
-) -> Call:
-    """A kernel that works on rows, as one call.
-
-    Args:
-        name: of the function.
-        kernel: that.
-        additions: as many as an element takes the time of.
-        by_row: arrays that have something for each row, the first of them a matrix.  Their addresses come first, and
-            then how many rows there are, and what they hold.
-        rest: what follows.
-        at_once: see `as_call`.
-    """
-    rows, length = by_row[0].shape
-    arguments = (*[address(it) for it in by_row], rows, length, *rest)
-
-    def cut() -> team.Cut:
-        return team.Cut(len(by_row), tuple([(place, it.nbytes // rows) for place, it in enumerate(by_row)]))
-
-    return as_call(name, kernel, arguments, cut, by_row[0].size * additions, at_once)
-
-
-def cross_entropy_of_rows(array: Array, classes: Array, averages: bool) -> tuple[Array, Array, Array] | None:
-    """The loss of rows of scores, how many there are, and their `log_softmax`; None if that is not possible.
-
-    Args:
-        array: (rows, classes).
-        classes: the right ones; also where one does not exist it is not possible.
-        averages: whether to take the mean instead of the sum.
-    """
-    outs = np.empty((), _SINGLE), np.empty((), _SINGLE), np.empty(array.shape, _SINGLE)
-    compute = cross_entropy_call(array, classes, averages, outs)
-    return outs if compute is not None and compute() else None
-
-
-def cross_entropy_call(
-    array: Array, classes: Array, averages: bool, outs: Sequence[Array]
-) -> Callable[[], bool] | None:
-    """`cross_entropy_of_rows` for arrays that stay where they are: it says whether it could, by the classes."""
-    logs_of, kernel = function("log_softmax", array.size), function("cross_entropy", array.size)
-    if logs_of is None or kernel is None or not array.size or not _fits(classes, _INDEX):
-        return None
-    loss, total, logs = outs
-    if not all([_fits(it) for it in (array, *outs)]) or not _clear_of(logs, array) or address(logs) == address(array):
-        return None
-    room = np.empty(len(array), _SINGLE)
-    to_logs, of_rows, _ = _row_call("log_softmax", logs_of, 4, (array, logs))
-    places = address(logs), address(classes)
-    rest = (*array.shape, address(loss), address(total), averages)
-
-    def compute() -> bool:
-        to_logs(*of_rows)
-        return not kernel(*places, address(room), *rest)
-
-    return compute
-
-
-def cross_entropy_gradient_of_rows(
-    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool
-) -> Array | None:
-    """The gradient of `cross_entropy_of_rows` by the scores; None if that is not possible, as for classes there."""
-    result = np.empty(logs.shape, _SINGLE)
-    compute = cross_entropy_gradient_call(gradient, classes, total, logs, averages, result)
-    return result if compute is not None and compute() else None
-
-
-def cross_entropy_gradient_call(
-    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool, out: Array
-) -> Callable[[], bool] | None:
-    """`cross_entropy_gradient_of_rows` for arrays that stay where they are; see `cross_entropy_call`."""
-    kernel, wrong = function("cross_entropy_gradient", logs.size), function("wrong_classes", logs.size)
-    if kernel is None or wrong is None or not logs.size or not _fits(classes, _INDEX):
-        return None
-    if not all([_fits(it) for it in (gradient, total, logs, out)]) or not _clear_of(out, logs):
-        return None
-    rest = address(gradient), address(total), averages
-    to_gradient, of_rows, _ = _row_call("cross_entropy_gradient", kernel, 3, (logs, classes, out), *rest)
-    arguments = (address(classes), *logs.shape)
-
-    def compute() -> bool:
-        if wrong(*arguments):
-            return False
-        to_gradient(*of_rows)
-        return True
-
-    return compute
-
-
-def layer_norm_of_rows(
-    array: Array, weight: Array | None, bias: Array | None, out: Array | None, eps: float
-) -> tuple[Array, Array, Array] | None:
-    """Each row normalised, and the means and scales; None if that is not possible.
-
-    Args:
-        array: (rows, features).
-        weight, bias: (features,), or None.
-        out: of the shape of the array, or None.
-        eps: added to the variance.
-    """
-    kernel = function("layer_norm", array.size)
-    if kernel is None or not array.size or not _fits(array):
-        return None
-    if not all([it is None or _fits(it) for it in (weight, bias, out)]):
-        return None
-    result = np.empty(array.shape, _SINGLE) if out is None else out
-    if out is not None and not all([it is None or _clear_of(out, it) for it in (array, weight, bias)]):
-        return None
-    means, scales = np.empty(array.shape[0], _SINGLE), np.empty(array.shape[0], _SINGLE)
-    _over_rows("layer_norm", kernel, 2, (array, result, means, scales), _address(weight), _address(bias), eps)
-    return result, means, scales
-
-
-def layer_norm_gradient_of_rows(
-    gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array | None
-) -> tuple[Array, Array, Array] | None:
-    """The gradients of `layer_norm_of_rows` by the array, the weight and the bias; None if that is not possible."""
-    kernel = function("layer_norm_gradient", array.size)
-    if kernel is None or not array.size:
-        return None
-    if not all([it is None or _fits(it) for it in (gradient, array, mean, scale, weight, out)]):
-        return None
-    result = np.empty(array.shape, _SINGLE) if out is None else out
-    if out is not None and not all([it is None or _clear_of(out, it) for it in (gradient, array, weight)]):
-        return None
-    rows, features = array.shape
-    # Of each, the gradients by weight and bias, and room for two rows to work in.
-    parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), _SINGLE)
-    places = [address(it) for it in (array, gradient, result, mean, scale)]
-    arguments = (*places, 0, len(parts), rows, features, _address(weight), address(parts))
-    cut = team.Cut(6, ((5, 1),))
-    call, given, _ = as_call("layer_norm_gradient", kernel, arguments, lambda: cut, array.size * 4, at_once=True)
-    call(*given)
-    return result, *np.add.reduce(parts[:, :2], 0)
-
-
-def add_to_rows(array: Array, row: Array) -> bool:
-    """``array += row``, for a matrix; whether it was done."""
-    found = add_to_rows_calls(array, row, at_once=True)
-    for kernel, arguments, _ in found or ():
-        kernel(*arguments)
-    return found is not None
-
-
-def add_to_rows_calls(array: Array, row: Array, at_once: bool = False) -> list[Call] | None:
-    """What `add_to_rows` does, for arrays that stay where they are; None if it cannot be had."""
-    kernel = function("add_to_rows", array.size)
-    if kernel is None or not array.size or not _fits(array) or not _fits(row) or not _clear_of(array, row):
-        return None
-    return [_row_call("add_to_rows", kernel, 1, (array,), address(row), at_once=at_once)]
-
-
-def column_sums(array: Array, out: Array) -> bool:
-    """The sum of each column of a matrix; whether it was computed."""
-    call = column_sums_call(array, out, at_once=True)
-    if call is None:
-        return False
-    kernel, arguments, _ = call
-    kernel(*arguments)
-    return True
-
-
-def column_sums_call(array: Array, out: Array, at_once: bool = False) -> Call | None:
-    """What `column_sums` does as one call, for arrays that stay where they are; None if it cannot be had."""
-    kernel = function("column_sums", array.size)
-    if kernel is None or not array.size or not _fits(array) or not _fits(out) or not _clear_of(out, array):
-        return None
-    rows, length = array.shape
-    arguments = address(array), address(out), length, rows, length
-    moves = ((0, array.itemsize), (1, array.itemsize))
-    return as_call("column_sums", kernel, arguments, lambda: team.Cut(2, moves, _COLUMNS, 1), array.size, at_once)
-
-
-def _address(array: Array | None) -> int | None:
-    return None if array is None else address(array)
+    return [_single(name, kernel, together).placed()]
 
 
 # Optimizers
@@ -390,7 +193,7 @@ def _address(array: Array | None) -> int | None:
 def _update(name: str, arrays: list[Array], *settings: float) -> bool:
     first = arrays[0]
     kind = _KINDS.get(first.dtype)
-    if kind is None or not all([_fits(it, first.dtype) and it.size == first.size for it in arrays]):
+    if kind is None or not all([fits(it, first.dtype) and it.size == first.size for it in arrays]):
         return False
     kernel = function(f"{name}_{kind}", first.size)
     if kernel is None:

@@ -109,7 +109,7 @@ _OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
 _OF_WORDS: Final = ("matrix_product",)
 
 # Those that return a number.
-_COUNTING: Final = ("cross_entropy", "wrong_classes", "convolution_room", "batch_norm_room", "plane_scatter")
+_COUNTING: Final = ("convolution_room", "batch_norm_room", "plane_scatter")
 
 
 def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
@@ -117,9 +117,9 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
     found: dict[str, tuple[bool, tuple[Any, ...]]] = {
         "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
         "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
-        "wrong_classes": (True, (_POINTER,) + (_COUNT,) * 2),
-        "cross_entropy": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
-        "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT,)),
+        "class_losses": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,)),
+        "class_loss": (False, (_POINTER,) * 3 + (_COUNT,) * 2),
+        "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT, _POINTER)),
         "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
         "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 4 + (_POINTER,) * 2),
         "column_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 3),

@@ -27,34 +27,31 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     }
 }
 
-/* How many rows name no class. */
-int64_t wrong_classes(const int64_t *classes, int64_t rows, int64_t n) {
-    int64_t wrong = 0;
-    for (int64_t row = 0; row < rows; row++) wrong += (classes[row] < 0) | (classes[row] >= n);
-    return wrong;
+/* `logs`: the log_softmax of each row of scores, and `losses`: what that is at its class; `wrong` if one does not exist. */
+void class_losses(const float *scores, const int64_t *classes, float *logs, float *losses, int64_t rows, int64_t n,
+                  int64_t *wrong) {
+    log_softmax(scores, logs, rows, n);
+    for (int64_t row = 0; row < rows; row++)
+        if ((uint64_t)classes[row] < (uint64_t)n) losses[row] = logs[row * n + classes[row]];
+        else *wrong = 1;
 }
 
-/* The mean, or the sum, of what each row of a log_softmax has lost at its class; returns how many rows name no class.
- * `losses` is room. */
-int64_t cross_entropy(const float *logs, const int64_t *classes, float *losses, int64_t rows, int64_t n, float *loss,
-                      float *total, int64_t averages) {
-    int64_t wrong = wrong_classes(classes, rows, n);
-    if (wrong) return wrong;
-    for (int64_t row = 0; row < rows; row++) losses[row] = logs[row * n + classes[row]];
+/* The mean, or the sum, of such losses, and of how many. */
+void class_loss(const float *losses, float *loss, float *total, int64_t rows, int64_t averages) {
     float sum = 0 - pairwise_sum(losses, rows);
     *total = (float)rows;
     *loss = averages ? sum / *total : sum;
-    return 0;
 }
 
-/* All classes must be known to be right. */
 void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to, int64_t rows, int64_t n,
-                            const float *gradient, const float *total, int64_t averages) {
+                            const float *gradient, const float *total, int64_t averages, int64_t *wrong) {
     const float share = averages ? *gradient / *total : *gradient;
     const int64_t count = rows * n;
     LANES
     for (int64_t i = 0; i < count; i++) to[i] = exp_f(logs[i]) * share;
-    for (int64_t row = 0; row < rows; row++) to[row * n + classes[row]] -= share;
+    for (int64_t row = 0; row < rows; row++)
+        if ((uint64_t)classes[row] < (uint64_t)n) to[row * n + classes[row]] -= share;
+        else *wrong = 1;
 }
 
 /* In four vectors at once: what pairwise sums win in digits, many lanes win too. */

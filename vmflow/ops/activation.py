@@ -11,7 +11,7 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import softmax_of_rows
+from vmflow.codegen.rows import Softmax
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
@@ -324,6 +324,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
         xp = array_module(source.device)
         to = source.dtype.numpy
         half = source.dtype in (dtypes.float16, dtypes.bfloat16)
+        in_c = Softmax(logarithm)
 
         def kernel(array: Array, out: Array | None) -> Array:
             if array.ndim == 0:
@@ -333,10 +334,13 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
             if half:
                 array = array.astype(xp.float32)
             if dim == array.ndim - 1:
-                matrix = xp.ascontiguousarray(array).reshape(-1, array.shape[-1])
+                array = xp.ascontiguousarray(array)
+                found = in_c.call(array, out)
+                if found is not None:
+                    return found.astype(to, copy=False)
+                matrix = array.reshape(-1, array.shape[-1])
                 result = rows.room(out, matrix)
-                if not softmax_of_rows(matrix, result, logarithm):
-                    rows.softmax(matrix, result, logarithm)
+                rows.softmax(matrix, result, logarithm)
                 return result.reshape(array.shape).astype(to, copy=False)
             result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")
             if logarithm:

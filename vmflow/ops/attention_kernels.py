@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from vmflow.codegen import attention as in_c
-from vmflow.codegen.arrays import softmax_of_rows
+from vmflow.codegen.rows import Softmax
 from vmflow.instructions.blob import Array
 
 from . import sums
@@ -101,10 +101,9 @@ def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> 
         masked: whether there may be such rows.
         logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
     """
-    if not masked and logarithms is None and scores.flags.c_contiguous:
-        rows = scores.reshape(-1, scores.shape[-1])
-        if softmax_of_rows(rows, rows, logarithm=False):
-            return
+    plain = not masked and logarithms is None and scores.flags.c_contiguous
+    if plain and Softmax(logarithm=False).call(scores, scores) is not None:
+        return
     highest = scores.max(-1, keepdims=True)
     if masked:
         xp.copyto(highest, 0, where=highest == -xp.inf)

@@ -12,12 +12,12 @@ import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import (
-    Call,
+from vmflow.codegen.arrays import Call
+from vmflow.codegen.rows import (
+    CrossEntropy,
+    CrossEntropyGradient,
     cross_entropy_call,
     cross_entropy_gradient_call,
-    cross_entropy_gradient_of_rows,
-    cross_entropy_of_rows,
 )
 from vmflow.dtypes import FLOATING, INTEGER, float32
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -203,10 +203,13 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     to, compute = source.dtype.numpy, cases.compute.numpy
 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        found = in_c.call(array, target) if by_row else None
+        if found is not None:
+            return found
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         scores = cases.rows(xp, array)
         if plain and len(rest) == 1:
-            found = cross_entropy_of_rows(scores, target.reshape(-1), averages)
+            found = in_c.call(scores, target.reshape(-1))
             if found is not None:
                 return found
         logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
@@ -229,6 +232,7 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         return None if compute is None else [(_compute, (compute, otherwise), None)]
 
     plain, averages = cases.plain(), cases.options.reduction == "mean"
+    in_c = CrossEntropy(averages)
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
     cost = source.numel * (DEAR + 4 * CHEAP) + 10000
     by_row = plain and len(metas) == 2 and len(cases.shape) < 3
@@ -250,11 +254,12 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
     smoothing = compute.type(options.smoothing)
     share = compute.type(options.smoothing / max(cases.classes, 1))
     plain, averages = cases.plain(), options.reduction == "mean"
+    in_c = CrossEntropyGradient(averages)
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
         weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         if plain and weight is None:
-            found = cross_entropy_gradient_of_rows(gradient, target.reshape(-1), total, logs, averages)
+            found = in_c.call(gradient, target.reshape(-1), total, logs)
             if found is not None:
                 return xp.ascontiguousarray(cases.back(xp, found))
         places, kept = cases.places(xp, target)

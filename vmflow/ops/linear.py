@@ -15,7 +15,8 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call, add_to_rows, add_to_rows_calls
+from vmflow.codegen.arrays import Call
+from vmflow.codegen.rows import add_to_rows, add_to_rows_calls
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import linear_algebra, sums

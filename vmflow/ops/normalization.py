@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call, layer_norm_gradient_of_rows, layer_norm_of_rows
+from vmflow.codegen.arrays import Call
 from vmflow.codegen.images import BatchNorm
+from vmflow.codegen.rows import layer_norm_gradient_of_rows, layer_norm_of_rows
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.multi_tensor import Update, issue_update
 

@@ -16,7 +16,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from vmflow.codegen.arrays import Call, column_sums, column_sums_call
+from vmflow.codegen.arrays import Call
+from vmflow.codegen.rows import column_sums, column_sums_call
 from vmflow.instructions.blob import Array
 
 # Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
