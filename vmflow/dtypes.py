@@ -125,6 +125,8 @@ def from_numpy(array_dtype: Any) -> dtype:
     """
     found = _BY_NUMPY.get(array_dtype) if isinstance(array_dtype, np.dtype) else None
     if found is None:  # of another byte order, or a type, or bfloat16 for the first time
+        if array_dtype == bfloat16.name:
+            return bfloat16  # of which numpy knows no name before its library is there
         given = np.dtype(array_dtype)
         if given.name == bfloat16.name and given == bfloat16.numpy:
             return bfloat16

@@ -149,6 +149,15 @@ class TestNotAgain:
         assert (out == 7).all()
         assert site.again((x, out))
 
+    def test_where_nothing_may_be_written(self) -> None:
+        site = noted(numbers(30, 4), numbers(30, 4))
+        x, out = numbers(30, 4), np.zeros((30, 4), np.float32)
+        x.flags.writeable = out.flags.writeable = False
+        assert not site.again((x, out))
+        assert not out.any()
+        out.flags.writeable = True
+        assert site.again((x, out))
+
     @pytest.mark.parametrize("count", [0, 1, 3])
     def test_for_another_number_of_arrays(self, count: int) -> None:
         site = noted(numbers(30, 4), numbers(30, 4))

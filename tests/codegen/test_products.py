@@ -270,6 +270,32 @@ class TestWhereTheResultGoes:
         assert np.array_equal(out, expected)
 
 
+def test_where_nothing_may_be_written_nothing_is() -> None:
+    left = normal((20, 20))
+    out = np.zeros((20, 20), np.float32)
+    out.flags.writeable = False
+    multiply = product_kernels.ProductInC()
+    for _ in range(2):
+        with pytest.raises(ValueError, match="read-only"):
+            multiply(left, left, out)
+        multiply(left, left)
+    assert not out.any()
+
+
+def test_what_is_added_is_not_taken_for_where_sums_go() -> None:
+    left, right, added = normal((30, 12)), normal((30, 12), 1), normal((12,), 2)
+    product = products.MatrixProduct()
+    for _ in range(2):
+        with_row = product.call(left.T, right, None, added)
+        sums = np.zeros(12, np.float32)
+        plain = product.call_with_sums(left.T, right, None, sums)
+        assert with_row is not None
+        assert plain is not None
+        check(plain, left.T, right)
+        assert same_bits(with_row, plain + added)
+        np.testing.assert_allclose(sums, left.sum(0), rtol=1e-4, atol=1e-5)
+
+
 def test_two_threads_of_the_program_multiply_at_once(threads: None) -> None:
     flow.set_num_threads(2)
     operands = [(normal((90, 200), seed), normal((200, 70), seed + 9)) for seed in range(4)]

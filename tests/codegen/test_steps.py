@@ -14,7 +14,7 @@ import pytest
 import vmflow as flow
 from vmflow.codegen.loading import LOADER
 from vmflow.codegen.steps import Steps
-from vmflow.optim import SGD, Adam, Optimizer
+from vmflow.optim import SGD, Adam, AdamW, Optimizer
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("compiled")]
 
@@ -47,6 +47,16 @@ def another_group(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
     return optimizer
 
 
+def gradient_in_the_parameter(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    parameters[0].grad = parameters[0].detach()
+    return optimizer
+
+
+def gradient_in_another(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
+    parameters[1].grad = parameters[2].detach()[:12].reshape(4, 3)
+    return optimizer
+
+
 def loaded(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
     optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
     return optimizer
@@ -59,10 +69,25 @@ def made_anew(parameters: Parameters, optimizer: Optimizer) -> Optimizer:
     return other
 
 
-HAPPENINGS = (gradient_with_gaps, other_data, one_without, another_order, another_group, loaded, made_anew)
+HAPPENINGS = (
+    gradient_with_gaps,
+    other_data,
+    one_without,
+    another_order,
+    another_group,
+    gradient_in_the_parameter,
+    gradient_in_another,
+    loaded,
+    made_anew,
+)
+KINDS: dict[str, Callable[[Parameters], Optimizer]] = {
+    "SGD": lambda it: SGD(it, lr=0.1, momentum=0.9),
+    "Adam": Adam,
+    "AdamW": lambda it: AdamW(it, lr=0.5, weight_decay=0.9),
+}
 
 
-@pytest.mark.parametrize("kind", [lambda it: SGD(it, lr=0.1, momentum=0.9), Adam], ids=["SGD", "Adam"])
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("happening", HAPPENINGS)
 def test_steps_are_those_of_numpy(
     happening: Callable[[Parameters, Optimizer], Optimizer], kind: Callable[[Parameters], Optimizer]
@@ -84,6 +109,20 @@ def test_steps_are_those_of_numpy(
 
     for one, other in zip(trained("wait"), trained("off"), strict=True):
         np.testing.assert_allclose(one, other, rtol=2e-6, atol=1e-7)
+
+
+@pytest.mark.parametrize("size", [20, 1 << 17])
+def test_a_gradient_in_the_memory_of_its_parameter_is_read_when_numpy_reads_it(size: int) -> None:
+    def averages(mode: str) -> list[float]:
+        LOADER.mode = mode
+        parameter = flow.full((size,), 2.0, requires_grad=True)
+        optimizer = AdamW([parameter], lr=0.5, weight_decay=1.0)
+        parameter.grad = parameter.detach()
+        optimizer.step()
+        found: list[float] = optimizer.state[parameter]["exp_avg"].tolist()
+        return found
+
+    assert averages("wait") == averages("off")
 
 
 def test_copies_of_an_optimizer_remember_for_themselves() -> None:

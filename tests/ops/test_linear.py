@@ -10,6 +10,7 @@ import pytest
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow.ops.linear import linear
+from vmflow.ops.table import OPS
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -112,3 +113,15 @@ def test_dtypes_must_agree_and_be_numbers() -> None:
         linear(flow.ones(2, 3), flow.ones(4, 3).double())
     with pytest.raises(TypeError, match=r"linear: .*bool"):
         linear(flow.ones(2, 3).bool(), flow.ones(4, 3).bool())
+
+
+def test_a_result_with_gaps_is_written_where_it_is_wanted() -> None:
+    x, weight, bias = flow.ones(2, 3, 4), flow.ones(5, 4), flow.ones(5)
+    metas = tuple([it._blob.meta for it in (x, weight, bias)])
+    out = np.zeros((2, 3, 10), np.float32)[..., ::2]
+    result = (
+        OPS["linear"]
+        .inferred((metas, (), (), None), (), metas, ())
+        .kernel(*[it.numpy() for it in (x, weight, bias)], out)
+    )
+    np.testing.assert_array_equal(result, np.full((2, 3, 5), 5.0))

@@ -136,6 +136,19 @@ def test_where_nothing_counts() -> None:
         assert function(x, target, reduction="sum").item() == 0.0
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("beyond", [math.inf, -math.inf, math.nan])
+def test_what_is_ignored_need_not_be_a_number(beyond: float, weighted: bool) -> None:
+    x = flow.tensor([[beyond, 1.0, 2.0], [1.0, 2.0, 3.0]])
+    weight = flow.tensor([0.5, 2.0, 3.0]) if weighted else None
+    target = flow.tensor([-100, 1])
+    for function in (class_loss.cross_entropy, class_loss.nll_loss):
+        counted = function(x[1:], target[1:], weight).item()
+        assert function(x, target, weight).item() == pytest.approx(counted)
+        assert function(x, target, weight, reduction="sum").item() == pytest.approx(counted * (2 if weighted else 1))
+        assert function(x, target, weight, reduction="none").tolist()[0] == 0.0
+
+
 def test_empty_batches() -> None:
     nothing = flow.zeros(0, 3, requires_grad=True)
     target = flow.zeros(0, dtype=flow.int64)

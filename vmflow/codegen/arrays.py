@@ -37,6 +37,11 @@ def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
     return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
 
 
+def takes(out: Array, shape: tuple[int, ...]) -> bool:
+    """Whether a result of float32 can be written there."""
+    return fits(out) and out.shape == shape and bool(out.flags.writeable)
+
+
 def clear_of(out: Array, array: Array) -> bool:
     """Whether they have no memory in common, or all of it."""
     start, other = address(out), address(array)
@@ -80,7 +85,7 @@ class Single:
         if kernel is None:
             return None
         given = [it if it.flags.c_contiguous else it.copy() for it in alike]
-        if out is None or out.shape != shape or not fits(out) or not all([clear_of(out, it) for it in given]):
+        if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
         _single(self._name, kernel, (*given, out)).make(self._site)
         return out
@@ -194,6 +199,8 @@ def _update(name: str, arrays: list[Array], *settings: float) -> bool:
     first = arrays[0]
     kind = _KINDS.get(first.dtype)
     if kind is None or not all([fits(it, first.dtype) and it.size == first.size for it in arrays]):
+        return False
+    if any([np.may_share_memory(it, arrays[-1]) for it in arrays[:-1]]):
         return False
     kernel = function(f"{name}_{kind}", first.size)
     if kernel is None:

@@ -12,7 +12,11 @@ struct array {
     int dimensions;
     const int64_t *shape, *strides;
     const void *base, *dtype;
+    int flags;
 };
+
+/* Of these flags. */
+enum { WRITEABLE = 0x400 };
 
 /* A call: `run` computes the words as a job, or without it `function` takes them.  `head` is how many bytes any object
  * begins with, the last of them its type; in a tuple there follows how many items it has, and these are at `items`. */
@@ -54,6 +58,7 @@ int64_t call_again(const int64_t *known, const char *arrays) {
         if (((const void *const *)array)[-1] != each->type || array->dtype != each->dtype) return 0;
         if (array->dimensions != each->dimensions || memcmp(array->shape, next, size)) return 0;
         if (memcmp(array->strides, next + each->dimensions, size)) return 0;
+        if (i >= it->arrays - it->written && !(array->flags & WRITEABLE)) return 0;
         next += 2 * each->dimensions;
         own[each->place] = (int64_t)(data[i] = array->data);
     }

@@ -153,6 +153,7 @@ class _Fields(ctypes.Structure):
         ("strides", ctypes.c_void_p),
         ("base", ctypes.c_void_p),
         ("dtype", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
     ]
 
 
@@ -166,6 +167,7 @@ def _are_as_expected() -> bool:
         and seen.data == trial.ctypes.data
         and seen.dimensions == trial.ndim
         and seen.dtype == id(trial.dtype)
+        and seen.flags == trial.flags.num
         and _numbers_at(seen.shape, trial.ndim) == trial.shape
         and _numbers_at(seen.strides, trial.ndim) == trial.strides
         and ctypes.c_ssize_t.from_address(id(pair) + _HEAD).value == len(pair)

@@ -50,10 +50,11 @@ _ROWS_OF_A_SHARE: Final = 512
 class MatrixProduct:
     """Products of matrices as they are called from one place; each method returns None if C is not there."""
 
-    __slots__ = ("_site",)
+    __slots__ = ("_site", "_with_sums")
 
     def __init__(self) -> None:
         self._site = CallSite()
+        self._with_sums = CallSite()  # its own, for what is added may look as the sums do
 
     def call(self, left: Array, right: Array, out: Array | None, added: Array | None = None) -> Array | None:
         """The product of matrices, or of batches of them that broadcast.
@@ -79,7 +80,7 @@ class MatrixProduct:
         """
         if out is None:
             out = np.empty((left.shape[0], right.shape[1]), _SINGLE)
-        return out if self._site.again((left, right, sums, out)) else self._found(left, right, out, None, sums)
+        return out if self._with_sums.again((left, right, sums, out)) else self._found(left, right, out, None, sums)
 
     def _found(
         self, left: Array, right: Array, out: Array | None, added: Array | None, sums: Array | None
@@ -99,7 +100,7 @@ class MatrixProduct:
         if not form.compute(left, right, out, added, sums):
             return None
         if lie_well:
-            form.note(self._site, left, right, out, added, sums)
+            form.note(self._site if sums is None else self._with_sums, left, right, out, added, sums)
         return out
 
 
@@ -292,4 +293,6 @@ def _shares(out: Array, *read: Array | None) -> bool:
 def _takes(out: Array) -> bool:
     """Whether a result can be written there."""
     by_row, by_column = out.strides[-2:]
+    if not out.flags.writeable:
+        return False
     return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype == _SINGLE)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .arrays import Call, NativeCall, as_call, clear_of, fits
+from .arrays import Call, NativeCall, as_call, clear_of, fits, takes
 from .call_site import CallSite
 from .elementwise import address
 from .kernels import LAYER_NORM_PART, function
@@ -53,7 +53,7 @@ class Softmax:
         kernel = function(self._name, array.size)
         if kernel is None or not fits(array) or not array.size:
             return None
-        if out is None or not fits(out) or out.shape != array.shape or not self._may_go_to(out, array):
+        if out is None or not takes(out, array.shape) or not self._may_go_to(out, array):
             out = np.empty(array.shape, _SINGLE)
         length = array.shape[-1]
         rows, nbytes = array.size // length, length * array.itemsize

@@ -64,6 +64,9 @@ class Steps:
         before = layout.step
         if before is not None and before.places == places and before.kernel is kernel:
             return before
+        ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
+        if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
+            return None  # a gradient changes with its parameter, or with another, in numpy's order
         step = layout.step = Step(name, kernel, layout, places)
         return step
 
@@ -136,12 +139,10 @@ class Step:
         self.places = places
         self._name = name
         table = self._table = type(layout.table).from_buffer_copy(layout.table)
-        apart = layout.apart
-        for row, (start, nbytes) in enumerate(zip(places, layout.sizes, strict=True)):
+        for row, start in enumerate(places):
             table[(row + 1) * layout.width - 2] = start
-            apart = apart and not layout.writes(start, start + nbytes)
         # Where memory is shared, the steps are taken one after the other.
-        self._work = layout.size if apart else 0
+        self._work = layout.size if layout.apart else 0
 
     def take(self, numbers: Sequence[float], *settings: float) -> None:
         """Take it.

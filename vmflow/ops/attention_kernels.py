@@ -27,6 +27,8 @@ _CAUSAL_ROWS: Final = 64
 # Up to here sums go by BLAS; see `sums`.
 _SHORT: Final = 1024
 
+_SOFTMAX_IN_C: Final = Softmax(logarithm=False)
+
 Index = tuple[Any, ...]
 
 
@@ -102,7 +104,7 @@ def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> 
         logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
     """
     plain = not masked and logarithms is None and scores.flags.c_contiguous
-    if plain and Softmax(logarithm=False).call(scores, scores) is not None:
+    if plain and _SOFTMAX_IN_C.call(scores, scores) is not None:
         return
     highest = scores.max(-1, keepdims=True)
     if masked:

@@ -135,7 +135,7 @@ class _Cases:
             total = logs.dtype.type(self.count)
         else:
             weights = weights.astype(logs.dtype, copy=False)
-            losses = losses * weights
+            losses = _counted(xp, kept, losses * weights)  # also what is no number does not count
             total = weights.sum()
         if smoothing:
             spread = logs.sum(1) if weight is None else logs @ weight
@@ -203,15 +203,12 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     to, compute = source.dtype.numpy, cases.compute.numpy
 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        found = in_c.call(array, target) if by_row else None
-        if found is not None:
-            return found
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        scores = cases.rows(xp, array)
+        scores = array if is_matrix and array.flags.c_contiguous else cases.rows(xp, array)
         if plain and len(rest) == 1:
-            found = in_c.call(scores, target.reshape(-1))
+            found = in_c.call(scores, target if is_matrix else target.reshape(-1))
             if found is not None:
                 return found
+        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
         if scores.size:
             rows.softmax(scores, logs, logarithm=True)
@@ -233,6 +230,7 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
 
     plain, averages = cases.plain(), cases.options.reduction == "mean"
     in_c = CrossEntropy(averages)
+    is_matrix = len(cases.shape) == 2 and cases.compute is cases.dtype
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
     cost = source.numel * (DEAR + 4 * CHEAP) + 10000
     by_row = plain and len(metas) == 2 and len(cases.shape) < 3

@@ -69,7 +69,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         target = out = rest[-1]
         if not plain:  # a reshape takes as long as a small sum
             array = array.reshape(rows, features)
-            target = None if out is None else out.reshape(rows, outputs)
+            target = out.reshape(rows, outputs) if out is not None and out.flags.c_contiguous else None
         if isinstance(multiply, ProductInC):
             result = multiply(array, matrix.T, target, *rest[:-1])
         else:
@@ -78,7 +78,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
                 _add_bias(result, rest[0])
         if plain:
             return result
-        return out if out is not None else result.reshape(output.shape)
+        return result.reshape(output.shape) if target is None else out
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
         array, matrix, *rest = inputs

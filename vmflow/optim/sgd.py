@@ -104,6 +104,7 @@ class SGD(Optimizer):
         return Update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
 
 
+# Not frozen, which would take 6 us for each.
 @dataclass(slots=True)
 class _Step:
     """The kernel of one step.
