@@ -77,9 +77,6 @@ def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
     said = header(company, threads)
     for topic, text in said.items():
         print(f"{topic:10}{text}")
-    # Else what the other libraries have made would be looked through whenever vmflow's turn makes many objects.
-    gc.collect()
-    gc.freeze()
     rounds = 2 if options.quick else options.rounds
     print(f"medians of at most {rounds} rounds, {options.clock} time; ratios are vmflow's to the other's")
     # What is wanted is not wanted of small sizes.
@@ -87,6 +84,9 @@ def run(options: argparse.Namespace, threads: int) -> dict[str, Any]:
     report.print_head()
     for case in chosen(company, options.only):
         alone = threads > 1 and not options.quick
+        # Else what other libraries and cases have made would be looked through whenever somebody makes many objects.
+        gc.collect()
+        gc.freeze()
         report.add(case, measure(case, rounds, options.seconds, CLOCKS[options.clock], alone))
     report.print_summary()
     return {"conditions": {**said, "clock": options.clock}, "rows": report.rows}
