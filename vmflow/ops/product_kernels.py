@@ -94,8 +94,11 @@ def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns:
         dtype: in which that is done.
     """
     xp = array_module(device)
-    worthwhile = rows >= _FEWEST and columns >= _FEWEST and _LEAST <= batch * rows * depth * columns <= _most()
-    return ProductInC() if xp is np and dtype is dtypes.float32 and worthwhile else xp.matmul
+    products = batch * rows * depth * columns
+    # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.
+    worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
+    enough = rows >= _FEWEST and columns >= _FEWEST
+    return ProductInC() if xp is np and dtype is dtypes.float32 and worthwhile and enough else xp.matmul
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
