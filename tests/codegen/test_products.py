@@ -148,7 +148,9 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
     product, expected = products.MatrixProduct(), np.empty(rows, np.float32)
-    assert column_sums(of, expected)
+    in_c = column_sums(of, expected)
+    assert in_c is not None
+    in_c.once()
     for _ in range(2):  # the second time as it was remembered
         sums = np.full(rows, np.nan, np.float32)
         found = product.call_with_sums(of.T, right, None, sums)

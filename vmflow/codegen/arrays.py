@@ -124,6 +124,11 @@ class NativeCall(NamedTuple):
         """The call, for arrays that stay where they are."""
         return as_call(self.name, self.kernel, self.arguments, self.cut, self.work)
 
+    def once(self) -> None:
+        """Make it, by several threads where it takes so long that this is worth it."""
+        call, arguments, _ = as_call(self.name, self.kernel, self.arguments, self.cut, self.work, at_once=True)
+        call(*arguments)
+
     def make(self, site: CallSite) -> None:
         """Make it, by several threads where that is worth it, for the site to remember."""
         at = by_words(self.name)

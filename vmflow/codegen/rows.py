@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .arrays import Call, NativeCall, as_call, clear_of, fits, takes
+from .arrays import NativeCall, clear_of, fits, takes
 from .call_site import CallSite
 from .elementwise import address
 from .kernels import LAYER_NORM_PART, function
@@ -70,37 +70,6 @@ class Softmax:
 
     def _may_go_to(self, out: Array, array: Array) -> bool:
         return clear_of(out, array) and not (self._logarithm and address(out) == address(array))
-
-
-def _over_rows(name: str, kernel: Callable[..., object], additions: int, by_row: tuple[Array, ...], *rest: Any) -> None:
-    """Call a kernel for all rows, by several threads where that is worth it; see `_row_call`."""
-    call, given, _ = _row_call(name, kernel, additions, by_row, *rest, at_once=True)
-    call(*given)
-
-
-def _row_call(
-    name: str,
-    kernel: Callable[..., object],
-    additions: int,
-    by_row: tuple[Array, ...],
-    *rest: Any,
-    at_once: bool = False,
-) -> Call:
-    """A kernel that works on rows, as one call.
-
-    Args:
-        name: of the function.
-        kernel: that.
-        additions: as many as an element takes the time of.
-        by_row: arrays that have something for each row, the first of them a matrix.  Their addresses come first, and
-            then how many rows there are, and what they hold.
-        rest: what follows.
-        at_once: see `as_call`.
-    """
-    rows, length = by_row[0].shape
-    arguments = (*[address(it) for it in by_row], rows, length, *rest)
-
-    return as_call(name, kernel, arguments, lambda: _by_row(by_row), by_row[0].size * additions, at_once)
 
 
 class CrossEntropy:
@@ -267,88 +236,121 @@ def _by_row(arrays: Sequence[Array]) -> team.Cut:
     return team.Cut(len(arrays), tuple([(place, it.nbytes // len(it)) for place, it in enumerate(arrays)]))
 
 
-def layer_norm_of_rows(
-    array: Array, weight: Array | None, bias: Array | None, out: Array | None, eps: float
-) -> tuple[Array, Array, Array] | None:
-    """Each row normalised, and the means and scales; None if that is not possible.
+class LayerNorm:
+    """Rows normalised, as it is called from one place.
 
     Args:
-        array: (rows, features).
-        weight, bias: (features,), or None.
-        out: of the shape of the array, or None.
         eps: added to the variance.
     """
-    kernel = function("layer_norm", array.size)
-    if kernel is None or not array.size or not fits(array):
-        return None
-    if not all([it is None or fits(it) for it in (weight, bias, out)]):
-        return None
-    result = np.empty(array.shape, _SINGLE) if out is None else out
-    if out is not None and not all([it is None or clear_of(out, it) for it in (array, weight, bias)]):
-        return None
-    means, scales = np.empty(array.shape[0], _SINGLE), np.empty(array.shape[0], _SINGLE)
-    _over_rows("layer_norm", kernel, 2, (array, result, means, scales), _address(weight), _address(bias), eps)
-    return result, means, scales
+
+    __slots__ = ("_eps", "_site")
+
+    def __init__(self, eps: float) -> None:
+        self._eps = eps
+        self._site = CallSite()
+
+    def call(
+        self, array: Array, weight: Array | None, bias: Array | None, out: Array | None
+    ) -> tuple[Array, Array, Array] | None:
+        """Compute it.
+
+        Args:
+            array: (rows, features).
+            weight, bias: (features,), or None.
+            out: of the shape of the array, or None.
+
+        Returns:
+            The result, and the means and scales; None if that is not possible.
+        """
+        result = np.empty(array.shape, _SINGLE) if out is None else out
+        means, scales = np.empty(len(array), _SINGLE), np.empty(len(array), _SINGLE)
+        parameters = [it for it in (weight, bias) if it is not None]
+        arrays = (array, *parameters, result, means, scales)
+        if self._site.again(arrays):
+            return result, means, scales
+        kernel = function("layer_norm", array.size)
+        if kernel is None or not array.size or not all([fits(it) for it in arrays]):
+            return None
+        if not all([clear_of(result, it) for it in (array, *parameters)]):
+            return None
+        by_row = array, result, means, scales
+        NativeCall(
+            "layer_norm",
+            kernel,
+            (*map(address, by_row), *array.shape, _address(weight), _address(bias), self._eps),
+            lambda: _by_row(by_row),
+            array.size * 2,
+            arrays,
+            places=(0, *[place for place, it in ((6, weight), (7, bias)) if it is not None], 1, 2, 3),
+            written=3,
+            in_place=True,
+        ).make(self._site)
+        return result, means, scales
 
 
-def layer_norm_gradient_of_rows(
-    gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array | None
-) -> tuple[Array, Array, Array] | None:
-    """The gradients of `layer_norm_of_rows` by the array, the weight and the bias; None if that is not possible."""
-    kernel = function("layer_norm_gradient", array.size)
-    if kernel is None or not array.size:
-        return None
-    if not all([it is None or fits(it) for it in (gradient, array, mean, scale, weight, out)]):
-        return None
-    result = np.empty(array.shape, _SINGLE) if out is None else out
-    if out is not None and not all([it is None or clear_of(out, it) for it in (gradient, array, weight)]):
-        return None
-    rows, features = array.shape
-    # Of each, the gradients by weight and bias, and room for two rows to work in.
-    parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), _SINGLE)
-    places = [address(it) for it in (array, gradient, result, mean, scale)]
-    arguments = (*places, 0, len(parts), rows, features, _address(weight), address(parts))
-    cut = team.Cut(6, ((5, 1),))
-    call, given, _ = as_call("layer_norm_gradient", kernel, arguments, lambda: cut, array.size * 4, at_once=True)
-    call(*given)
-    return result, *np.add.reduce(parts[:, :2], 0)
+class LayerNormGradient:
+    """The gradients of `LayerNorm`, as it is called from one place."""
+
+    __slots__ = ("_site",)
+
+    def __init__(self) -> None:
+        self._site = CallSite()
+
+    def call(
+        self, gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array | None
+    ) -> tuple[Array, Array, Array] | None:
+        """The gradients by the array, the weight and the bias; None if that is not possible."""
+        rows, features = array.shape
+        result = np.empty(array.shape, _SINGLE) if out is None else out
+        # Of each, the gradients by weight and bias, and room for two rows to work in.
+        parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), _SINGLE)
+        read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
+        if not self._site.again((*read, result, parts)):
+            kernel = function("layer_norm_gradient", array.size)
+            if kernel is None or not array.size or not all([fits(it) for it in (*read, result)]):
+                return None
+            if not all([clear_of(result, it) for it in read]):
+                return None
+            places = [address(it) for it in (array, gradient, result, mean, scale)]
+            NativeCall(
+                "layer_norm_gradient",
+                kernel,
+                (*places, 0, len(parts), rows, features, _address(weight), address(parts)),
+                lambda: team.Cut(6, ((5, 1),)),
+                array.size * 4,
+                (*read, result, parts),
+                places=(0, 1, 3, 4, *([] if weight is None else [9]), 2, 10),
+                written=2,
+                in_place=True,
+            ).make(self._site)
+        return result, *np.add.reduce(parts[:, :2], 0)
 
 
-def add_to_rows(array: Array, row: Array) -> bool:
-    """``array += row``, for a matrix; whether it was done."""
-    found = add_to_rows_calls(array, row, at_once=True)
-    for kernel, arguments, _ in found or ():
-        kernel(*arguments)
-    return found is not None
-
-
-def add_to_rows_calls(array: Array, row: Array, at_once: bool = False) -> list[Call] | None:
-    """What `add_to_rows` does, for arrays that stay where they are; None if it cannot be had."""
+def add_to_rows(array: Array, row: Array) -> NativeCall | None:
+    """``array += row``, for a matrix; None if it cannot be had."""
     kernel = function("add_to_rows", array.size)
     if kernel is None or not array.size or not fits(array) or not fits(row) or not clear_of(array, row):
         return None
-    return [_row_call("add_to_rows", kernel, 1, (array,), address(row), at_once=at_once)]
+    by_row = (array,)
+    arguments = address(array), *array.shape, address(row)
+    return NativeCall("add_to_rows", kernel, arguments, lambda: _by_row(by_row), array.size, (array, row))
 
 
-def column_sums(array: Array, out: Array) -> bool:
-    """The sum of each column of a matrix; whether it was computed."""
-    call = column_sums_call(array, out, at_once=True)
-    if call is None:
-        return False
-    kernel, arguments, _ = call
-    kernel(*arguments)
-    return True
-
-
-def column_sums_call(array: Array, out: Array, at_once: bool = False) -> Call | None:
-    """What `column_sums` does as one call, for arrays that stay where they are; None if it cannot be had."""
+def column_sums(array: Array, out: Array) -> NativeCall | None:
+    """The sum of each column of a matrix; None if it cannot be had."""
     kernel = function("column_sums", array.size)
     if kernel is None or not array.size or not fits(array) or not fits(out) or not clear_of(out, array):
         return None
     rows, length = array.shape
-    arguments = address(array), address(out), length, rows, length
     moves = ((0, array.itemsize), (1, array.itemsize))
-    return as_call("column_sums", kernel, arguments, lambda: team.Cut(2, moves, _COLUMNS, 1), array.size, at_once)
+    return NativeCall(
+        "column_sums",
+        kernel,
+        (address(array), address(out), length, rows, length),
+        lambda: team.Cut(2, moves, _COLUMNS, 1),
+        array.size,
+        (array, out),
+    )
 
 
 def _address(array: Array | None) -> int | None:

@@ -16,7 +16,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.codegen.arrays import Call
-from vmflow.codegen.rows import add_to_rows, add_to_rows_calls
+from vmflow.codegen.rows import add_to_rows
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import linear_algebra, sums
@@ -90,7 +90,8 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
             return [whole]
         found: list[Call] = [call_of(multiply, array, matrix.T, target)]
         if rest:
-            found += add_to_rows_calls(target, rest[0]) or [(_add_bias, (target, rest[0]), None)]
+            addition = add_to_rows(target, rest[0])
+            found.append((_add_bias, (target, rest[0]), None) if addition is None else addition.placed())
         return found
 
     cost = _cost(rows, weight)
@@ -98,8 +99,11 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
 
 def _add_bias(result: Array, bias: Array) -> None:
-    if result.size < _FEW or not add_to_rows(result, bias):
+    call = None if result.size < _FEW else add_to_rows(result, bias)
+    if call is None:
         np.add(result, bias, result)
+    else:
+        call.once()
 
 
 # Attributes: which of the gradients by input, weight and bias are wanted.

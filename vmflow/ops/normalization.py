@@ -17,7 +17,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.codegen.arrays import Call
 from vmflow.codegen.images import BatchNorm
-from vmflow.codegen.rows import layer_norm_gradient_of_rows, layer_norm_of_rows
+from vmflow.codegen.rows import LayerNorm, LayerNormGradient
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.multi_tensor import Update, issue_update
 
@@ -415,6 +415,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     rows, features = _rows(tuple(source.shape), normalized)
     compute = computes_in(source).numpy
     eps = compute.type(options[0])
+    in_c = LayerNorm(options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -422,7 +423,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
         array = xp.ascontiguousarray(array, compute).reshape(rows, features)
         to = None if out is None else out[0]
         result = room(to, array)
-        found = layer_norm_of_rows(array, weight, bias, result, options[0])
+        found = in_c.call(array, weight, bias, result)
         if found is not None:
             return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean, scale = normalize(array, weight, bias, eps, result)
@@ -439,6 +440,7 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     xp = array_module(device)
     rows, features = _rows(tuple(source.shape), normalized)
     compute = computes_in(source).numpy
+    in_c = LayerNormGradient()
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -447,7 +449,7 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
         to = None if out is None else out[0]
         result = room(to, array)
-        found = layer_norm_gradient_of_rows(gradient, array, mean, scale, weight, result)
+        found = in_c.call(gradient, array, mean, scale, weight, result)
         if found is None:
             found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
         result, by_weight, by_bias = found

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.codegen.arrays import Call
-from vmflow.codegen.rows import column_sums, column_sums_call
+from vmflow.codegen.rows import column_sums
 from vmflow.instructions.blob import Array
 
 # Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
@@ -69,7 +69,9 @@ def of_columns(matrix: Array, out: Array | None = None) -> Array:
     if _is_for_c(matrix):
         matrix = np.ascontiguousarray(matrix)  # so that the sum is the same, however it lies
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
-        if column_sums(matrix, result):
+        call = column_sums(matrix, result)
+        if call is not None:
+            call.once()
             return result
     if len(matrix) < _ROWS or not suits(matrix):
         return np.add.reduce(matrix, 0, None, out)
@@ -79,7 +81,8 @@ def of_columns(matrix: Array, out: Array | None = None) -> Array:
 
 def of_columns_call(matrix: Array, out: Array) -> Call:
     """The same as one call, for arrays that stay where they are."""
-    return (column_sums_call(matrix, out) if _is_for_c(matrix) else None) or (of_columns, (matrix, out), out)
+    call = column_sums(matrix, out) if _is_for_c(matrix) else None
+    return (of_columns, (matrix, out), out) if call is None else call.placed()
 
 
 def _is_for_c(matrix: Array) -> bool:
