@@ -82,6 +82,36 @@ def _numpy(tensor: flow.Tensor) -> Array:
     return array
 
 
+LENGTHS = (1, 7, 8, 31, 32, 33, 63, 64, 1023, 1024, 1025, 1056, 3000, 16384, 16385, 50000, 140001)
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("count", [1, 2, 3, 40])
+def test_sums_of_rows(length: int, count: int, threads: None) -> None:
+    matrix = np.abs(_random((count, length)))
+    found: list[Array] = []
+    for number in (1, 2, 3):
+        flow.set_num_threads(number)
+        in_c = rows.RowSums()
+        for _ in range(2):  # the second time as it was remembered
+            result = in_c.call(matrix)
+            assert result is not None
+            found.append(result)
+    assert all([same_bits(it, found[0]) for it in found])
+    np.testing.assert_allclose(found[0], matrix.sum(1, dtype=np.float64), rtol=1e-6)
+    assert rows.RowSums().call(matrix.astype(np.float64)) is None
+
+
+def test_a_row_is_summed_up_to_its_end_and_not_further() -> None:
+    memory = np.full(3 * 16384 + 100, np.nan, np.float32)
+    memory[50:-50] = 1
+    in_c = rows.RowSums()
+    for length in (40, 1000, 16384, 16385, 3 * 16384):
+        for start in (50, 51):
+            inside = memory[start : start + length - 1].reshape(1, -1)
+            assert in_c.call(inside) == [length - 1]
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", [functional.softmax, functional.log_softmax])
 def test_softmax(op: Any, shape: tuple[int, int]) -> None:

@@ -54,6 +54,33 @@ void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to
         else *wrong = 1;
 }
 
+/* Halved until a part has 32 strands of no more than 32 numbers each. */
+static float long_sum(const float *values, int64_t n) {
+    if (n < 32) return pairwise_sum(values, n);
+    if (n <= 1024) {
+        eight a = load(values), b = load(values + 8), c = load(values + 16), d = load(values + 24);
+        int64_t i = 32;
+        for (; i + 32 <= n; i += 32) {
+            a += load(values + i);
+            b += load(values + i + 8);
+            c += load(values + i + 16);
+            d += load(values + i + 24);
+        }
+        return across((a + b) + (c + d)) + pairwise_sum(values + i, n - i);
+    }
+    int64_t half = n / 2;
+    half -= half % 32;
+    return long_sum(values, half) + long_sum(values + half, n - half);
+}
+
+/* The sum of each row of n of what is `all`; the last one may be shorter. */
+void row_sums(const float *from, float *to, int64_t rows, int64_t n, const float *all, int64_t count) {
+    for (; rows; rows--, from += n, to++) {
+        const int64_t left = all + count - from;
+        *to = long_sum(from, left < n ? left : n);
+    }
+}
+
 /* In four vectors at once: what pairwise sums win in digits, many lanes win too. */
 static float sum_of_products(const float *one, const float *other, int64_t n) {
     eight a = {0}, b = {0}, c = {0}, d = {0};

@@ -21,6 +21,9 @@ _INDEX: Final = np.dtype(np.int64)
 # Columns of a piece: whole lines of the cache.
 _COLUMNS: Final = 16
 
+# Numbers of a long row that are summed up together, by one thread.
+_BLOCK: Final = 1 << 14
+
 
 class Softmax:
     """The softmax of the rows of arrays, or its logarithm, as it is called from one place.
@@ -324,6 +327,45 @@ class LayerNormGradient:
                 in_place=True,
             ).make(self._site)
         return result, *np.add.reduce(parts[:, :2], 0)
+
+
+class RowSums:
+    """Sums of rows, as they are called from one place."""
+
+    __slots__ = ("_site", "_whole")
+
+    def __init__(self) -> None:
+        self._site = CallSite()
+        self._whole = CallSite()
+
+    def call(self, matrix: Array) -> Array | None:
+        """The sum of each row of a matrix, which is not empty; None if that is not possible.
+
+        Of a single row that is long, blocks are summed up first, the same for any number of threads.
+        """
+        rows, length = matrix.shape
+        if rows > 1 or length <= _BLOCK:
+            return self._sums(self._site, matrix, rows, length)
+        parts = self._sums(self._site, matrix, -(-length // _BLOCK), _BLOCK)
+        return None if parts is None else self._sums(self._whole, parts, 1, len(parts))
+
+    def _sums(self, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
+        sums = np.empty(rows, _SINGLE)
+        if site.again((array, array, sums)):
+            return sums
+        kernel = function("row_sums", array.size)
+        if kernel is None or not fits(array):
+            return None
+        NativeCall(
+            "row_sums",
+            kernel,
+            (address(array), address(sums), rows, length, address(array), array.size),
+            lambda: team.Cut(2, ((0, length * array.itemsize), (1, array.itemsize))),
+            array.size,
+            (array, array, sums),
+            places=(0, 4, 1),
+        ).make(site)
+        return sums
 
 
 def add_to_rows(array: Array, row: Array) -> NativeCall | None:

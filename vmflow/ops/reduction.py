@@ -14,6 +14,7 @@ import numpy as np
 
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.rows import RowSums
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -134,10 +135,11 @@ def _to_bool(dtype: DType) -> DType:
 
 def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     wide = accumulated(source.dtype, output)
+    in_c = RowSums()
 
     def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if array.dtype == wide and sums.suits(array):
-            found = sums.over(array, axis)
+            found = sums.over(array, axis, in_c)
             if found is not None:
                 return found.reshape(reduced_shape(array.shape, axis, True)) if keepdims else found
         return xp.add.reduce(array, axis, wide, None, keepdims)
