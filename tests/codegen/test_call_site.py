@@ -95,6 +95,13 @@ class TestAgain:
             site.note(by_words("single_exp"), [0, 0, size], (0, 1), (x, x.copy()), 0)
         assert not site.again((numbers(99), numbers(99)))
 
+    def test_whatever_arrives_the_next_calls_are_remembered(self) -> None:
+        single, x = Single("exp"), numbers(100)
+        for _ in range(100):
+            LOADER.arrived += 1
+            assert single.call([x], None) is not None
+            assert single._site.again((x, np.empty_like(x)))
+
     def test_threads_of_the_program_share_a_site(self) -> None:
         single, wrong = Single("exp"), []
         given = [hard_numbers((500 + number % 7,), seed=number) for number in range(21)]
@@ -208,9 +215,12 @@ class TestNotAgain:
         LOADER.arrived += 1
         assert not site.again(given)
         site = noted(*given)
+        at = by_words("single_exp")
         before = flow.backends.codegen.mode
         flow.backends.codegen.mode = "off"
         try:
+            assert not site.again(given)
+            site.note(at, [0, 0, 120], (0, 1), given, 0)  # of a call that was under way
             assert not site.again(given)
         finally:
             flow.backends.codegen.mode = before

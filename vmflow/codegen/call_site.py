@@ -84,6 +84,13 @@ class CallSite:
             written: how many are.
             in_place: whether they may be just where something is read.
         """
+        # In this order: if C is switched off meanwhile, the call does not count.
+        arrived = LOADER.arrived
+        if LOADER.mode == "off":
+            return
+        kept = [it for it in self._calls if it.arrived == arrived and it.threads == get_num_threads()]
+        if not kept:
+            self._noted = 0  # whatever was noted before was of other times
         if self._noted >= _NOTED:
             return
         again, run = _again(), 0 if function else team.address_of_run()
@@ -91,9 +98,7 @@ class CallSite:
             return
         self._noted += 1
         head = [run, function, team.wakes(work), len(words), len(arrays), written, in_place, _HEAD, _ITEMS]
-        call = _Call(again, [*head, *words], places, arrays)
-        kept = [it for it in self._calls if it.arrived == call.arrived and it.threads == call.threads]
-        self._calls = (call, *kept[: _KEPT - 1])
+        self._calls = (_Call(again, arrived, [*head, *words], places, arrays), *kept[: _KEPT - 1])
 
 
 class _Call:
@@ -101,12 +106,13 @@ class _Call:
 
     Args:
         function: `call_again` of call_site.c.
+        arrived: `Loader.arrived` from before it was made: later another may be better, or none be wanted.
         words: see there: what comes before the arrays.
         places, arrays: see `CallSite.note`.
 
     Attributes:
-        arrived, threads: `Loader.arrived`, and the number of threads, when it was made: later another may be better.
-        function: that.
+        function, arrived: those.
+        threads: how many there were.
         at: what it takes.
         shape, dtype: of the last array.
     """
@@ -114,9 +120,14 @@ class _Call:
     __slots__ = ("_dtypes", "_words", "arrived", "at", "dtype", "function", "shape", "threads")
 
     def __init__(
-        self, function: Callable[..., int], words: list[int], places: Sequence[int], arrays: tuple[Array, ...]
+        self,
+        function: Callable[..., int],
+        arrived: int,
+        words: list[int],
+        places: Sequence[int],
+        arrays: tuple[Array, ...],
     ) -> None:
-        self.arrived = LOADER.arrived
+        self.arrived = arrived
         self.threads = get_num_threads()
         self.function = function
         self.shape = arrays[-1].shape
