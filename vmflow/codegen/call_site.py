@@ -84,17 +84,15 @@ class CallSite:
             written: how many are.
             in_place: whether they may be just where something is read.
         """
+        again, run = _again(), 0 if function else team.address_of_run()
         # In this order: if C is switched off meanwhile, the call does not count.
         arrived = LOADER.arrived
-        if LOADER.mode == "off":
+        if LOADER.mode == "off" or again is None or not (function or run):
             return
         kept = [it for it in self._calls if it.arrived == arrived and it.threads == get_num_threads()]
         if not kept:
             self._noted = 0  # whatever was noted before was of other times
         if self._noted >= _NOTED:
-            return
-        again, run = _again(), 0 if function else team.address_of_run()
-        if again is None or not (function or run):
             return
         self._noted += 1
         head = [run, function, team.wakes(work), len(words), len(arrays), written, in_place, _HEAD, _ITEMS]
