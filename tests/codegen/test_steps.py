@@ -10,11 +10,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import vmflow as flow
+from vmflow.codegen import steps as steps_
 from vmflow.codegen.loading import LOADER
 from vmflow.codegen.steps import Steps
 from vmflow.optim import SGD, Adam, AdamW, Optimizer
+
+from .support import Array, same_bits
 
 pytestmark = [pytest.mark.host, pytest.mark.usefixtures("compiled")]
 
@@ -123,6 +128,42 @@ def test_a_gradient_in_the_memory_of_its_parameter_is_read_when_numpy_reads_it(s
         return found
 
     assert averages("wait") == averages("off")
+
+
+@given(sizes=st.lists(st.integers(0, 40000), max_size=8), groups=st.integers(1, 9))
+def test_every_element_is_in_one_part(sizes: list[int], groups: int) -> None:
+    parts = steps_._parts(sizes, groups)
+    assert len(parts) == groups
+    counted = [np.zeros(size, int) for size in sizes]
+    for owner, start, count in parts.reshape(-1, 3):
+        if count:
+            assert start + count <= sizes[owner]
+            counted[owner][start : start + count] += 1
+    assert all([(it == 1).all() for it in counted])
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=KINDS)
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_parts_and_threads_make_no_difference(
+    kind: Callable[[Parameters], Optimizer], dtype: str, threads: None
+) -> None:
+    def trained(mode: str, count: int) -> list[Array]:
+        LOADER.mode = mode
+        flow.set_num_threads(count)
+        random = np.random.default_rng(1)
+        sizes = (3, 4096, 4097, 70001, 1, 20000)
+        parameters = [flow.tensor(random.standard_normal(it).astype(dtype)).requires_grad_() for it in sizes]
+        optimizer = kind(parameters)
+        for _ in range(3):
+            for parameter in parameters:
+                parameter.grad = flow.tensor(random.standard_normal(tuple(parameter.shape)).astype(dtype))
+            optimizer.step()
+        return [it.detach().numpy() for it in parameters]
+
+    expected = trained("off", 1)
+    for count in (1, 2, 3):
+        for one, other in zip(expected, trained("wait", count), strict=True):
+            assert same_bits(one, other)
 
 
 def test_copies_of_an_optimizer_remember_for_themselves() -> None:

@@ -29,8 +29,6 @@ _ADDITIONS: Final = 2
 # Work from which it pays to share what is called once: to say so takes as long as a third of this.
 _SHARED_AT_ONCE: Final = 1 << 18
 
-_KINDS: Final = {_SINGLE: "float", np.dtype(np.float64): "double"}
-
 
 def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
     """Whether it is as the kernels take arrays."""
@@ -195,67 +193,3 @@ def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence
     if not all([clear_of(outs[0], it) for it in arrays]):
         return None
     return [_single(name, kernel, together).placed()]
-
-
-# Optimizers
-
-
-def _update(name: str, arrays: list[Array], *settings: float) -> bool:
-    first = arrays[0]
-    kind = _KINDS.get(first.dtype)
-    if kind is None or not all([fits(it, first.dtype) and it.size == first.size for it in arrays]):
-        return False
-    if any([np.may_share_memory(it, arrays[-1]) for it in arrays[:-1]]):
-        return False
-    kernel = function(f"{name}_{kind}", first.size)
-    if kernel is None:
-        return False
-    arguments = (*[address(it) for it in arrays], first.size, *settings)
-    work = first.size * len(arrays)
-    call, given, _ = as_call(f"{name}_{kind}", kernel, arguments, lambda: _by_element(arrays), work, at_once=True)
-    call(*given)
-    return True
-
-
-def sgd(
-    written: list[Array],
-    gradient: Array,
-    rate: float,
-    decay: float,
-    maximizes: bool,
-    momentum: float,
-    taken: float,
-    nesterov: bool,
-    first: bool,
-) -> bool:
-    """A step of one parameter; whether it was made.
-
-    Args:
-        written: the parameter, and the running sum if there is momentum.
-        taken: how much of the gradient the running sum takes.
-        first: whether that is still empty.
-    """
-    if len(written) == 1:
-        return _update("sgd", [*written, gradient], rate, decay, maximizes)
-    settings = (rate, decay, momentum, taken, maximizes, nesterov, first)
-    return _update("sgd_momentum", [*written, gradient], *settings)
-
-
-def adam(
-    written: list[Array],
-    gradient: Array,
-    shrink: float,
-    decay: float,
-    maximizes: bool,
-    betas: tuple[float, float],
-    eps: float,
-    size: float,
-) -> bool:
-    """A step of one parameter; whether it was made.
-
-    Args:
-        written: the parameter, and the averages of the gradient and of its square.
-        shrink: what the parameter is multiplied by beforehand.
-        eps, size: as `vmflow.optim.adam` corrects them.
-    """
-    return _update("adam", [*written, gradient], shrink, decay, maximizes, *betas, eps, size)

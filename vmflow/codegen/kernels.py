@@ -59,7 +59,6 @@ class Chain:
 
 _POINTER: Final = ctypes.c_void_p
 _COUNT: Final = ctypes.c_int64
-_REAL: Final = ctypes.c_double
 
 # Whole arrays of float32, element by element: name in the op table -> how many operands.
 SINGLE: Final = {
@@ -127,13 +126,8 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
     }
     for kind in ("float", "double"):
-        found[f"sgd_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,))
-        found[f"sgd_momentum_{kind}"] = (True, (_POINTER,) * 3 + (_COUNT,) + (_REAL,) * 4 + (_COUNT,) * 3)
-        found[f"adam_{kind}"] = (True, (_POINTER,) * 4 + (_COUNT,) + (_REAL,) * 2 + (_COUNT,) + (_REAL,) * 4)
-        together = (_POINTER,) * 2 + (_COUNT,)
-        found[f"sgd_steps_{kind}"] = (True, together + (_REAL,) * 2 + (_COUNT,))
-        found[f"sgd_momentum_steps_{kind}"] = (True, together + (_REAL,) * 4 + (_COUNT,) * 2)
-        found[f"adam_steps_{kind}"] = (True, together + (_REAL,) + (_COUNT,) + (_REAL,) * 2)
+        for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps"):
+            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)
     for name, operands in SINGLE.items():
         found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
     return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS

@@ -48,6 +48,6 @@ def last_level_cache(folder: str = _FOLDER) -> int:
 
 # Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
 # written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
-# A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part: on one of 480 MiB,
-# of 48 MiB that no cache holds yet it takes 0.8 to 0.9 of the time, and what is in it from before 1.07 times as long.
+# A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.  There 48 MiB
+# that no cache holds yet take 0.8 to 0.9 of the time, and those that one holds take 1.07 times as long.
 STREAMED_FROM: Final = min(last_level_cache(), USUAL_CACHE)

@@ -11,7 +11,7 @@ static inline REAL decayed_REAL(REAL parameter, REAL gradient, REAL decay, int64
     return decays ? with : without;
 }
 
-void sgd_REAL(REAL *parameter, const REAL *gradient, int64_t n, double rate_, double decay_, int64_t maximizes) {
+static void sgd_REAL(REAL *parameter, const REAL *gradient, int64_t n, double rate_, double decay_, int64_t maximizes) {
     const REAL rate = (REAL)rate_, decay = (REAL)decay_;
     const int64_t decays = decay_ != 0;
     LANES
@@ -22,7 +22,7 @@ void sgd_REAL(REAL *parameter, const REAL *gradient, int64_t n, double rate_, do
 }
 
 /* `taken`: how much of the gradient the running sum takes; `first`: whether that is still empty. */
-void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int64_t n, double rate_, double decay_,
+static void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int64_t n, double rate_, double decay_,
                        double momentum_, double taken_, int64_t maximizes, int64_t nesterov, int64_t first) {
     const REAL rate = (REAL)rate_, decay = (REAL)decay_, momentum = (REAL)momentum_, taken = (REAL)taken_;
     const int64_t decays = decay_ != 0, damped = taken_ != 1;
@@ -38,7 +38,7 @@ void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradient, int
 }
 
 /* `shrink`: what the parameter is multiplied by beforehand; `eps` and `size`: as vmflow/optim/adam.py corrects them. */
-void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
+static void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
                double decay_, int64_t maximizes, double beta1, double beta2, double eps_,
                double size_) {
     const REAL shrink = (REAL)shrink_, decay = (REAL)decay_, eps = (REAL)eps_, size = (REAL)size_;
@@ -56,26 +56,28 @@ void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradien
     }
 }
 
-/* The same of several parameters: a table of where the arrays of each are and how many elements they have, and the
- * numbers that each has for itself. */
+/* The same of several parameters: a table of parts of them, so many rows for each group of parts.  A row says where the
+ * arrays of a part begin and how many elements it has, and whose it is.  Of the values those that all have in common come
+ * first, and then those that each parameter has for itself. */
 
-void sgd_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double rate, double decay,
-                    int64_t maximizes) {
-    (void)numbers;
-    for (; count; count--, table += 3)
-        sgd_REAL((REAL *)table[0], (const REAL *)table[1], table[2], rate, decay, maximizes);
+void sgd_steps_REAL(const int64_t *table, const double *values, int64_t groups, int64_t rows) {
+    const double rate = values[0], decay = values[1];
+    for (int64_t count = groups * rows; count; count--, table += 4)
+        sgd_REAL((REAL *)table[0], (const REAL *)table[1], table[2], rate, decay, values[2] != 0);
 }
 
-void sgd_momentum_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double rate, double decay,
-                             double momentum, double taken, int64_t maximizes, int64_t nesterov) {
-    for (; count; count--, table += 4, numbers++)
+void sgd_momentum_steps_REAL(const int64_t *table, const double *values, int64_t groups, int64_t rows) {
+    const double rate = values[0], decay = values[1], momentum = values[2], taken = values[3], *const first = values + 6;
+    for (int64_t count = groups * rows; count; count--, table += 5)
         sgd_momentum_REAL((REAL *)table[0], (REAL *)table[1], (const REAL *)table[2], table[3], rate, decay, momentum,
-                          taken, maximizes, nesterov, *numbers != 0);
+                          taken, values[4] != 0, values[5] != 0, first[table[4]] != 0);
 }
 
-void adam_steps_REAL(const int64_t *table, const double *numbers, int64_t count, double decay, int64_t maximizes,
-                     double beta1, double beta2) {
-    for (; count; count--, table += 5, numbers += 3)
-        adam_REAL((REAL *)table[0], (REAL *)table[1], (REAL *)table[2], (const REAL *)table[3], table[4], numbers[0],
-                  decay, maximizes, beta1, beta2, numbers[1], numbers[2]);
+void adam_steps_REAL(const int64_t *table, const double *values, int64_t groups, int64_t rows) {
+    const double decay = values[0], beta1 = values[2], beta2 = values[3];
+    for (int64_t count = groups * rows; count; count--, table += 6) {
+        const double *const own = values + 4 + 3 * table[5];
+        adam_REAL((REAL *)table[0], (REAL *)table[1], (REAL *)table[2], (const REAL *)table[3], table[4], own[0], decay,
+                  values[1] != 0, beta1, beta2, own[1], own[2]);
+    }
 }

@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Unpack
 
 import numpy as np
 
-from vmflow.codegen.arrays import adam
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
@@ -95,17 +94,13 @@ class Adam(Optimizer):
             lr, size, correction = planned
             return 1 - lr * weight_decay if apart else 1.0, eps * correction, size * correction
 
-        def compiled(planned: tuple[float, float, float], written: list[Array], gradient: Array) -> bool:
-            shrink, small, size = numbers(planned)
-            return adam(written, gradient, shrink, added, maximize, (beta1, beta2), small, size)
-
         if amsgrad:
             shaped = {**AVERAGES, "max_exp_avg_sq": 0.0}
             return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
         settings = added, maximize, beta1, beta2
         return elementwise_update(
             self, group, plan, move, counts=COUNTS, shaped=AVERAGES, scratch=2, cost=4,
-            compiled=compiled, steps=self._steps_of(group, "adam_steps"), numbers=numbers, settings=settings,
+            steps=self._steps_of(group, "adam_steps"), numbers=numbers, settings=settings,
         )  # fmt: skip
 
 

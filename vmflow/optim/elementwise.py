@@ -28,9 +28,6 @@ Plan: TypeAlias = Callable[[float, list[Array]], Planned]
 # move(what was planned, [parameter, *shaped, gradient, *scratch]) for one piece of a parameter.
 Move: TypeAlias = Callable[[Planned, list[Array]], None]
 
-# compiled(what was planned, [parameter, *shaped], gradient) for a whole parameter: whether it did what `Move` does.
-Compiled: TypeAlias = Callable[[Planned, list[Array], Array], bool]
-
 # change(learning rate, gradient, [parameter, *shaped, *counts]) for one parameter.
 Change: TypeAlias = Callable[[float, Array, list[Array]], None]
 
@@ -118,7 +115,6 @@ def elementwise_update(
     shaped: Mapping[str, complex],
     scratch: int,
     cost: int,
-    compiled: Compiled[Planned] | None = None,
     steps: Steps | None = None,
     numbers: Callable[[Planned], tuple[float, ...]] | None = None,
     settings: tuple[float, ...] = (),
@@ -129,9 +125,8 @@ def elementwise_update(
         optimizer: whose state to use and to begin.
         group: one of its groups.
         plan, move: see `Plan` and `Move`.
-        compiled: asked first, see `Compiled`.
-        steps, numbers, settings: the same of many parameters at once, what each of them has for itself, and what all
-            have in common; see `Steps`.
+        steps, numbers, settings: the same in C of many parameters at once, what each of them has for itself, and what
+            all have in common; see `Steps`.
         counts, shaped: see `remember`.
         scratch: how many arrays `move` wants to work in.
         cost: nanoseconds per element, estimated.
@@ -140,8 +135,6 @@ def elementwise_update(
 
     def change(rate: float, gradient: Array, written: list[Array]) -> None:
         planned = plan(rate, written[kinds:])
-        if compiled is not None and compiled(planned, written[:kinds], gradient):
-            return
         change_pieces(lambda arrays: move(planned, arrays), written[:kinds], [gradient], scratch, cost)
 
     def together(rate: float, gradients: list[Array], outputs: list[Array]) -> list[int]:

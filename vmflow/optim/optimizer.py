@@ -117,7 +117,7 @@ class Optimizer:
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
     def _steps_of(self, group: dict[str, Any], name: str) -> Steps:
-        """What takes the steps of a group's small parameters; `name` is as there."""
+        """What takes the steps of a group's parameters in C; `name` is as there."""
         found = self._steps.get((id(group), name))
         if found is None:
             found = self._steps[id(group), name] = Steps(name)

@@ -9,7 +9,6 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from vmflow.codegen.arrays import sgd
 from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
 from vmflow.multi_tensor import Update, change_pieces
@@ -131,9 +130,8 @@ class _Step:
             if position in taken:
                 continue
             written, first = outputs[position::count], bool(self.momentum) and not self.filled[position][0]
-            if not self._compiled(written, gradient, lr, first):
-                move = partial(self._move, lr, first)
-                change_pieces(move, written, [gradient], scratch=1 + self.nesterov, cost=2 + len(written))
+            move = partial(self._move, lr, first)
+            change_pieces(move, written, [gradient], scratch=1 + self.nesterov, cost=2 + len(written))
         for flag in self.filled:
             flag[0] = True
 
@@ -146,7 +144,7 @@ class _Step:
         np.subtract(arrays[0], step, out=arrays[0])
 
     def _together(self, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
-        """Take the steps of small parameters, and say of which."""
+        """Take the steps that C can take, and say of which parameters."""
         count = len(inputs)
         kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
         step = self.steps.begin(kinds, inputs)
@@ -159,11 +157,6 @@ class _Step:
         else:
             step.take((), lr, decay, maximize)
         return step.positions
-
-    def _compiled(self, written: list[Array], gradient: Array, lr: float, first: bool) -> bool:
-        taken = 1 - self.dampening
-        decay, maximize, nesterov = self.weight_decay, self.maximize, self.nesterov
-        return sgd(written, gradient, lr, decay, maximize, self.momentum, taken, nesterov, first)
 
     def _with_momentum(self, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
         if first:
