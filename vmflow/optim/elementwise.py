@@ -92,7 +92,7 @@ def group_update(
     def kernel(inputs: list[Array], outputs: list[Array]) -> None:
         taken = float(inputs[-1].item()) if by_tensor else rate
         count = len(inputs) - by_tensor
-        done = [] if together is None else together(taken, inputs[:count], outputs)
+        done = set(() if together is None else together(taken, inputs[:count], outputs))
         for position, gradient in enumerate(inputs[:count]):
             if position not in done:
                 change(taken, gradient, outputs[position::count])

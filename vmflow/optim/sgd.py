@@ -125,7 +125,7 @@ class _Step:
     def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
         lr = float(inputs.pop().item()) if self.lr is None else self.lr
         count = len(inputs)
-        taken = self._together(inputs, outputs, lr)
+        taken = set(self._together(inputs, outputs, lr))
         for position, gradient in enumerate(inputs):
             if position in taken:
                 continue
