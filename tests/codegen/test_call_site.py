@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -114,11 +114,8 @@ class TestAgain:
                 if found is None or not same_bits(found, expected[place]):
                     wrong.append(place)
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(work, range(4)))
         assert not wrong
 
 
@@ -246,7 +243,7 @@ def test_where_arrays_are_another_thing_nothing_is_noted(monkeypatch: pytest.Mon
 def test_a_call_reads_no_memory_that_is_gone() -> None:
     """Of a site whose calls are replaced while others make them."""
     program = """
-    import threading
+    from concurrent.futures import ThreadPoolExecutor
     import numpy as np
     from vmflow.codegen.arrays import Single
 
@@ -262,11 +259,8 @@ def test_a_call_reads_no_memory_that_is_gone() -> None:
             if not np.allclose(found, np.exp(x), rtol=1e-5):
                 wrong.append(x)
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     print(len(wrong))
     """
     assert run_program(program, VMFLOW_JIT="1", PYTHONMALLOC="debug") == "0"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pickle
 import platform
-import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -309,11 +309,8 @@ def test_two_threads_of_the_program_multiply_at_once(threads: None) -> None:
             if not same_bits(multiplied(*operands[number]), expected[number]):
                 wrong.append(number)
 
-    workers = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
     assert not wrong
 
 
