@@ -136,12 +136,19 @@ def test_others_compute_alone_meanwhile() -> None:
 
 def _of_helpers(line: str) -> list[str]:
     """What Linux says of each helper under a heading of ``/proc/self/task/*/status``."""
-    found = []
-    for task in TASKS.iterdir():
-        with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
-            if (task / "comm").read_text().strip() == "vmflow-kernel":
-                told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
-                found.append(told[line].strip())
+    found: list[str] = []
+
+    def all_are_there() -> bool:
+        found.clear()
+        for task in TASKS.iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # of a thread that has ended meanwhile
+                if (task / "comm").read_text().strip() == "vmflow-kernel":
+                    told = dict(it.split(":", 1) for it in (task / "status").read_text().splitlines() if ":" in it)
+                    found.append(told[line].strip())
+        return len(found) == team.helpers()
+
+    # Who has just been made may not have said yet who it is.
+    _until(all_are_there)
     assert found
     return found
 
@@ -175,16 +182,19 @@ def test_helpers_leave_signals_to_others_but_not_those_of_their_own_faults() -> 
 @pytest.mark.skipif(not TASKS.exists(), reason="only Linux tells of threads")
 def test_helpers_that_are_not_wanted_any_more_sleep() -> None:
     program = """
-    from tests.codegen.test_team import _of_helpers, _until
+    from tests.codegen.test_team import _of_helpers
     flow.set_num_threads(6)
     assert compute() and team.helpers() == 5
     flow.set_num_threads(2)
-    assert compute()
-    _until(lambda: all([it.startswith("S") for it in _of_helpers("State")]))
-    before = _of_helpers("voluntary_ctxt_switches")
-    assert compute(times=200)
-    after = _of_helpers("voluntary_ctxt_switches")
-    print(sum([one == other for one, other in zip(before, after)]))
+
+    def left_in_peace():
+        before = _of_helpers("voluntary_ctxt_switches")
+        assert compute(times=200)
+        after = _of_helpers("voluntary_ctxt_switches")
+        return sum([one == other for one, other in zip(before, after)])
+
+    # Who was asleep already hears with the next job that it is not wanted; and some may have just been made.
+    print(max([left_in_peace() for _ in range(10)]))
     flow.set_num_threads(6)
     assert compute(times=20)
     """
