@@ -172,7 +172,7 @@ def _are_as_expected() -> bool:
     pair = trial, trial.dtype
     seen = _Fields.from_address(id(trial) + _HEAD)
     return (
-        _WORD == ctypes.sizeof(ctypes.c_int64)
+        ctypes.sizeof(ctypes.c_int64) == _WORD
         and ctypes.c_void_p.from_address(id(trial) + _HEAD - _WORD).value == id(np.ndarray)
         and seen.data == trial.ctypes.data
         and seen.dimensions == trial.ndim
