@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from vmflow import nn
-from vmflow.ops.gathering import _SCATTER_SLICE
+from vmflow.ops.gathering import _SCATTER_SLICES
 from vmflow.tensors import Tensor
 
 Cut = Callable[[Tensor], Sequence[Tensor]]
@@ -25,6 +25,9 @@ CUTS: dict[str, Cut] = {
     "parts of parts": lambda y: (y[2:][1:], y[2:][:, 0], y[0]),
     "and the whole": lambda y: (y[0], y, y[1:], y),
     "turned": lambda y: y.T.unbind(1),
+    "gaps, and not in order": lambda y: (y[4:5], y[0:1], y[5:5], y[2:3]),
+    "one between the others": lambda y: (y[0:1], y[4:6], y[2:4]),
+    "combs": lambda y: (y[:, ::2], y[:, 1::2]),
 }
 
 
@@ -90,17 +93,37 @@ def test_second_derivatives(name: str) -> None:
     np.testing.assert_array_equal(second.numpy()[1:], expected(CUTS[name])[1:] / x.detach().numpy()[1:])
 
 
-def test_one_of_them_is_padded_with_zeros_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    padded: list[Any] = []
+@pytest.mark.parametrize("cut", [lambda y: y.unbind(0), lambda y: y.unbind(0)[::-1], lambda y: y.chunk(2, 1)])
+def test_those_that_do_not_overlap_are_put_together_in_one_go(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    used: list[Any] = []
     usual = flow.interpreter.dispatch
 
     def dispatch(op: Any, *rest: Any) -> Any:
-        padded.extend([op] if op is _SCATTER_SLICE else [])
+        used.append(op)
         return usual(op, *rest)
 
+    monkeypatch.setattr(flow.interpreter, "dispatch_into", lambda op, *rest: pytest.fail(op.name))
+    loss = weighted(cut(leaf() * 1))
     monkeypatch.setattr(flow.interpreter, "dispatch", dispatch)
-    weighted((leaf() * 1).unbind(0)).backward()
-    assert len(padded) == 1
+    loss.backward()
+    assert used.count(_SCATTER_SLICES) == 1
+
+
+class StepByStep(nn.Graph):
+    def build(self, x: Tensor) -> Any:
+        x = x.detach().requires_grad_()
+        y = x * 1
+        state = y[:, 0]
+        for step in range(1, y.shape[1]):
+            state = (state + y[:, step]).sin()
+        return flow.autograd.grad(state.sum(), [x])
+
+
+def test_a_graph_over_many_steps_pads_none_of_them() -> None:
+    graph, x = StepByStep(), flow.randn(3, 50)
+    (eager,), (compiled,) = graph.build(x), graph(x)
+    np.testing.assert_array_equal(eager.numpy(), compiled.numpy())
+    assert str(graph).count("scatter_slices") == 1
 
 
 class Gradient(nn.Graph):

@@ -131,7 +131,7 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
 }
 BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
     # These calls need no op there, or have nothing to do.
-    "0-d": ("linear_gradient", "recurrence", "roll", "scatter_slice", "strided_get"),
+    "0-d": ("linear_gradient", "recurrence", "roll", "scatter_slices", "strided_get"),
     # Columns are kept of something only, and products of nothing have no gradient to find.
     "empty": (*_by_rank("conv{}d_with_columns"), "recurrence"),
     # Of a matrix the diagonal is a view; the gradient is by losses, which have no dimension of classes.

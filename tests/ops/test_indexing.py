@@ -211,7 +211,7 @@ ROWS: list[Row] = [
         shapes=MATRIX,
     ),
     Row(
-        "scatter_slice",
+        "scatter_slices",
         lambda x: scatter_slice(x, flow.zeros(3, 9)._blob.meta, (1, 1, 4, 2)),
         lambda x: _put(np.zeros((3, 9), x.dtype), (slice(None), slice(1, 9, 2)), x),
         ALL,
@@ -237,7 +237,7 @@ ROWS: list[Row] = [
         label="-small",
     ),
     Row(
-        "scatter_slice",
+        "scatter_slices",
         gradient_of(lambda x: x[..., 0]),
         lambda x: _put(0 * x, (..., 0), 2 * np.conj(x[..., 0])),
         FRACTIONAL,

@@ -17,6 +17,7 @@ from .node import AutogradMeta, Edge, Node, OpNode, Place
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
+    from vmflow.ops.gathering import DisjointSlices
     from vmflow.ops.table import ViewExpr
     from vmflow.tensors import Tensor
 
@@ -63,7 +64,8 @@ class _Pass:
             next is a topological order, and no counting is needed.
         leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
-        own: of those at nodes, the ones that nobody else has: the sums, and parts padded with zeros.
+        parts: of outputs of nodes, to which nothing else has arrived, the gradients of parts.
+        own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
         captured: the gradients asked for.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
@@ -77,6 +79,7 @@ class _Pass:
         self.arrived: list[Tensor | None] = []
         self.gradients: dict[Node, list[Tensor | None]] = {}
         self.heap: list[tuple[int, Node]] = []
+        self.parts: dict[tuple[Node, int], DisjointSlices] = {}
         self.own: set[tuple[Node, int]] = set()
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
         self.useful: set[Node] | None = None
@@ -117,8 +120,14 @@ class _Pass:
             self._finish(leaf, gradient, shared)
 
     def _step(self, node: Node, arrived: list[Tensor | None]) -> None:
+        if self.recorder is not None:
+            self.recorder.node = node
         if self.own:
             self.own -= {(node, index) for index in range(node.outputs_count)}
+        if self.parts:
+            for index in range(node.outputs_count):
+                if (node, index) in self.parts:
+                    arrived[index] = self.parts.pop((node, index)).whole()
         if node.outputs is not None:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
@@ -127,17 +136,9 @@ class _Pass:
                     self.captured[node, index] = gradient
             if self.useful is not None and node not in self.useful:
                 return
-        if self.recorder is not None:
-            self.recorder.node = node
         edges = node.edges
-        whole: tuple[Node, int] | None = None
-        if isinstance(node, OpNode) and node.op.is_part and not self.create_graph and self.recorder is None:
-            edge = edges[0]
-            if edge is not None and edge.node is not None:
-                whole = (edge.node, edge.index)
-                if whole in self.own:
-                    self._add_part(node, arrived[0], whole)
-                    return
+        if isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
+            return
         results = node.backward(arrived, self.create_graph)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
@@ -149,21 +150,45 @@ class _Pass:
                 else:
                     shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
                     self._arrive_at_leaf(edge, result, shared)
-        if whole is not None:
-            waiting = self._waiting(whole[0])
-            if waiting is not None and waiting[whole[1]] is not None:
-                self.own.add(whole)
         if not self.retain_graph:
             node.release()
 
-    def _add_part(self, node: OpNode, gradient: Tensor | None, whole: tuple[Node, int]) -> None:
-        """Add the gradient of a part to that of what it is a part of, instead of padding it with zeros first."""
-        waiting = self._waiting(whole[0])
-        assert waiting is not None
-        total = waiting[whole[1]]
-        assert total is not None
-        assert gradient is not None
+    def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
+        """Whether the gradient of a part could be put where it belongs, without padding it with zeros.
+
+        Those of parts that do not overlap wait for each other, and become the whole in one go.
+        """
+        edge = node.edges[0]
+        if edge is None or edge.node is None or gradient is None:
+            return False
+        whole = (edge.node, edge.index)
+        waiting = self._waiting(edge.node)
+        if waiting is None or waiting[edge.index] is None:
+            if not self._wants(edge.node, edge.index):
+                return True
+            parts = self.parts.get(whole)
+            if parts is None:
+                from vmflow.ops.gathering import DisjointSlices  # which needs this module
+
+                parts = DisjointSlices(node.meta(0), cast("int", node.attributes[0]))
+            if parts.add(gradient, node.attributes):
+                self.parts[whole] = parts
+                if waiting is None:
+                    self._enter(edge.node, [None] * edge.node.outputs_count)
+                return True
+        total = self._whole(whole)
+        if total is None or whole not in self.own or self.create_graph or self.recorder is not None:
+            return False
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
+        return True
+
+    def _whole(self, place: tuple[Node, int]) -> Tensor | None:
+        """What has arrived at an output so far, as one tensor; None if nothing has."""
+        waiting = self._waiting(place[0])
+        if waiting is not None and place in self.parts:
+            waiting[place[1]] = self.parts.pop(place).whole()
+            self.own.add(place)
+        return None if waiting is None else waiting[place[1]]
 
     def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
         """Let hooks see, and perhaps replace, the gradients of a node's outputs; keep those that are to be kept."""
@@ -183,18 +208,22 @@ class _Pass:
         return self.arrived if node is self.latest else self.gradients.get(node)
 
     def _arrive_at(self, node: Node, index: int, gradient: Tensor) -> None:
-        if self.useful is not None and node not in self.useful and (node, index) not in (self.wanted or ()):
+        if not self._wants(node, index):
             return
         waiting = self._waiting(node)
         if waiting is None:
             waiting = [None] * node.outputs_count
             self._enter(node, waiting)
-        earlier = waiting[index]
+        earlier = self._whole((node, index)) if self.parts else waiting[index]
         if earlier is None:
             waiting[index] = gradient
         else:
             waiting[index] = earlier + gradient
             self.own.add((node, index))
+
+    def _wants(self, node: Node, index: int) -> bool:
+        """Whether it matters what arrives there."""
+        return self.useful is None or node in self.useful or (self.wanted is not None and (node, index) in self.wanted)
 
     def _enter(self, node: Node, waiting: list[Tensor | None]) -> None:
         """Put a node among those to run."""

@@ -1,10 +1,11 @@
-"""Elements by an index for each: gather and scatter, and zeros with a part filled in, the gradient of views.
+"""Elements by an index for each: gather and scatter, and zeros with parts filled in, the gradient of views.
 
 Bounds of index tensors are checked when the op runs, since their values are not known before.
 """
 
 from __future__ import annotations
 
+from bisect import bisect
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -34,45 +35,108 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Gradients of views: a tensor of zeros with a part filled in
+# Gradients of views: a tensor of zeros with parts filled in
 
 
-def _infer_scatter_slice(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    output, axis, start, length, step = cast("tuple[TensorMeta, int, int, int, int]", attributes)
+def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, axis, *places = cast("tuple[Any, ...]", attributes)
     xp = array_module(output.device)
     every = (slice(None),) * axis
-    end = start + (length - 1) * step + 1 if length else start
-    place = (*every, slice(start, end, step))
+    filled: list[Any] = []
+    empty: list[Any] = []
+    so_far = 0
+    for start, length, step in places:
+        end = _end(start, length, step)
+        filled.append((*every, slice(start, end, step)))
+        gap = start if step == 1 else end
+        if so_far < gap:
+            empty.append((*every, slice(so_far, gap)))
+        so_far = end
+    if so_far < output.shape[axis]:
+        empty.append((*every, slice(so_far, None)))
+    has_signs = output.dtype.category >= FLOATING and all([it.dtype is output.dtype for it in metas])
 
-    def kernel(part: Array, out: Array | None) -> Array:
+    def kernel(*arguments: Any) -> Array:
+        *parts, out = arguments
         whole = xp.empty(output.shape, output.dtype.numpy) if out is None else out
         # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
-        for rest in (slice(0, start), slice(end, None), *([slice(start, end)] if step > 1 else [])):
-            whole[(*every, rest)] = 0
-        if has_signs:
-            # Which makes of -0.0 what it becomes where it is added to zeros, as autograd does if there are more parts.
-            xp.add(part, 0, whole[place])
-        else:
-            whole[place] = part
+        for place in empty:
+            whole[place] = 0
+        for part, place in zip(parts, filled, strict=True):
+            if has_signs:
+                # Which makes of -0.0 what it becomes where it is added to zeros, as with parts that overlap.
+                xp.add(part, 0, whole[place])
+            else:
+                whole[place] = part
         return whole
 
-    has_signs = output.dtype.category >= FLOATING and metas[0].dtype is output.dtype
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_SCATTER_SLICE = OpExpr("scatter_slice", _infer_scatter_slice)
+def _end(start: int, length: int, step: int) -> int:
+    """Behind the last element of a slice."""
+    return start + (length - 1) * step + 1 if length else start
 
 
-@_SCATTER_SLICE.gradient()
-def _scatter_slice_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    axis, start, length, step = cast("tuple[int, int, int, int]", node.attributes[1:])
-    return (sliced(gradient, axis, start, length, step),)
+_SCATTER_SLICES = OpExpr("scatter_slices", _infer_scatter_slices)
+
+
+@_SCATTER_SLICES.gradient()
+def _scatter_slices_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+    _, axis, *places = cast("tuple[Any, ...]", node.attributes)
+    return tuple(
+        [sliced(gradient, axis, *place) if needed else None for place, needed in zip(places, node.needs, strict=True)]
+    )
 
 
 def scatter_slice(part: Tensor, like: TensorMeta, attributes: Attributes) -> Tensor:
     """Zeros of the shape of `like`, with `part` in the slice ``(axis, start, length, step)``."""
+    axis, *place = cast("tuple[int, int, int, int]", attributes)
     output = meta(tuple(like.shape), part.dtype, like.device)
-    return _interpreter.dispatch(_SCATTER_SLICE, (part,), (output, *attributes))
+    return _interpreter.dispatch(_SCATTER_SLICES, (part,), (output, axis, tuple(place)))
+
+
+class DisjointSlices:
+    """Parts of one tensor, which are slices along one dimension: none begins before the one before it has ended.
+
+    Args:
+        like: the tensor's.
+        axis: that dimension.
+    """
+
+    __slots__ = ("_axis", "_like", "_parts", "_places")
+
+    def __init__(self, like: TensorMeta, axis: int) -> None:
+        self._like = like
+        self._axis = axis
+        self._parts: list[Tensor] = []
+        self._places: list[tuple[int, int, int]] = []
+
+    def add(self, part: Tensor, attributes: Attributes) -> bool:
+        """Add the slice ``(axis, start, length, step)``; whether it can be one of them.
+
+        What is cut in one go comes in order, or in the reverse of it: hence it is looked for from both ends.
+        """
+        axis, start, length, step = cast("tuple[int, int, int, int]", attributes)
+        if axis != self._axis or part.dtype is not self._like.dtype:
+            return False
+        places = self._places
+        end = _end(start, length, step)
+        if not places or _end(*places[-1]) <= start:
+            at = len(places)
+        elif end <= places[0][0]:
+            at = 0
+        else:
+            at = bisect(places, (start, length, step))
+            if (at and _end(*places[at - 1]) > start) or (at < len(places) and places[at][0] < end):
+                return False
+        places.insert(at, (start, length, step))
+        self._parts.insert(at, part)
+        return True
+
+    def whole(self) -> Tensor:
+        """The tensor, which is zero elsewhere."""
+        return _interpreter.dispatch(_SCATTER_SLICES, tuple(self._parts), (self._like, self._axis, *self._places))
 
 
 def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

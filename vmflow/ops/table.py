@@ -117,11 +117,11 @@ class OpExpr:
             empty if that is so for all.
         known: the inferences made so far, by key.
         recent: the last of them that has the form of a `Recent`; None before there is one.
-        is_part: whether the result is a view of a part of the input, so that its gradient need not be padded with zeros
-            where there is a gradient to whose part it can be added.
+        is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
+            gradient need not be padded with zeros where it can be put together with others.
     """
 
-    __slots__ = ("infer", "is_part", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = ("infer", "is_slice", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
 
     def __init__(self, name: str, infer: Infer) -> None:
         if name in OPS:
@@ -135,7 +135,7 @@ class OpExpr:
         self.readers: tuple[int | None, ...] = ()
         self.known: dict[Hashable, Inferred] = {}
         self.recent: Recent | None = None
-        self.is_part = False
+        self.is_slice = False
 
     def gradient(
         self, inputs: tuple[int, ...] = (), outputs: tuple[int, ...] = (), readers: dict[int, int] | None = None
@@ -198,12 +198,12 @@ class ViewExpr(OpExpr):
     __slots__ = ("dtype", "view")
 
     def __init__(
-        self, name: str, view: ViewRule, dtype: Callable[[DType], DType] | None = None, is_part: bool = False
+        self, name: str, view: ViewRule, dtype: Callable[[DType], DType] | None = None, is_slice: bool = False
     ) -> None:
         super().__init__(name, _not_inferred)
         self.view = view
         self.dtype = dtype
-        self.is_part = is_part
+        self.is_slice = is_slice
 
 
 def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

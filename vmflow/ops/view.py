@@ -370,7 +370,7 @@ def view_slice(attributes: Attributes, shape: Shape, strides: Shape, offset: int
     )
 
 
-_SLICE = ViewExpr("slice", view_slice, is_part=True)
+_SLICE = ViewExpr("slice", view_slice, is_slice=True)
 
 
 @_SLICE.gradient()
