@@ -24,7 +24,7 @@ enum { TOGETHER = 6, PIXELS = 16, MOST_PIXELS = 32 };
 enum { STRETCH = 256, LONG_STRETCH = 1024 };
 
 /* Pixels that are computed of all filters before they are put where they belong. */
-enum { BLOCK = 256 };
+enum { AT_ONCE = 256 };
 
 /* What may be read and written behind the end of an array, in elements. */
 enum { SLACK = 32 };
@@ -212,7 +212,7 @@ static void copy_into_lines(const struct convolution *it, const struct sizes *s,
                      it->columns);
 }
 
-/* Pixels of all filters of a group, from where they are in lines, rows of `BLOCK`, to where they belong. */
+/* Pixels of all filters of a group, from where they are in lines, rows of `AT_ONCE`, to where they belong. */
 static void store_of_lines(const struct convolution *it, const struct sizes *s, float *to, int64_t first, int64_t count,
                            const float *values) {
     int64_t end = first + count;
@@ -221,7 +221,7 @@ static void store_of_lines(const struct convolution *it, const struct sizes *s, 
         int64_t length = fewer(row * s->line + it->columns, end) - begin;
         float *place = to + row * it->columns + begin - row * s->line;
         for (int64_t filter = 0; filter < it->filters; filter++)
-            copy_few(place + filter * s->pixels, values + filter * BLOCK + begin - first, length);
+            copy_few(place + filter * s->pixels, values + filter * AT_ONCE + begin - first, length);
     }
 }
 
@@ -328,9 +328,9 @@ void convolution(const struct convolution *it, const float *from, const float *w
     struct run runs[MOST_PIXELS];
     room = aligned(room);
     float *images = zeros(&room, s.images * s.image), *panel = take(&room, s.taps * s.wide);
-    float *values = take(&room, it->filters * BLOCK);
+    float *values = take(&room, it->filters * AT_ONCE);
     const int64_t *offsets = tap_offsets(it, &s, &room), *rows = steps(it->filters, s.taps, &room);
-    const int64_t *panel_rows = steps(s.taps, s.wide, &room), *targets = steps(it->filters, BLOCK, &room);
+    const int64_t *panel_rows = steps(s.taps, s.wide, &room), *targets = steps(it->filters, AT_ONCE, &room);
     const int lined = in_lines(it, &s);
     for (int64_t group = 0; group < it->groups; group++) {
         const float *matrix = packed(weight + group * it->filters * s.taps, it->filters, s.taps, rows, 1, room);
@@ -344,7 +344,7 @@ void convolution(const struct convolution *it, const float *from, const float *w
                 const int64_t pixels = lined ? s.span : count * s.pixels;
                 float *place = target + image * it->groups * it->filters * s.pixels;
                 for (int64_t block = 0, some; block < pixels; block += some) {
-                    some = fewer(BLOCK, pixels - block);
+                    some = fewer(AT_ONCE, pixels - block);
                     for (int64_t pixel = block; pixel < block + some; pixel += s.wide) {
                         const float *seen = lined ? images + image * s.image + pixel : panel;
                         const int64_t few = fewer(s.wide, pixels - pixel);
@@ -356,7 +356,7 @@ void convolution(const struct convolution *it, const float *from, const float *w
                     if (lined)
                         store_of_lines(it, &s, place, block, some, values);
                     else
-                        copy_pixels(it, &s, place, block, some, BLOCK, values, 0);
+                        copy_pixels(it, &s, place, block, some, AT_ONCE, values, 0);
                 }
             }
         }

@@ -185,8 +185,10 @@ def write_loop(
         (f"p{len(inputs) + number}", place, C_TYPES[operations[place].result]) for number, place in enumerate(outputs)
     ]
     stores = [f"{to}[i] = t{place};" for to, place, _ in made]
-    blocks = _in_blocks(moving, writer.lines, made) if streams else []
-    around = [*pointers, *held, "int64_t done = 0;", *blocks]
+    read = [f"p{number}" for number, still in enumerate(steady) if not still]
+    streaming = _in_streamed_blocks(read, [*moving, *writer.lines], made) if streams else []
+    blocks = in_blocks(read, [to for to, _, _ in made], [*moving, *writer.lines, *stores])
+    around = [*pointers, *held, "int64_t done = 0;", *streaming, *blocks]
     body = _nested(
         before,
         around,
@@ -201,23 +203,45 @@ def write_loop(
     return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact))
 
 
-def _in_blocks(loads: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
-    """The loop over all whole blocks, which are written past the cache.
+def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The loop over elements `done` to `n` but for those behind the last whole block, which asks for what comes later.
 
     Args:
-        loads, lines: of the inner loop.
+        read, written: pointers.
+        lines: what is to be done for element `i`.
+    """
+    return [
+        "for (; done + BLOCK <= n; done += BLOCK) {",
+        *[f"    will_read({it} + done, BLOCK * sizeof *{it});" for it in read],
+        *[f"    will_write({it} + done, BLOCK * sizeof *{it});" for it in written],
+        "    LANES",
+        "    for (int64_t j = 0; j < BLOCK; j++) {",
+        "        const int64_t i = done + j;",
+        *[f"        {line}" for line in lines],
+        "    }",
+        "}",
+    ]
+
+
+def _in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
+    """The same, writing past the cache, if that can be done.
+
+    Args:
+        read: pointers.
+        lines: of the inner loop.
         made: the pointers to the results, the operations that make them, and their types.
     """
     aligned = " | ".join([f"(uintptr_t){to}" for to, _, _ in made])
     return [
         "#ifdef STREAMS",
         f"if (({aligned}) % CACHE_LINE == 0)",
-        "for (; done + STREAM_LENGTH <= n; done += STREAM_LENGTH) {",
-        *[f"    {kind} b{place}[STREAM_LENGTH] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made],
+        "for (; done + BLOCK <= n; done += BLOCK) {",
+        *[f"    will_read({it} + done, BLOCK * sizeof *{it});" for it in read],
+        *[f"    {kind} b{place}[BLOCK] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made],
         "    LANES",
-        "    for (int64_t j = 0; j < STREAM_LENGTH; j++) {",
+        "    for (int64_t j = 0; j < BLOCK; j++) {",
         "        const int64_t i = done + j;",
-        *[f"        {line}" for line in (*loads, *lines)],
+        *[f"        {line}" for line in lines],
         *[f"        b{place}[j] = t{place};" for _, place, _ in made],
         "    }",
         *[f"    stream({to} + done, b{place}, sizeof b{place});" for to, place, _ in made],

@@ -13,12 +13,22 @@
 #define LANES _Pragma("GCC ivdep")
 #endif
 
-/* What is too large to be found in the cache again is better written past it, in blocks of this many elements: else each
- * line is read before it is written.  `stream` takes whole lines, and `streamed` is to be called behind the last of them. */
+/* Loops over elements go through blocks of so many, and ask at each for what lies so many bytes ahead: processors find out by
+ * themselves what comes next, but where there is much to compute with it, too late. */
+enum { BLOCK = 64, AHEAD = 2048, CACHE_LINE = 64 };
+
+static inline __attribute__((always_inline)) void will_read(const void *from, int64_t nbytes) {
+    for (int64_t i = 0; i < nbytes; i += CACHE_LINE) __builtin_prefetch((const char *)from + AHEAD + i, 0);
+}
+
+static inline __attribute__((always_inline)) void will_write(const void *to, int64_t nbytes) {
+    for (int64_t i = 0; i < nbytes; i += CACHE_LINE) __builtin_prefetch((const char *)to + AHEAD + i, 1);
+}
+
+/* What is too large to be found in the cache again is better written past it, in whole blocks: else each line is read before
+ * it is written.  `streamed` is to be called behind the last of them. */
 #if defined(__SSE2__)
 #define STREAMS
-#define STREAM_LENGTH 64
-#define CACHE_LINE 64
 #include <immintrin.h>
 static inline void stream(void *to, const void *from, int64_t nbytes) {
 #if defined(__AVX__)

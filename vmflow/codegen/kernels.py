@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, Final
 
-from .elementwise import Loop
+from .elementwise import Loop, in_blocks
 from .expressions import RULES
 from .loading import LOADER, Library
 
@@ -148,17 +148,21 @@ def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for images."""
     updates = text_of("updates.c")
     by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_PANELS]
-    singles = ["void single_exp(const float *x, float *y, int64_t n) { exponentials(x, 0, y, n); }\n"]
+    singles = []
     for name, operands in SINGLE.items():
         if name == "exp":
-            continue
+            continue  # as rows.c has it
         given = [f"x{number}" for number in range(operands)]
         pointers = "".join([f"const float *{it}, " for it in given])
-        value = RULES[name].write("float32", *[f"{it}[i]" for it in given])
-        singles.append(
-            f"void single_{name}({pointers}float *y, int64_t n) {{\n"
-            f"    LANES\n    for (int64_t i = 0; i < n; i++) y[i] = {value};\n}}\n"
-        )
+        line = f"y[i] = {RULES[name].write('float32', *[f'{it}[i]' for it in given])};"
+        body = [
+            "int64_t done = 0;",
+            *in_blocks(given, ["y"], [line]),
+            "LANES",
+            f"for (int64_t i = done; i < n; i++) {line}",
+        ]
+        lines = "".join([f"    {it}\n" for it in body])
+        singles.append(f"void single_{name}({pointers}float *y, int64_t n) {{\n{lines}}}\n")
     return "\n".join(
         [
             common_source(),

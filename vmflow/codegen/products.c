@@ -18,7 +18,7 @@ enum { TOGETHER = 2048 };
 
 /* What comes so many rows of a panel later is asked for where these are more than NEAR, which the nearest cache does not
  * hold for long.  Not where rows of the other operand are read side by side: there are more than enough loads already. */
-enum { AHEAD = 40, NEAR = 128 };
+enum { ROWS_AHEAD = 40, NEAR = 128 };
 
 /* From so many columns on rows are packed; where their numbers lie one behind the other, from more on, unless so many
  * elements apart begin rows that the cache cannot hold together. */
@@ -135,7 +135,7 @@ PANELS_OF(1, 1)
 PANELS_OF(1, 2)
 PANEL_OF(lines_kept, ROWS, 2, apart, 1, keeps, 0)
 PANEL_OF(packed_kept, ROWS, 2, 1, apart, keeps, 0)
-PANEL_OF(packed_ahead, ROWS, 2, 1, apart, NULL, AHEAD)
+PANEL_OF(packed_ahead, ROWS, 2, 1, apart, NULL, ROWS_AHEAD)
 
 /* `panel` for a number of rows that `rows_at_once` has named, and for so many columns. */
 INLINE void panel_of(int64_t rows, int64_t columns, struct matrix a, const float *b, int64_t b_row, float *c, int64_t c_row,

@@ -6,6 +6,15 @@
  * Sums of rows are taken pairwise, or in many lanes, which loses fewer digits than one after the other.
  */
 
+void single_exp(const float *from, float *to, int64_t n) {
+    for (; n >= BLOCK; n -= BLOCK, from += BLOCK, to += BLOCK) {
+        will_read(from, BLOCK * sizeof *from);
+        will_write(to, BLOCK * sizeof *to);
+        exponentials(from, 0, to, BLOCK);
+    }
+    exponentials(from, 0, to, n);
+}
+
 /* `to` may be `from`. */
 void softmax(const float *from, float *to, int64_t rows, int64_t n) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
