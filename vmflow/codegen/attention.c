@@ -23,33 +23,42 @@ static float *room_for(int64_t count, int64_t *problem) {
     return found;
 }
 
-/* A matrix, times a factor, in rows that are padded with zeros: element (i, j) is from[i * row + j * column]. */
-static void pack(const float *from, int64_t row, int64_t column, int64_t rows, int64_t columns, float factor, float *to) {
+/* A matrix, times a factor, in rows that are padded with zeros. */
+static void pack(const float *from, int64_t row, int64_t rows, int64_t columns, float factor, float *to) {
     const int64_t width = padded(columns);
-    if (column == 1) {
-        for (int64_t i = 0; i < rows; i++) {
-            for (int64_t j = 0; j < columns; j++) to[i * width + j] = from[i * row + j] * factor;
-            for (int64_t j = columns; j < width; j++) to[i * width + j] = 0;
-        }
-        return;
+    for (int64_t i = 0; i < rows; i++, from += row, to += width) {
+        for (int64_t j = 0; j < columns; j++) to[j] = from[j] * factor;
+        for (int64_t j = columns; j < width; j++) to[j] = 0;
     }
-    for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = columns; j < width; j++) to[i * width + j] = 0;
-    for (int64_t j = 0; j < columns; j++)
-        for (int64_t i = 0; i < rows; i++) to[i * width + j] = from[i * row + j * column] * factor;
 }
 
-/* c = a b, or c += a b, for a of (rows, depth) and padded matrices b of (depth, columns) and c of (rows, columns). */
-static void product(const float *a, int64_t a_row, int64_t a_step, const float *b, int64_t b_row, float *c, int64_t c_row,
+/* `panel` for some rows, by rows as they lie, or turned: each a function of its own, since the compiler is short of registers
+ * where there are several. */
+#define PANEL_OF(name, count, row, step)                                                                                 \
+    static __attribute__((noinline)) void name(const float *a, int64_t apart, const float *b, int64_t b_row, float *c,    \
+                                               int64_t c_row, int64_t depth, int adds) {                                  \
+        panel(count, 2, a, row, step, b, b_row, c, c_row, depth, adds, NULL, 0);                                          \
+    }
+PANEL_OF(many_lines, ROWS, apart, 1)
+PANEL_OF(four_lines, 4, apart, 1)
+PANEL_OF(one_lines, 1, apart, 1)
+PANEL_OF(many_turned, ROWS, 1, apart)
+PANEL_OF(four_turned, 4, 1, apart)
+PANEL_OF(one_turned, 1, 1, apart)
+
+/* c = a b, or c += a b, for a of (rows, depth), in rows that lie `apart` from each other, or turned, and padded matrices b of
+ * (depth, columns) and c of (rows, columns). */
+static void product(const float *a, int64_t apart, int turned, const float *b, int64_t b_row, float *c, int64_t c_row,
                     int64_t rows, int64_t columns, int64_t depth, int adds) {
+    const int64_t next = turned ? 1 : apart;
     for (int64_t j = 0; j < columns; j += PANEL) {
         int64_t i = 0;
-        for (; i + ROWS <= rows; i += ROWS)
-            panel(ROWS, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
-        for (; i + 4 <= rows; i += 4)
-            panel(4, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
-        for (; i < rows; i++)
-            panel(1, 2, a + i * a_row, a_row, a_step, b + j, b_row, c + i * c_row + j, c_row, depth, adds, NULL, 0);
+#define CALL(count) \
+    (turned ? count##_turned : count##_lines)(a + i * next, apart, b + j, b_row, c + i * c_row + j, c_row, depth, adds)
+        for (; i + ROWS <= rows; i += ROWS) CALL(many);
+        for (; i + 4 <= rows; i += 4) CALL(four);
+        for (; i < rows; i++) CALL(one);
+#undef CALL
     }
 }
 
@@ -64,45 +73,50 @@ static int64_t rows_at_once(const struct attention *it) {
 /* How many keys a row sees. */
 static int64_t seen(const struct attention *it, int64_t row) { return it->causal ? least(row + 1, it->others) : it->others; }
 
-/* From scores to what they weigh, in rows of which each sees some; the logarithms of what they were divided by. */
+/* From scores to what they weigh, in rows of which each sees some, but for what it is all divided by, and that; and its
+ * logarithms. */
 static void weigh(const struct attention *it, float *scores, int64_t width, int64_t start, int64_t rows, int64_t keys,
-                  float *logarithms) {
+                  float *totals, float *logarithms) {
     for (int64_t r = 0; r < rows; r++, scores += width) {
         const int64_t n = seen(it, start + r);
         const float most = largest(scores, n);
         exponentials(scores, most, scores, n);
-        const float total = pairwise_sum(scores, n), factor = 1 / total;
-        LANES
-        for (int64_t i = 0; i < n; i++) scores[i] *= factor;
         for (int64_t i = n; i < keys; i++) scores[i] = 0;
-        if (logarithms) logarithms[r] = most + log_f(total);
+        totals[r] = pairwise_sum(scores, n);
+        if (logarithms) logarithms[r] = most + log_f(totals[r]);
     }
+}
+
+static void copy_divided(const float *from, float total, float *to, int64_t count) {
+    const float factor = 1 / total;
+    LANES
+    for (int64_t i = 0; i < count; i++) to[i] = from[i] * factor;
 }
 
 /* Of each head: query, key, value, result, and where the weights go or their logarithms. */
 void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
     const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
-    float *const room = room_for(it->size * width + it->others * value_width + rows * (width + value_width), problem);
+    float *const room = room_for(it->size * width + it->others * value_width + rows * (width + value_width + 1), problem);
     if (room == NULL) return;
     float *const keys = room;
     float *const values = keys + it->size * width, *const scores = values + it->others * value_width;
-    float *const made = scores + rows * width;
+    float *const made = scores + rows * width, *const totals = made + rows * value_width;
     for (; count; count--, heads += 5) {
         const float *query = (const float *)heads[0];
         float *result = (float *)heads[3], *kept = (float *)heads[4];
-        pack((const float *)heads[1], 1, it->key_row, it->size, it->others, (float)it->factor, keys);
-        pack((const float *)heads[2], it->value_row, 1, it->others, it->value_size, 1, values);
+        turn((const float *)heads[1], it->key_row, it->others, it->size, (float)it->factor, width, keys);
+        pack((const float *)heads[2], it->value_row, it->others, it->value_size, 1, values);
         for (int64_t start = 0; start < it->length; start += rows) {
             const int64_t some = least(rows, it->length - start), last = seen(it, start + some - 1);
-            product(query + start * it->query_row, it->query_row, 1, keys, width, scores, width, some, last, it->size, 0);
-            weigh(it, scores, width, start, some, last, it->keeps ? NULL : kept + start);
-            product(scores, width, 1, values, value_width, made, value_width, some, it->value_size, last, 0);
+            product(query + start * it->query_row, it->query_row, 0, keys, width, scores, width, some, last, it->size, 0);
+            weigh(it, scores, width, start, some, last, totals, it->keeps ? NULL : kept + start);
+            product(scores, width, 0, values, value_width, made, value_width, some, it->value_size, last, 0);
             for (int64_t r = 0; r < some; r++) {
-                memcpy(result + (start + r) * it->value_size, made + r * value_width, it->value_size * sizeof(float));
+                copy_divided(made + r * value_width, totals[r], result + (start + r) * it->value_size, it->value_size);
                 if (!it->keeps) continue;
                 float *to = kept + (start + r) * it->others;
-                memcpy(to, scores + r * width, last * sizeof(float));
+                copy_divided(scores + r * width, totals[r], to, last);
                 memset(to + last, 0, (it->others - last) * sizeof(float));
             }
         }
@@ -137,9 +151,9 @@ void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
         const float *query = (const float *)heads[0], *by_result = (const float *)heads[3];
         const float *kept = (const float *)heads[4];
         float *by_query = (float *)heads[5], *by_key = (float *)heads[6], *by_value = (float *)heads[7];
-        pack((const float *)heads[2], 1, it->value_row, it->value_size, it->others, 1, turned_values);
-        if (by_query) pack((const float *)heads[1], it->key_row, 1, it->others, it->size, 1, keys);
-        if (!it->keeps) pack((const float *)heads[1], 1, it->key_row, it->size, it->others, factor, turned_keys);
+        turn((const float *)heads[2], it->value_row, it->others, it->value_size, 1, width, turned_values);
+        if (by_query) pack((const float *)heads[1], it->key_row, it->others, it->size, 1, keys);
+        if (!it->keeps) turn((const float *)heads[1], it->key_row, it->others, it->size, factor, width, turned_keys);
         memset(by_keys, 0, it->others * (wide + value_width) * sizeof(float));
         for (int64_t start = 0; start < it->length; start += rows) {
             const int64_t some = least(rows, it->length - start), last = seen(it, start + some - 1);
@@ -149,17 +163,17 @@ void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
                 used = kept + start * it->others;
                 used_row = it->others;
             } else {
-                product(from, it->query_row, 1, turned_keys, width, weights, width, some, last, it->size, 0);
+                product(from, it->query_row, 0, turned_keys, width, weights, width, some, last, it->size, 0);
                 for (int64_t r = 0; r < some; r++) {
                     const int64_t n = seen(it, start + r);
                     exponentials(weights + r * width, kept[start + r], weights + r * width, n);
                     for (int64_t i = n; i < last; i++) weights[r * width + i] = 0;
                 }
             }
-            pack(by_result + start * it->outer_row, it->outer_row, 1, some, it->value_size, 1, outer);
+            pack(by_result + start * it->outer_row, it->outer_row, some, it->value_size, 1, outer);
             if (by_value)
-                product(used, 1, used_row, outer, value_width, by_values, value_width, last, it->value_size, some, 1);
-            product(outer, value_width, 1, turned_values, width, slopes, width, some, last, it->value_size, 0);
+                product(used, used_row, 1, outer, value_width, by_values, value_width, last, it->value_size, some, 1);
+            product(outer, value_width, 0, turned_values, width, slopes, width, some, last, it->value_size, 0);
             for (int64_t r = 0; r < some; r++) {
                 const int64_t n = seen(it, start + r);
                 float *slope = slopes + r * width;
@@ -180,12 +194,12 @@ void attention_gradient(const int64_t *heads, int64_t count, int64_t *problem) {
                 for (int64_t k = n; k < last; k++) slope[k] = 0;
             }
             if (by_query) {
-                product(slopes, width, 1, keys, wide, by_queries, wide, some, it->size, last, 0);
+                product(slopes, width, 0, keys, wide, by_queries, wide, some, it->size, last, 0);
                 unpack(by_queries, some, it->size, factor, by_query + start * it->size);
             }
             if (by_key) {
-                pack(from, it->query_row, 1, some, it->size, 1, queries);
-                product(slopes, 1, width, queries, wide, by_keys, wide, last, it->size, some, 1);
+                pack(from, it->query_row, some, it->size, 1, queries);
+                product(slopes, width, 1, queries, wide, by_keys, wide, last, it->size, some, 1);
             }
         }
         if (by_key) unpack(by_keys, it->others, it->size, factor, by_key);

@@ -40,6 +40,57 @@ INLINE lanes vector_at(const float *from) {
 
 INLINE void put(float *to, lanes vector) { memcpy(to, &vector, sizeof vector); }
 
+/* A square of LANES_OF vectors is turned by exchanging ever larger parts of pairs of them. */
+typedef int32_t places __attribute__((vector_size(sizeof(lanes))));
+INLINE lanes chosen(lanes one, lanes other, places from) {
+#if defined(__clang__)
+    lanes found;
+    for (int i = 0; i < LANES_OF; i++) found[i] = from[i] < LANES_OF ? one[from[i]] : other[from[i] - LANES_OF];
+    return found;
+#else
+    return __builtin_shuffle(one, other, from);
+#endif
+}
+INLINE void turn_square(lanes *of) {
+#pragma GCC unroll 4
+    for (int apart = 1; apart < LANES_OF; apart *= 2) {
+        places low, high;
+        for (int i = 0; i < LANES_OF; i++) {
+            low[i] = i & apart ? LANES_OF + (i ^ apart) : i;
+            high[i] = i & apart ? LANES_OF + i : i ^ apart;
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES_OF; i++)
+            if (!(i & apart)) {
+                const lanes one = of[i], other = of[i + apart];
+                of[i] = chosen(one, other, low);
+                of[i + apart] = chosen(one, other, high);
+            }
+    }
+}
+
+/* to[k * width + i] = from[i * row + k] * factor for i < rows, else 0.  Behind the last there is written up to a vector more.  The
+ * rows behind them are asked for, which are likely to be next. */
+INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, float factor, const int64_t width,
+                 float *to) {
+    int64_t k = 0;
+    for (; k + LANES_OF <= depth; k += LANES_OF)
+        for (int64_t first = 0; first < width; first += LANES_OF) {
+            lanes square[LANES_OF];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES_OF; i++) {
+                __builtin_prefetch(from + (width + first + i) * row + k);
+                square[i] = first + i < rows ? vector_at(from + (first + i) * row + k) * factor : (lanes){0};
+            }
+            turn_square(square);
+            /* In order: where `width` is no whole number of vectors, the next one overwrites the end of this one. */
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES_OF; i++) put(to + (k + i) * width + first, square[i]);
+        }
+    for (; k < depth; k++)
+        for (int64_t i = 0; i < width; i++) to[k * width + i] = i < rows ? from[i * row + k] * factor : 0;
+}
+
 /* The product of `count` rows of `depth` numbers and as many rows of one vector or two, which `adds` to what is there.
  * What was read of b goes to `kept`, if that is wanted, row behind row; what is read `ahead` rows later is asked for. */
 INLINE void panel(const int count, const int vectors, const float *a, int64_t a_row, int64_t a_step, const float *b,
@@ -61,8 +112,8 @@ INLINE void panel(const int count, const int vectors, const float *a, int64_t a_
                 of_b[j] = vector_at(b + k * b_row + j * LANES_OF);
                 if (ahead) __builtin_prefetch(b + (k + ahead) * b_row + j * LANES_OF);
                 if (!kept) continue;
-                /* Its rows may be too far apart for the processor to see what comes next. */
-                __builtin_prefetch(b + (k + 12) * b_row + j * LANES_OF);
+                /* Its rows may be too far apart for the processor to see what comes next, here and in the next panel. */
+                for (int next = j; next < j + 4; next += 2) __builtin_prefetch(b + (k + 12) * b_row + next * LANES_OF);
                 put(kept + k * PANEL + j * LANES_OF, of_b[j]);
             }
             for (int i = 0; i < count; i++) {

@@ -33,59 +33,12 @@ struct matrix {
     int64_t row, step;
 };
 
-/* A square of LANES_OF vectors is turned by exchanging ever larger parts of pairs of them. */
-typedef int32_t places __attribute__((vector_size(sizeof(lanes))));
-INLINE lanes chosen(lanes one, lanes other, places from) {
-#if defined(__clang__)
-    lanes found;
-    for (int i = 0; i < LANES_OF; i++) found[i] = from[i] < LANES_OF ? one[from[i]] : other[from[i] - LANES_OF];
-    return found;
-#else
-    return __builtin_shuffle(one, other, from);
-#endif
-}
-INLINE void turn_square(lanes *of) {
-#pragma GCC unroll 4
-    for (int apart = 1; apart < LANES_OF; apart *= 2) {
-        places low, high;
-        for (int i = 0; i < LANES_OF; i++) {
-            low[i] = i & apart ? LANES_OF + (i ^ apart) : i;
-            high[i] = i & apart ? LANES_OF + i : i ^ apart;
-        }
-#pragma GCC unroll 16
-        for (int i = 0; i < LANES_OF; i++)
-            if (!(i & apart)) {
-                const lanes one = of[i], other = of[i + apart];
-                of[i] = chosen(one, other, low);
-                of[i + apart] = chosen(one, other, high);
-            }
-    }
-}
-
-/* to[k * width + i] = from[i * row + k] for i < rows, else 0.  Behind the last there is written up to a vector more. */
-INLINE void turn(const float *from, int64_t row, int64_t rows, int64_t depth, const int width, float *to) {
-    int64_t k = 0;
-    for (; k + LANES_OF <= depth; k += LANES_OF)
-        for (int first = 0; first < width; first += LANES_OF) {
-            lanes square[LANES_OF];
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES_OF; i++)
-                square[i] = first + i < rows ? vector_at(from + (first + i) * row + k) : (lanes){0};
-            turn_square(square);
-            /* In order: where `width` is no whole number of vectors, the next one overwrites the end of this one. */
-#pragma GCC unroll 16
-            for (int i = 0; i < LANES_OF; i++) put(to + (k + i) * width + first, square[i]);
-        }
-    for (; k < depth; k++)
-        for (int i = 0; i < width; i++) to[k * width + i] = i < rows ? from[i * row + k] : 0;
-}
-
 /* Some rows, ROWS by ROWS, of which `depth` times ROWS numbers lie together. */
 static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     if (a.step == 1) {
         for (; rows > 0; rows -= ROWS, a.at += ROWS * a.row, to += depth * ROWS)
-            if (rows >= ROWS) turn(a.at, a.row, ROWS, depth, ROWS, to);
-            else turn(a.at, a.row, rows, depth, ROWS, to);
+            if (rows >= ROWS) turn(a.at, a.row, ROWS, depth, 1, ROWS, to);
+            else turn(a.at, a.row, rows, depth, 1, ROWS, to);
         return;
     }
     for (int64_t k = 0; k < depth; k++, a.at += a.step, to += ROWS) {
@@ -102,8 +55,8 @@ static void pack_panel(struct matrix b, int64_t columns, int64_t depth, float *t
             memcpy(to, b.at + k * b.step, columns * sizeof(float));
             memset(to + columns, 0, (PANEL - columns) * sizeof(float));
         }
-    else if (columns == PANEL) turn(b.at, b.row, PANEL, depth, PANEL, to);
-    else turn(b.at, b.row, columns, depth, PANEL, to);
+    else if (columns == PANEL) turn(b.at, b.row, PANEL, depth, 1, PANEL, to);
+    else turn(b.at, b.row, columns, depth, 1, PANEL, to);
 }
 
 static int64_t rows_at_once(int64_t rows, int64_t columns) {
@@ -164,7 +117,7 @@ static void deliver(const float *from, int64_t rows, int64_t columns, int turned
     float square[PANEL * LANES_OF];
     int64_t from_row = PANEL;
     if (turned) {
-        turn(from, PANEL, ROWS, PANEL, LANES_OF, square);
+        turn(from, PANEL, ROWS, PANEL, 1, LANES_OF, square);
         from = square, from_row = LANES_OF;
         const int64_t count = rows;
         rows = columns, columns = count;

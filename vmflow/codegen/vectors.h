@@ -67,14 +67,15 @@ static float pairwise_sum(const float *values, int64_t n) {
 
 /* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
 static float largest(const float *row, int64_t n) {
+    enum { STRANDS = 16 };
     float found = row[0];
     int64_t i = 0;
-    if (n >= 8) {
-        float most[8];
+    if (n >= STRANDS) {
+        float most[STRANDS];
         memcpy(most, row, sizeof most);
-        for (i = 8; i + 8 <= n; i += 8)
-            for (int lane = 0; lane < 8; lane++) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
-        for (int lane = 0; lane < 8; lane++) found = most[lane] > found ? most[lane] : found;
+        for (i = STRANDS; i + STRANDS <= n; i += STRANDS)
+            for (int lane = 0; lane < STRANDS; lane++) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
+        for (int lane = 0; lane < STRANDS; lane++) found = most[lane] > found ? most[lane] : found;
     }
     for (; i < n; i++) found = row[i] > found ? row[i] : found;
     return found;
