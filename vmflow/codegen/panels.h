@@ -42,6 +42,11 @@ INLINE void put(float *to, lanes vector) { memcpy(to, &vector, sizeof vector); }
 
 /* A square of LANES_OF vectors is turned by exchanging ever larger parts of pairs of them. */
 typedef int32_t places __attribute__((vector_size(sizeof(lanes))));
+#ifdef __AVX512F__
+#define PLACES ((places){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15})
+#else
+#define PLACES ((places){0, 1, 2, 3, 4, 5, 6, 7})
+#endif
 INLINE lanes chosen(lanes one, lanes other, places from) {
 #if defined(__clang__)
     lanes found;
@@ -54,11 +59,9 @@ INLINE lanes chosen(lanes one, lanes other, places from) {
 INLINE void turn_square(lanes *of) {
 #pragma GCC unroll 4
     for (int apart = 1; apart < LANES_OF; apart *= 2) {
-        places low, high;
-        for (int i = 0; i < LANES_OF; i++) {
-            low[i] = i & apart ? LANES_OF + (i ^ apart) : i;
-            high[i] = i & apart ? LANES_OF + i : i ^ apart;
-        }
+        /* By vectors, for otherwise compilers make these while the program runs. */
+        const places odd = (PLACES & apart) != 0, other_half = odd & LANES_OF;
+        const places low = (PLACES ^ (odd & apart)) + other_half, high = (PLACES ^ (~odd & apart)) + other_half;
 #pragma GCC unroll 16
         for (int i = 0; i < LANES_OF; i++)
             if (!(i & apart)) {
