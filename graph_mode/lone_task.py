@@ -123,10 +123,10 @@ class LoneTask:
             return False
         launch.opened = True
         if variables.written:
-            done = at_once.call_shielded(machine, self._act_unless_closed, [runtime, launch])
+            done = at_once.call_shielded(machine, self._act_unless_closed, (runtime, launch))
         else:
             # Ctrl-C may come out of this: nobody will ever see what it would have written.
-            done = at_once.call(machine, self._act_unless_closed, [runtime, launch])
+            done = at_once.call(machine, self._act_unless_closed, (runtime, launch))
         return done is not at_once.NOT_NOW
 
     def run_at_once(self, run: Run, variables: Variables) -> bool:
@@ -139,7 +139,7 @@ class LoneTask:
         runtime = self._runtime()
         if runtime is None or self.closed or not self._possible(variables, 0):
             return False
-        return at_once.call(self.machine, self._run_unless_closed, [runtime, run]) is None
+        return at_once.call(self.machine, self._run_unless_closed, (runtime, run)) is None
 
     def _possible(self, variables: Variables, cost: int) -> bool:
         machine = self.machine

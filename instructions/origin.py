@@ -18,8 +18,9 @@ _INSIDE = tuple(
 _is_inside: Final[dict[str, bool]] = {}
 # Code that lies outside, as it was found last: often the next is the same.
 _outside: Final[list[CodeType | None]] = [None]
+_getframe: Final = sys._getframe
 # How many frames the functions below have themselves: compiled ones have none.
-_OWN: Final = int(sys._getframe().f_code.co_filename == __file__)
+_OWN: Final = int(_getframe().f_code.co_filename == __file__)
 
 
 def capture() -> tuple[CodeType | None, int]:
@@ -28,7 +29,7 @@ def capture() -> tuple[CodeType | None, int]:
     Keeping the frame itself would keep the user's locals alive; the line number is worked out in `describe`, since that
     costs more than most instructions.
     """
-    frame: FrameType | None = sys._getframe(_OWN)
+    frame: FrameType | None = _getframe(_OWN)
     while frame is not None:
         code = frame.f_code
         if code is _outside[0]:
@@ -46,7 +47,7 @@ def capture() -> tuple[CodeType | None, int]:
 def depth() -> int:
     """How many frames the innermost one outside the framework is above the caller, who is 1; for `warnings.warn`."""
     level = 1
-    frame: FrameType | None = sys._getframe(_OWN)
+    frame: FrameType | None = _getframe(_OWN)
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
         frame = frame.f_back
         level += 1

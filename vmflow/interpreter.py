@@ -279,7 +279,6 @@ def _compute_at_once(
 
     None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
-    arguments: list[Any] = []
     strided = False
     for blob in blobs:
         # As in `_there`, written out for every eager op passes here.
@@ -290,18 +289,12 @@ def _compute_at_once(
             if storage.dependence.machine is not None:
                 return None
             machine.bring(storage, stream)
-        if blob.strides is None:
-            arguments.append(storage.array)
-        else:
+        if blob.strides is not None:
             strided = True
-            arguments.append(blob.array())
-    if scalars:
-        arguments.extend(scalars)
     if inferred.allocates:
         storage = Storage(Dependence(machine), None, stream)
-        call: list[Any] = [op, inferred, storage, arguments]
         try:
-            done = _CALL(machine, _allocate_and_compute, call)
+            done = _CALL(machine, _allocate_and_compute, (op, inferred, storage, _arrays(blobs), scalars))
         except Exception:
             return None
         return None if done is at_once.NOT_NOW else storage
@@ -309,11 +302,13 @@ def _compute_at_once(
         if strided:
             # The kernel might choose a layout of its own.
             output = inferred.outputs[0]
-            arguments.append(np.empty(output.shape, output.dtype.numpy))
-            array = at_once.call(machine, _compute_into, [inferred.kernel, arguments])
-        else:
-            arguments.append(None)
+            out = np.empty(output.shape, output.dtype.numpy)
+            array = at_once.call(machine, _compute_into, (inferred.kernel, _arrays(blobs), scalars, out))
+        elif len(blobs) == 2 and not scalars:  # as most ops have it, without a list in between
+            arguments: tuple[Any, ...] = (blobs[0].storage.array, blobs[1].storage.array, None)
             array = at_once.call(machine, inferred.kernel, arguments)
+        else:
+            array = at_once.call(machine, inferred.kernel, (*_arrays(blobs), *scalars, None))
     except Exception:
         return None
     if array is at_once.NOT_NOW:
@@ -323,11 +318,17 @@ def _compute_at_once(
     return Storage(Dependence(machine), array, stream)
 
 
-def _allocate_and_compute(op: OpExpr, inferred: Inferred, storage: Storage, arguments: list[Any]) -> None:
+def _arrays(blobs: tuple[Blob, ...]) -> list[Array]:
+    return [blob.array() for blob in blobs]
+
+
+def _allocate_and_compute(
+    op: OpExpr, inferred: Inferred, storage: Storage, arrays: list[Array], scalars: tuple[Any, ...]
+) -> None:
     stream = storage.stream
     assert stream is not None
-    arguments.append(_allocated(stream, op.name, storage, inferred.outputs[0]))
-    storage.array = _compute_into(inferred.kernel, arguments)
+    out = _allocated(stream, op.name, storage, inferred.outputs[0])
+    storage.array = _compute_into(inferred.kernel, arrays, scalars, out)
 
 
 def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
@@ -343,7 +344,7 @@ def _run_at_once(machine: VirtualMachine, stream: Stream, policy: OpCall) -> boo
     If not, the instruction is to be issued: also where the kernel raises, for it to fail as others do.
     """
     try:
-        return _CALL(machine, _allocate_and_run, [stream, policy]) is not at_once.NOT_NOW
+        return _CALL(machine, _allocate_and_run, (stream, policy)) is not at_once.NOT_NOW
     except Exception:
         return False
 
@@ -356,10 +357,9 @@ def _allocate_and_run(stream: Stream, policy: OpCall) -> None:
     policy.compute()
 
 
-def _compute_into(kernel: Kernel, arguments: list[Any]) -> Array:
-    """The last of the arguments, with the kernel's result in it."""
-    out: Array = arguments[-1]
-    result = kernel(*arguments)
+def _compute_into(kernel: Kernel, arrays: list[Array], scalars: tuple[Any, ...], out: Array) -> Array:
+    """`out`, with the kernel's result in it."""
+    result = kernel(*arrays, *scalars, out)
     if result is not out:
         # Whether the dtype fits was decided before: int64 into uint8 does, and numpy says no.
         np.copyto(out, result, casting="unsafe")

@@ -54,7 +54,7 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
     add = np.add
     return lambda: tensor + tensor, {
         NUMPY: lambda: add(array, array, None),
-        DRIVING: lambda: at_once.call(machine, add, [array, array, None]),
+        DRIVING: lambda: at_once.call(machine, add, (array, array, None)),
         "the surroundings, and what is known of the op": lambda: interpreter.infer(op, pair, (), (), MODE.get().dtype),
         "whether it may run at once": lambda: at_once.possible(machine, stream, 5),
         "the result: a storage, a blob and a tensor": result,

@@ -59,6 +59,7 @@ class _Pass:
         latest: the node to run next, where it is known; later than all in `heap`.  It and what has arrived there are
             kept out of `heap` and `gradients`: in a chain that is so for every node.
         arrived: what has arrived at `latest` so far, one place per output.
+        spare: such a list for a node of one output, which nobody needs any more.
         gradients: what has arrived at each node in `heap`.
         heap: nodes to run, latest first: a producer is always older than its consumers, so that taking the latest one
             next is a topological order, and no counting is needed.
@@ -77,6 +78,7 @@ class _Pass:
         self.captured: dict[Place, Tensor] = {}
         self.latest: Node | None = None
         self.arrived: list[Tensor | None] = []
+        self.spare: list[Tensor | None] | None = None
         self.gradients: dict[Node, list[Tensor | None]] = {}
         self.heap: list[tuple[int, Node]] = []
         self.parts: dict[tuple[Node, int], DisjointSlices] = {}
@@ -152,6 +154,9 @@ class _Pass:
                     self._arrive_at_leaf(edge, result, shared)
         if not self.retain_graph:
             node.release()
+        if isinstance(node, OpNode) and node.outputs_count == 1:
+            arrived[0] = None
+            self.spare = arrived
 
     def _takes_part(self, node: OpNode, gradient: Tensor | None) -> bool:
         """Whether the gradient of a part could be put where it belongs, without padding it with zeros.
@@ -212,7 +217,11 @@ class _Pass:
             return
         waiting = self._waiting(node)
         if waiting is None:
-            waiting = [None] * node.outputs_count
+            spare = self.spare
+            if spare is not None and node.outputs_count == 1:
+                waiting, self.spare = spare, None
+            else:
+                waiting = [None] * node.outputs_count
             self._enter(node, waiting)
         earlier = self._whole((node, index)) if self.parts else waiting[index]
         if earlier is None:

@@ -164,8 +164,10 @@ class OpNode(Node):
     """The backward step of one op."""
 
     __slots__ = (
-        "_inputs",
+        "_first",
+        "_others",
         "_outputs",
+        "_second",
         "attributes",
         "code",
         "last",
@@ -210,14 +212,12 @@ class OpNode(Node):
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
-        self._inputs: tuple[SavedTensor | None, ...] = ()
         saved = len(op.saves_inputs)
-        if saved == 1:
-            self._inputs = (self._saved(inputs, 0),)
-        elif saved == 2:
-            self._inputs = (self._saved(inputs, 0), self._saved(inputs, 1))
-        elif saved:
-            self._inputs = tuple([self._saved(inputs, it) for it in range(saved)])
+        self._first: SavedTensor | None = self._saved(inputs, 0) if saved else None
+        self._second: SavedTensor | None = self._saved(inputs, 1) if saved > 1 else None
+        self._others: tuple[SavedTensor | None, ...] = ()
+        if saved > 2:
+            self._others = tuple([self._saved(inputs, it) for it in range(2, saved)])
         self._outputs: tuple[SavedTensor, ...] = ()
         if op.saves_outputs:
             self._outputs = tuple([SavedTensor(results[it], False, in_place) for it in op.saves_outputs])
@@ -250,7 +250,7 @@ class OpNode(Node):
         saves = self.op.saves_inputs
         for place in range(len(saves)):
             if saves[place] == index:
-                saved = self._inputs[place]
+                saved = self._first if place == 0 else self._second if place == 1 else self._others[place - 2]
                 if saved is not None:
                     return saved.unpack(self)
         raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
@@ -301,14 +301,15 @@ class OpNode(Node):
         if blob.strides is not None:
             return True
         shared = [_blob_of(it).storage for it in gradients if it is not None]
-        shared += [saved._blob.storage for saved in (*self._inputs, *self._outputs) if saved is not None]
+        saved = (self._first, self._second, *self._others, *self._outputs)
+        shared += [it._blob.storage for it in saved if it is not None]
         return blob.storage in shared
 
     def release(self) -> None:
         if self.op.saves_inputs or self.op.saves_outputs:
             self.released = True
-            self._inputs = ()
-            self._outputs = ()
+            self._first = self._second = None
+            self._others = self._outputs = ()
 
     @staticmethod
     def check_target(op: OpExpr, target: Tensor) -> None:

@@ -93,7 +93,7 @@ def reconsider(machine: VirtualMachine) -> None:
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
-def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
+def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
     fields: MachineFields = machine
     turn = fields._turn_lock
@@ -127,12 +127,12 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: list[
             machine._pass_on()
 
 
-def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
+def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """The same, for what must not be left half done: Ctrl-C waits for its end."""
-    return call(machine, _shielded, [machine, function, arguments])
+    return call(machine, _shielded, (machine, function, arguments))
 
 
-def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: list[Any]) -> Any:
+def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     fields: MachineFields = machine
     shielded = fields._shield.raise_it()
     try:
@@ -151,9 +151,9 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     scoped = mode is not None and mode.scope is not None
     if written is not None and written.array is None and not policy.prepares and not scoped:
         # Ctrl-C may come out of this: nobody will ever see what it would have written.
-        done = call(machine, _compute, [machine, instruction, policy])
+        done = call(machine, _compute, (machine, instruction, policy))
     else:
-        done = call_shielded(machine, _run, [machine, instruction, policy])
+        done = call_shielded(machine, _run, (machine, instruction, policy))
     if done is NOT_NOW:
         return False
     instruction.state = ERASED
