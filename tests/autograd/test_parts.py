@@ -61,6 +61,30 @@ def test_each_gets_what_is_its(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CUTS)
+def test_a_leaf_gets_what_is_its_as_well(name: str) -> None:
+    x, seen = leaf(), []
+    x.register_hook(lambda gradient: seen.append(gradient.detach().numpy().copy()))
+    weighted(CUTS[name](x)).backward()
+    weighted(CUTS[name](x)).backward()
+    assert x.grad is not None
+    np.testing.assert_array_equal(x.grad.numpy(), 2 * expected(CUTS[name]))
+    assert len(seen) == 2
+    np.testing.assert_array_equal(seen[0], expected(CUTS[name]))
+    (found,) = flow.autograd.grad(weighted(CUTS[name](x)), [x], create_graph=True)
+    assert found is not None
+    np.testing.assert_array_equal(found.detach().numpy(), expected(CUTS[name]))
+
+
+def test_a_leaf_that_is_not_asked_for_gets_nothing() -> None:
+    x, other = leaf(), leaf()
+    (found,) = flow.autograd.grad(weighted(x.unbind(0)) + weighted(other.unbind(0)), [other])
+    assert found is not None
+    np.testing.assert_array_equal(found.numpy(), expected(CUTS["unbind"]))
+    assert x.grad is None
+    assert other.grad is None
+
+
+@pytest.mark.parametrize("name", CUTS)
 def test_what_hooks_see_and_what_is_kept_is_whole(name: str) -> None:
     x, seen = leaf(), []
     y = x * 1
@@ -93,8 +117,11 @@ def test_second_derivatives(name: str) -> None:
     np.testing.assert_array_equal(second.numpy()[1:], expected(CUTS[name])[1:] / x.detach().numpy()[1:])
 
 
+@pytest.mark.parametrize("made", [True, False])
 @pytest.mark.parametrize("cut", [lambda y: y.unbind(0), lambda y: y.unbind(0)[::-1], lambda y: y.chunk(2, 1)])
-def test_those_that_do_not_overlap_are_put_together_in_one_go(cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_that_do_not_overlap_are_put_together_in_one_go(
+    cut: Cut, made: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     used: list[Any] = []
     usual = flow.interpreter.dispatch
 
@@ -103,7 +130,7 @@ def test_those_that_do_not_overlap_are_put_together_in_one_go(cut: Cut, monkeypa
         return usual(op, *rest)
 
     monkeypatch.setattr(flow.interpreter, "dispatch_into", lambda op, *rest: pytest.fail(op.name))
-    loss = weighted(cut(leaf() * 1))
+    loss = weighted(cut(leaf() * 1 if made else leaf()))
     monkeypatch.setattr(flow.interpreter, "dispatch", dispatch)
     loss.backward()
     assert used.count(_SCATTER_SLICES) == 1

@@ -65,7 +65,7 @@ class _Pass:
             next is a topological order, and no counting is needed.
         leaves: what has arrived at each leaf so far, and whether anything else may hold its memory.
         useful: the nodes worth running, None for all.
-        parts: of outputs of nodes, to which nothing else has arrived, the gradients of parts.
+        parts: of what nothing else has arrived at, the gradients of parts.
         own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
         captured: the gradients asked for.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
@@ -81,7 +81,7 @@ class _Pass:
         self.spare: list[Tensor | None] | None = None
         self.gradients: dict[Node, list[Tensor | None]] = {}
         self.heap: list[tuple[int, Node]] = []
-        self.parts: dict[tuple[Node, int], DisjointSlices] = {}
+        self.parts: dict[Place, DisjointSlices] = {}
         self.own: set[tuple[Node, int]] = set()
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
         self.useful: set[Node] | None = None
@@ -103,7 +103,7 @@ class _Pass:
         for edge, gradient in roots:
             if edge is not None:
                 if edge.node is not None:
-                    self._arrive_at(edge.node, edge.index, gradient)
+                    self._arrive_at(edge.node, edge, gradient)
                 else:
                     self._arrive_at_leaf(edge, gradient, shared=True)
         heap = self.heap
@@ -118,6 +118,9 @@ class _Pass:
             else:
                 break
         # Hooks are to see each leaf's gradient once and whole.
+        for place in list(self.parts):
+            if isinstance(place, AutogradMeta):
+                self._whole(place)
         for leaf, (gradient, shared) in self.leaves.items():
             self._finish(leaf, gradient, shared)
 
@@ -148,7 +151,7 @@ class _Pass:
             edge, result = edges[place], results[place]
             if edge is not None and result is not None:
                 if edge.node is not None:
-                    self._arrive_at(edge.node, edge.index, result)
+                    self._arrive_at(edge.node, edge, result)
                 else:
                     shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
                     self._arrive_at_leaf(edge, result, shared)
@@ -164,36 +167,50 @@ class _Pass:
         Those of parts that do not overlap wait for each other, and become the whole in one go.
         """
         edge = node.edges[0]
-        if edge is None or edge.node is None or gradient is None:
+        if edge is None or gradient is None:
             return False
-        whole = (edge.node, edge.index)
-        waiting = self._waiting(edge.node)
-        if waiting is None or waiting[edge.index] is None:
-            if not self._wants(edge.node, edge.index):
-                return True
-            parts = self.parts.get(whole)
+        if not self._wants(edge):
+            return True
+        place = edge.place()
+        if place in self.parts or self._whole(edge) is None:
+            parts = self.parts.get(place)
             if parts is None:
                 from vmflow.ops.gathering import DisjointSlices  # which needs this module
 
                 parts = DisjointSlices(node.meta(0), cast("int", node.attributes[0]))
             if parts.add(gradient, node.attributes):
-                self.parts[whole] = parts
-                if waiting is None:
+                self.parts[place] = parts
+                if edge.node is not None and self._waiting(edge.node) is None:
                     self._enter(edge.node, [None] * edge.node.outputs_count)
                 return True
-        total = self._whole(whole)
-        if total is None or whole not in self.own or self.create_graph or self.recorder is not None:
+        total = self._whole(edge)
+        if total is None or not self._owns(edge) or self.create_graph or self.recorder is not None:
             return False
         _interpreter.dispatch_view(cast("ViewExpr", node.op), total, node.attributes).add_(gradient)
         return True
 
-    def _whole(self, place: tuple[Node, int]) -> Tensor | None:
-        """What has arrived at an output so far, as one tensor; None if nothing has."""
-        waiting = self._waiting(place[0])
-        if waiting is not None and place in self.parts:
-            waiting[place[1]] = self.parts.pop(place).whole()
-            self.own.add(place)
-        return None if waiting is None else waiting[place[1]]
+    def _whole(self, edge: AutogradMeta) -> Tensor | None:
+        """What has arrived so far, as one tensor; None if nothing has."""
+        parts = self.parts.pop(edge.place(), None) if self.parts else None
+        node = edge.node
+        if node is None:
+            if parts is not None:
+                self.leaves[edge] = (parts.whole(), False)
+            found = self.leaves.get(edge)
+            return None if found is None else found[0]
+        waiting = self._waiting(node)
+        if waiting is None:
+            return None
+        if parts is not None:
+            waiting[edge.index] = parts.whole()
+            self.own.add((node, edge.index))
+        return waiting[edge.index]
+
+    def _owns(self, edge: AutogradMeta) -> bool:
+        """Whether nobody else has what has arrived there."""
+        if edge.node is None:
+            return not self.leaves[edge][1]
+        return (edge.node, edge.index) in self.own
 
     def _show(self, outputs: dict[int, AutogradMeta], arrived: list[Tensor | None]) -> None:
         """Let hooks see, and perhaps replace, the gradients of a node's outputs; keep those that are to be kept."""
@@ -205,16 +222,17 @@ class _Pass:
                     self._accumulate(autograd, gradient, shared=True)
 
     def _arrive_at_leaf(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
-        so_far = self.leaves.get(leaf)
-        self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far[0] + gradient, False)
+        so_far = self._whole(leaf)
+        self.leaves[leaf] = (gradient, shared) if so_far is None else (so_far + gradient, False)
 
     def _waiting(self, node: Node) -> list[Tensor | None] | None:
         """What has arrived at a node so far; None if nothing has."""
         return self.arrived if node is self.latest else self.gradients.get(node)
 
-    def _arrive_at(self, node: Node, index: int, gradient: Tensor) -> None:
-        if not self._wants(node, index):
+    def _arrive_at(self, node: Node, edge: AutogradMeta, gradient: Tensor) -> None:
+        if not self._wants(edge):
             return
+        index = edge.index
         waiting = self._waiting(node)
         if waiting is None:
             spare = self.spare
@@ -223,16 +241,19 @@ class _Pass:
             else:
                 waiting = [None] * node.outputs_count
             self._enter(node, waiting)
-        earlier = self._whole((node, index)) if self.parts else waiting[index]
+        earlier = self._whole(edge) if self.parts else waiting[index]
         if earlier is None:
             waiting[index] = gradient
         else:
             waiting[index] = earlier + gradient
             self.own.add((node, index))
 
-    def _wants(self, node: Node, index: int) -> bool:
+    def _wants(self, edge: AutogradMeta) -> bool:
         """Whether it matters what arrives there."""
-        return self.useful is None or node in self.useful or (self.wanted is not None and (node, index) in self.wanted)
+        node, wanted = edge.node, self.wanted
+        if node is None:
+            return wanted is None or edge in wanted
+        return self.useful is None or node in self.useful or (wanted is not None and (node, edge.index) in wanted)
 
     def _enter(self, node: Node, waiting: list[Tensor | None]) -> None:
         """Put a node among those to run."""
