@@ -82,7 +82,7 @@ static void weigh(const struct attention *it, float *scores, int64_t width, int6
         const float most = largest(scores, n);
         exponentials(scores, most, scores, n);
         for (int64_t i = n; i < keys; i++) scores[i] = 0;
-        totals[r] = pairwise_sum(scores, n);
+        totals[r] = long_sum(scores, n);
         if (logarithms) logarithms[r] = most + log_f(totals[r]);
     }
 }

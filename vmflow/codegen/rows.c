@@ -19,7 +19,7 @@ void single_exp(const float *from, float *to, int64_t n) {
 void softmax(const float *from, float *to, int64_t rows, int64_t n) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         exponentials(from, largest(from, n), to, n);
-        float factor = 1 / pairwise_sum(to, n);
+        float factor = 1 / long_sum(to, n);
         LANES
         for (int64_t i = 0; i < n; i++) to[i] = to[i] * factor;
     }
@@ -30,7 +30,7 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         float most = largest(from, n);
         exponentials(from, most, to, n);
-        float sum = log_f(pairwise_sum(to, n));
+        float sum = log_f(long_sum(to, n));
         LANES
         for (int64_t i = 0; i < n; i++) to[i] = (from[i] - most) - sum;
     }
@@ -63,25 +63,6 @@ void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to
         else *wrong = 1;
 }
 
-/* Halved until a part has 32 strands of no more than 32 numbers each. */
-static float long_sum(const float *values, int64_t n) {
-    if (n < 32) return pairwise_sum(values, n);
-    if (n <= 1024) {
-        eight a = load(values), b = load(values + 8), c = load(values + 16), d = load(values + 24);
-        int64_t i = 32;
-        for (; i + 32 <= n; i += 32) {
-            a += load(values + i);
-            b += load(values + i + 8);
-            c += load(values + i + 16);
-            d += load(values + i + 24);
-        }
-        return across((a + b) + (c + d)) + pairwise_sum(values + i, n - i);
-    }
-    int64_t half = n / 2;
-    half -= half % 32;
-    return long_sum(values, half) + long_sum(values + half, n - half);
-}
-
 /* The sum of each row of n of what is `all`; the last one may be shorter. */
 void row_sums(const float *from, float *to, int64_t rows, int64_t n, const float *all, int64_t count) {
     for (; rows; rows--, from += n, to++) {
@@ -109,7 +90,7 @@ static float sum_of_products(const float *one, const float *other, int64_t n) {
 void layer_norm(const float *from, float *to, float *means, float *scales, int64_t rows, int64_t n, const float *weight,
                 const float *bias, float eps) {
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
-        float mean = pairwise_sum(from, n) / (float)n;
+        float mean = long_sum(from, n) / (float)n;
         LANES
         for (int64_t i = 0; i < n; i++) to[i] = from[i] - mean;
         float scale = 1 / __builtin_sqrtf(sum_of_products(to, to, n) / (float)n + eps);
@@ -153,7 +134,7 @@ void layer_norm_gradient(const float *from, const float *gradient, float *to, co
                 by_bias[i] += outer[i];
             }
             float slope = sum_of_products(weighted, normal, n) / (float)n;
-            float offset = pairwise_sum(weighted, n) / (float)n;
+            float offset = long_sum(weighted, n) / (float)n;
             LANES
             for (int64_t i = 0; i < n; i++) by_x[i] = ((weighted[i] - normal[i] * slope) - offset) * scale;
         }

@@ -65,17 +65,48 @@ static float pairwise_sum(const float *values, int64_t n) {
     return pairwise_sum(values, half) + pairwise_sum(values + half, n - half);
 }
 
+/* Halved until a part has 32 strands of no more than 32 numbers each. */
+static float long_sum(const float *values, int64_t n) {
+    if (n < 32) return pairwise_sum(values, n);
+    if (n <= 1024) {
+        eight a = load(values), b = load(values + 8), c = load(values + 16), d = load(values + 24);
+        int64_t i = 32;
+        for (; i + 32 <= n; i += 32) {
+            a += load(values + i);
+            b += load(values + i + 8);
+            c += load(values + i + 16);
+            d += load(values + i + 24);
+        }
+        return across((a + b) + (c + d)) + pairwise_sum(values + i, n - i);
+    }
+    int64_t half = n / 2;
+    half -= half % 32;
+    return long_sum(values, half) + long_sum(values + half, n - half);
+}
+
+#ifdef __AVX__
+#define LARGER(a, b) ((eight)_mm256_max_ps((__m256)(a), (__m256)(b)))
+#else
+static inline eight LARGER(eight a, eight b) {
+    for (int lane = 0; lane < 8; lane++) a[lane] = a[lane] > b[lane] ? a[lane] : b[lane];
+    return a;
+}
+#endif
+
 /* Of a row without nan; with one it is of no importance, since the sum of the exponentials is nan. */
 static float largest(const float *row, int64_t n) {
-    enum { STRANDS = 16 };
     float found = row[0];
     int64_t i = 0;
-    if (n >= STRANDS) {
-        float most[STRANDS];
-        memcpy(most, row, sizeof most);
-        for (i = STRANDS; i + STRANDS <= n; i += STRANDS)
-            for (int lane = 0; lane < STRANDS; lane++) most[lane] = row[i + lane] > most[lane] ? row[i + lane] : most[lane];
-        for (int lane = 0; lane < STRANDS; lane++) found = most[lane] > found ? most[lane] : found;
+    if (n >= 32) {
+        eight a = load(row), b = load(row + 8), c = load(row + 16), d = load(row + 24);
+        for (i = 32; i + 32 <= n; i += 32) {
+            a = LARGER(a, load(row + i));
+            b = LARGER(b, load(row + i + 8));
+            c = LARGER(c, load(row + i + 16));
+            d = LARGER(d, load(row + i + 24));
+        }
+        a = LARGER(LARGER(a, b), LARGER(c, d));
+        for (int lane = 0; lane < 8; lane++) found = a[lane] > found ? a[lane] : found;
     }
     for (; i < n; i++) found = row[i] > found ? row[i] : found;
     return found;
