@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import vmflow as flow
+from vmflow.codegen import kernels
 from vmflow.codegen.compiling import CompileError, compiler_command
 from vmflow.codegen.loading import LOADER
 
@@ -35,6 +36,15 @@ def compiled(kept: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     yield
     assert LOADER.problem is None
     LOADER.mode = before
+
+
+@pytest.fixture
+def panels(compiled: None) -> None:
+    """Within the test, products of matrices are computed in C, and attention is."""
+    library = LOADER.request(kernels.product_source())
+    assert library is not None
+    if not kernels.panels_pay(library):
+        pytest.skip("without vectors that multiply and add at once, products of matrices are left to BLAS")
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from vmflow.codegen import attention as in_c
 from vmflow.codegen import kernels, team
 from vmflow.ops import attention as op
 
-pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
+pytestmark = [pytest.mark.usefixtures("panels"), pytest.mark.host]
 
 attend = flow.nn.functional.scaled_dot_product_attention
 

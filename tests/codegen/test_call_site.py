@@ -187,6 +187,7 @@ class TestNotAgain:
         assert site.again((memory[:30], memory[30:]))
         assert site.again((memory[30:], memory[:30]))
 
+    @pytest.mark.usefixtures("panels")
     def test_two_results_must_not_be_in_one_place(self) -> None:
         product = MatrixProduct()
         of, right, sums = numbers(8, 8), numbers(8, 8), numbers(8)
@@ -194,7 +195,8 @@ class TestNotAgain:
         product.call_with_sums(of.T, right, out, sums)
         expected = out.copy(), sums.copy()
         for inside in (out[3], out.reshape(-1)[5:13], of[7], right[0]):
-            assert not product._site.again((of.T, right, inside, out))
+            assert not product._with_sums.again((of.T, right, inside, out))
+        assert product._with_sums.again((of.T, right, sums, out))
         again = product.call_with_sums(of.T, right, None, sums)
         assert again is not None
         assert same_bits(again, expected[0])
@@ -223,6 +225,7 @@ class TestNotAgain:
             flow.backends.codegen.mode = before
 
 
+@pytest.mark.usefixtures("panels")
 def test_where_arrays_are_another_thing_nothing_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """As they may be in another version of numpy or Python."""
     monkeypatch.setattr(call_site, "_are_as_expected", lambda: False)

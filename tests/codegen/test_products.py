@@ -25,7 +25,7 @@ from vmflow.ops import product_kernels
 
 from .support import same_bits
 
-pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
+pytestmark = [pytest.mark.usefixtures("panels"), pytest.mark.host]
 
 Array = NDArray[Any]
 

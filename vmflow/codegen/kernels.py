@@ -260,7 +260,7 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     if library is None or not library.usable(exact):
         _missing[name] = looked
         return None
-    if name in _OF_PANELS and not _pays(library):
+    if name in _OF_PANELS and not panels_pay(library):
         _missing[name] = looked
         return None
     found = library.function(name)
@@ -275,8 +275,8 @@ def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
     return found
 
 
-def _pays(library: Library) -> bool:
-    """See panels.h."""
+def panels_pay(library: Library) -> bool:
+    """Whether a library of products, or of attention, is of use on this processor; see panels.h."""
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())
