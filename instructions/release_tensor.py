@@ -10,6 +10,8 @@ from .blob import Storage
 from .policy import InstructionPolicy
 
 if TYPE_CHECKING:
+    from vmflow.vm.machine_fields import MachineFields
+
     from .instruction import Instruction
 
 
@@ -72,6 +74,7 @@ class Lease:
             storage = self.storage
         except AttributeError:
             return  # Ctrl-C came before it had one
-        machine = storage.dependence.machine
-        if machine is not None:
-            machine.release(storage)
+        machine: MachineFields | None = storage.dependence.machine
+        # As `VirtualMachine.release`, without a call where it has nothing to do.
+        if machine is not None and not machine.engine.idle():
+            machine._released.append(storage)

@@ -333,9 +333,11 @@ def _allocate_and_compute(
 
 def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
     """Memory of the device's, which the storage keeps, as an array."""
-    allocation = stream.allocator.allocate(meta.nbytes, (name, None, 0, storage.dependence))
+    allocator: BinAllocator = stream.allocator
+    allocation = allocator.allocate(meta.nbytes, (name, None, 0, storage.dependence))
     storage.allocation = allocation
-    return allocation.array(meta.shape, meta.dtype.numpy)
+    # `Allocation.array`, without a look whether a piece that was asked for by its size has that size.
+    return np.ndarray(meta.shape, meta.dtype.numpy, allocation.block, allocation.offset)
 
 
 def _run_at_once(machine: VirtualMachine, stream: Stream, policy: OpCall) -> bool:

@@ -100,7 +100,7 @@ class TestAgain:
         for _ in range(100):
             LOADER.arrived += 1
             assert single.call([x], None) is not None
-            assert single._site.again((x, np.empty_like(x)))
+            assert single.site.again((x, np.empty_like(x)))
 
     def test_threads_of_the_program_share_a_site(self) -> None:
         single, wrong = Single("exp"), []
@@ -256,7 +256,7 @@ def test_a_call_reads_no_memory_that_is_gone() -> None:
     def work(start):
         random = np.random.default_rng(start)
         for _ in range(3000):
-            single._site._noted = 0
+            single.site._noted = 0
             x = random.standard_normal(random.integers(1, 12)).astype(np.float32)
             found = single.call([x], None)
             if not np.allclose(found, np.exp(x), rtol=1e-5):

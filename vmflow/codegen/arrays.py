@@ -53,13 +53,16 @@ class Single:
 
     Args:
         name: see `kernels.SINGLE`.
+
+    Attributes:
+        site: where its calls are remembered.
     """
 
-    __slots__ = ("_name", "_site")
+    __slots__ = ("_name", "site")
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._site = CallSite()
+        self.site = CallSite()
 
     def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
         """Compute it.
@@ -71,7 +74,7 @@ class Single:
         Returns:
             The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
         """
-        found = self._site.result(arrays, out)
+        found = self.site.result(arrays, out)
         return self._found(arrays, out) if found is None else found
 
     def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
@@ -85,7 +88,7 @@ class Single:
         given = [it if it.flags.c_contiguous else it.copy() for it in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
-        _single(self._name, kernel, (*given, out)).make(self._site)
+        _single(self._name, kernel, (*given, out)).make(self.site)
         return out
 
 

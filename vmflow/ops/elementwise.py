@@ -37,6 +37,7 @@ from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_modu
 if TYPE_CHECKING:
     from typing import TypeAlias
 
+    from vmflow.codegen.call_site import CallSite
     from vmflow.tensors import Tensor
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
@@ -164,13 +165,16 @@ def elementwise(
         if reversed_:
             given.reverse()
         out = meta(shape, output, device)
-        in_c = _in_c(name.removesuffix("_scalar"), given, compute, out, cost) if len(kinds) < 2 else None
+        found = _in_c(name.removesuffix("_scalar"), given, compute, out, cost) if len(kinds) < 2 else None
+        in_c, site = (None, None) if found is None else (found.call, found.site)
         kernel = _kernel(ufunc, compute, metas, operand if kinds else None, reversed_)
         return Inferred(
             out,
-            spread(kernel, out, cost, in_c if not kinds else _of_number(in_c, operand, compute.numpy, reversed_)),
+            spread(kernel, out, cost, _of_number(in_c, operand, compute.numpy, reversed_))
+            if kinds
+            else spread(kernel, out, cost, in_c, site),
             out.numel * cost,
-            _bound(spread(ufunc, out, cost, in_c), compute.numpy, operand, reversed_)
+            _bound(spread(ufunc, out, cost, in_c, site), compute.numpy, operand, reversed_)
             if kinds and metas[0].dtype is compute
             else None,
             functools.partial(single_calls, name, work(out, cost)) if name in SINGLE and not kinds else None,
@@ -196,20 +200,28 @@ def _dear_in_additions() -> float:
     return 2.0 if has_quick_wide_vectors() else 4.0
 
 
-def spread(kernel: Kernel, output: TensorMeta, cost: float, in_c: InC | None = None) -> Kernel:
+def spread(
+    kernel: Kernel, output: TensorMeta, cost: float, in_c: InC | None = None, site: CallSite | None = None
+) -> Kernel:
     """A kernel that treats each element alone, of several threads where that is worth it.
 
     Args:
         kernel: to call for each piece.
         output, cost: see `work`.
         in_c: the same in C, which shares the work out by itself.
+        site: where that remembers its calls, if it is called with just what the kernel is.
     """
     whole = work(output, cost)
     if whole < (2 * intra_op.LEAST if in_c is None else _IN_C_FROM):
         return kernel
     to, each = output.dtype.numpy, whole / output.numel
 
+    # Most calls are like an earlier one.  What is no array is not taken for one.
+    again = None if site is None else site.again
+
     def in_pieces(*arguments: Any) -> Array:
+        if again is not None and again(arguments):
+            return arguments[-1]
         *operands, out = arguments
         if in_c is not None and (found := in_c(operands, out)) is not None:
             return found
@@ -222,7 +234,7 @@ def spread(kernel: Kernel, output: TensorMeta, cost: float, in_c: InC | None = N
     return in_pieces
 
 
-def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost: float) -> InC | None:
+def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost: float) -> Single | LoneLoop | None:
     """An op in C, for arrays that are worth sharing; see `spread`.
 
     Args:
@@ -235,11 +247,11 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     if whole < _IN_C_FROM:
         return None
     if name in SINGLE and (len(given) == 1 or not RULES[name].exact):
-        return Single(name).call
+        return Single(name)
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
-    return LoneLoop(operation, given, output, whole).call
+    return LoneLoop(operation, given, output, whole)
 
 
 def _of_number(

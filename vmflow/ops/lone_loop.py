@@ -21,15 +21,19 @@ _COMPILED_FROM: Final = 3
 
 
 class LoneLoop:
-    """The C function of one elementwise op on large arrays, for several threads, or where results are better streamed.
+    """The C function of one elementwise op on large arrays.
 
-    For one thread that finds its arrays in a cache numpy's is as fast.
+    It asks for what lies ahead, which numpy's loops do not, may be shared out among threads, and writes results that no
+    cache holds past it.
 
     Args:
         operation: the op; its operands are those of `call`, in order.
         inputs: the names of their dtypes, without which nothing is computed.
         output: the meta of the result.
         work: see `vmflow.intra_op.LEAST`.
+
+    Attributes:
+        site: where its calls are remembered.
     """
 
     def __init__(self, operation: Operation, inputs: Sequence[str], output: TensorMeta, work: float) -> None:
@@ -40,7 +44,7 @@ class LoneLoop:
         self._work = work
         self._streams = (1 + len(inputs)) * output.nbytes >= STREAMED_FROM
         self._met = 0
-        self._site = CallSite()
+        self.site = CallSite()
         # By which of the operands are one number for all, and whether the result is streamed.
         self._known: dict[tuple[bool, ...], _Form | None] = {}
 
@@ -51,11 +55,9 @@ class LoneLoop:
             operands: arrays that broadcast to the result.
             out: where it should go, or None.
         """
-        found = self._site.result(operands, out)
+        found = self.site.result(operands, out)
         if found is not None:
             return found
-        if not (self._streams or team.helps(self._work)):
-            return None
         if self._met < _COMPILED_FROM:
             self._met += 1
             return None
@@ -87,7 +89,7 @@ class LoneLoop:
             form = self._known[kind] = self._form(tuple(steady), kind[-1])
         places.append(written)
         # What does not stream, since it is done in place, is not to be done again where that is not so.
-        site = self._site if kind[-1] is self._streams else None
+        site = self.site if kind[-1] is self._streams else None
         return out if form is not None and form.run((*operands, out), places, self._work, site) else None
 
     def _form(self, steady: tuple[bool, ...], streams: bool) -> _Form | None:

@@ -116,6 +116,9 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple
                 return fields._in_context(function, arguments[0], arguments[1])
             case 3:
                 return fields._in_context(function, arguments[0], arguments[1], arguments[2])
+            case 5:
+                one, two, three, four, five = arguments
+                return fields._in_context(function, one, two, three, four, five)
             case _:
                 return fields._in_context(function, *arguments)
     finally:
