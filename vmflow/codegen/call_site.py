@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
-from .kernels import text_of
+from .kernels import address_of, text_of
 from .loading import LOADER
 
 Array: TypeAlias = Any
@@ -45,7 +45,7 @@ class CallSite:
             arrays: whatever they are, those that are written last.
         """
         for call in self._calls:
-            if call.arrived == LOADER.arrived and call.threads == get_num_threads() and call.function(call.at, arrays):
+            if call.arrived == LOADER.arrived and call.threads == get_num_threads() and call.again(arrays):
                 return True
         return False
 
@@ -84,10 +84,10 @@ class CallSite:
             written: how many are.
             in_place: whether they may be just where something is read.
         """
-        again, run = _again(), 0 if function else team.address_of_run()
+        known, run = _known(), 0 if function else team.address_of_run()
         # In this order: if C is switched off meanwhile, the call does not count.
         arrived = LOADER.arrived
-        if LOADER.mode == "off" or again is None or not (function or run):
+        if LOADER.mode == "off" or known is None or not (function or run):
             return
         kept = [it for it in self._calls if it.arrived == arrived and it.threads == get_num_threads()]
         if not kept:
@@ -96,30 +96,30 @@ class CallSite:
             return
         self._noted += 1
         head = [run, function, team.wakes(work), len(words), len(arrays), written, in_place, _HEAD, _ITEMS]
-        self._calls = (_Call(again, arrived, [*head, *words], places, arrays), *kept[: _KEPT - 1])
+        self._calls = (_Call(known, arrived, [*head, *words], places, arrays), *kept[: _KEPT - 1])
 
 
 class _Call:
     """One call, but for the addresses.
 
     Args:
-        function: `call_again` of call_site.c.
+        method: `call_again` of call_site.c.
         arrived: `Loader.arrived` from before it was made: later another may be better, or none be wanted.
         words: see there: what comes before the arrays.
         places, arrays: see `CallSite.note`.
 
     Attributes:
-        function, arrived: those.
+        again: makes it for a tuple of arrays, if they lie so; whether they do.
+        arrived: that.
         threads: how many there were.
-        at: what it takes.
         shape, dtype: of the last array.
     """
 
-    __slots__ = ("_dtypes", "_words", "arrived", "at", "dtype", "function", "shape", "threads")
+    __slots__ = ("_dtypes", "_words", "again", "arrived", "dtype", "shape", "threads")
 
     def __init__(
         self,
-        function: Callable[..., int],
+        method: _Method,
         arrived: int,
         words: list[int],
         places: Sequence[int],
@@ -127,7 +127,6 @@ class _Call:
     ) -> None:
         self.arrived = arrived
         self.threads = get_num_threads()
-        self.function = function
         self.shape = arrays[-1].shape
         self.dtype = arrays[-1].dtype
         # By their addresses they are told from others.
@@ -136,7 +135,8 @@ class _Call:
             low, high = _extent(it)
             words += [place, id(type(it)), id(it.dtype), low, high, it.ndim, *it.shape, *it.strides]
         self._words = array("q", words)
-        self.at = self._words.buffer_info()[0]
+        words_at = self._words.buffer_info()[0]
+        self.again: Callable[[tuple[Array, ...]], bool] = _new_function(ctypes.addressof(method), words_at, None)
 
 
 def _extent(of: Array) -> tuple[int, int]:
@@ -190,32 +190,58 @@ def _numbers_at(start: int, count: int) -> tuple[int, ...]:
     return tuple((ctypes.c_int64 * count).from_address(start))
 
 
-# `call_again`; and when it was looked for in vain, see `Loader.arrived`.
-_function: Callable[..., int] | None = None
+class _Method(ctypes.Structure):
+    """Python's `PyMethodDef`."""
+
+    _fields_: ClassVar = [
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    ]
+
+
+# Of its flags, as in Python's stable interface: of one argument.
+_ONE_ARGUMENT: Final = 0x8
+
+# What call_site.c needs of Python, in the order in which it takes them.
+_OF_PYTHON: Final = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_AsVoidPtr", "PyBool_FromLong")
+
+
+# From a method and what it is to know to a function, which the method must outlive.
+_new_function: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+# `call_again`, which is never let go, since a call may be under way; and when it was looked for in vain, see
+# `Loader.arrived`.
+_method: _Method | None = None
+_kept: Final[list[_Method]] = []
 _looked = -1
 
 
-def _again() -> Callable[..., int] | None:
-    return _function if _function is not None or _looked == LOADER.arrived else _look()
+def _known() -> _Method | None:
+    return _method if _method is not None or _looked == LOADER.arrived else _look()
 
 
-def _look() -> Callable[..., int] | None:
-    global _function, _looked
+def _look() -> _Method | None:
+    global _method, _looked
     arrived = LOADER.arrived
     library = LOADER.request(text_of("call_site.c")) if _are_as_expected() else None
     if library is None or library.loaded is None:
         _looked = arrived
         return None
-    found: Any = library.function("call_again")
-    found.argtypes = ctypes.c_void_p, ctypes.py_object
-    found.restype = ctypes.c_int64
-    _function = found
-    return _function
+    of_python = [ctypes.cast(getattr(ctypes.pythonapi, it), ctypes.c_void_p).value for it in _OF_PYTHON]
+    library.function("call_site_begin")((ctypes.c_void_p * len(of_python))(*of_python))
+    _method = _Method(b"call_again", address_of(library.function("call_again")), _ONE_ARGUMENT, None)
+    _kept.append(_method)
+    return _method
 
 
 def _forget() -> None:
-    global _function, _looked
-    _function, _looked = None, -1
+    global _method, _looked
+    _method, _looked = None, -1
 
 
 LOADER.watchers.append(_forget)
