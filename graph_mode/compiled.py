@@ -256,7 +256,7 @@ class CompiledGraph:
             return found
 
     def _result(self, machine: VirtualMachine, of: TensorMeta) -> Tensor:
-        storage = Storage(Dependence(machine), None, machine.stream(of.device))
+        storage = Storage(machine, None, machine.stream(of.device))
         return new_tensor(Blob(storage, of), Lease(storage) if places_memory(of) else None)
 
     def _instructions(

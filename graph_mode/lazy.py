@@ -13,7 +13,6 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.instructions.instruction import Dependence
 from vmflow.interpreter import check_fits, eagerly, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
@@ -43,7 +42,7 @@ class LazyStorage(Storage):
     lazy = True
 
     def __init__(self, builder: JobBuilder, buffer: int) -> None:
-        super().__init__(Dependence())
+        super().__init__()
         self.builder = builder
         self.buffer = buffer
 

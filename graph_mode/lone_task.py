@@ -10,7 +10,6 @@ import numpy as np
 
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
-from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.scope import Scope
 from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
@@ -111,7 +110,7 @@ class LoneTask:
         if runtime is None or self.closed:
             return False
         for blob in launch.sources:
-            owner = blob.storage.dependence.machine
+            owner = blob.storage.machine
             if owner is None:
                 machine.take_over(blob.storage)  # made of a caller's array: nothing has used it yet
             elif owner is not machine:
@@ -144,10 +143,10 @@ class LoneTask:
     def _possible(self, variables: Variables, cost: int) -> bool:
         machine = self.machine
         for storage in variables.written:
-            if storage.dependence.machine is not machine or storage.failure is not None:
+            if storage.machine is not machine or storage.failure is not None:
                 return False
         for storage in variables.read:
-            if storage.dependence.machine is not machine or storage.failure is not None:
+            if storage.machine is not machine or storage.failure is not None:
                 return False
         return at_once.possible(machine, self.stream, cost)
 
@@ -235,7 +234,7 @@ class PureCall:
             if blob.meta is not metas[place]:
                 return at_once.NOT_NOW
             sources.append(blob)
-        storage = Storage(Dependence(task.machine), None, self._stream)
+        storage = Storage(task.machine, None, self._stream)
         result = Blob(storage, self._output)
         variables = self._variables
         launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)

@@ -19,7 +19,6 @@ from vmflow.codegen.loading import LOADER
 from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Dependence
 from vmflow.intra_op import get_num_threads
 from vmflow.native import caused_by
 from vmflow.ops.fused import FusedKernel, resolved
@@ -75,7 +74,7 @@ class Environment:
     def __init__(self, job: Job) -> None:
         self.job = job
         self.variables: Mapping[int, Storage] = {}
-        self._storages = {number: Storage(Dependence(), array) for number, array in job.constants.items()}
+        self._storages = {number: Storage(None, array) for number, array in job.constants.items()}
         self._workspaces: dict[int, Array] = {}
 
     def place(self, memory: Array, offsets: Mapping[int, int]) -> None:
@@ -98,7 +97,7 @@ class Environment:
 
     def put(self, number: int, array: Array) -> None:
         """Say where a buffer is."""
-        self._storages[number] = Storage(Dependence(), array)
+        self._storages[number] = Storage(None, array)
 
     def take_out(self, numbers: Iterable[int]) -> None:
         """Forget where buffers were."""

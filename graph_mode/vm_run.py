@@ -9,7 +9,6 @@ import numpy as np
 
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.builder import physical_run
-from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.op_call import Kernel
 from vmflow.interpreter import new_tensor
 from vmflow.ops import creation
@@ -140,7 +139,7 @@ class _Walk:
         return lambda *arguments: inferred.kernel(*arguments[:-1], None)
 
     def _new(self, of: TensorMeta) -> Tensor:
-        return new_tensor(Blob(Storage(Dependence(self.machine), None, self.machine.stream(of.device)), of), None)
+        return new_tensor(Blob(Storage(self.machine, None, self.machine.stream(of.device)), of), None)
 
 
 def _copy(array: Array, out: Array | None) -> Array:

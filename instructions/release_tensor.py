@@ -11,6 +11,7 @@ from .policy import InstructionPolicy
 
 if TYPE_CHECKING:
     from vmflow.vm.machine_fields import MachineFields
+    from vmflow.vm.virtual_machine import VirtualMachine
 
     from .instruction import Instruction
 
@@ -74,7 +75,9 @@ class Lease:
             storage = self.storage
         except AttributeError:
             return  # Ctrl-C came before it had one
-        machine: MachineFields | None = storage.dependence.machine
-        # As `VirtualMachine.release`, without a call where it has nothing to do.
-        if machine is not None and not machine.engine.idle():
-            machine._released.append(storage)
+        machine: VirtualMachine | None = storage.machine
+        if machine is None:
+            return
+        fields: MachineFields = machine
+        if not fields.engine.idle():  # else it has nothing to do, and need not be called
+            machine.release(storage)

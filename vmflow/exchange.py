@@ -60,7 +60,7 @@ def lend(tensor: Tensor) -> Array:
         raise RuntimeError("numpy: the tensor requires a gradient, which numpy would lose; use .detach().numpy()")
     array = tensor._array()
     blob = tensor._blob
-    machine = blob.storage.dependence.machine
+    machine = blob.storage.machine
     if machine is not None and not machine.engine.idle():
         # Reads that were issued and have not run must not see what the borrower is going to write.
         machine.wait(physical_run(machine, lambda builder: builder.await_uses((blob,))))

@@ -110,7 +110,7 @@ class EagerLocalInterpreter:
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
-        outputs = tuple([Blob(Storage(Dependence(machine), None, stream), output) for output in inferred.outputs])
+        outputs = tuple([Blob(Storage(machine, None, stream), output) for output in inferred.outputs])
         policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
         if not (
             (mode.scope is None or mode.scope.dropped() is None)
@@ -189,6 +189,13 @@ def _call_one(
     op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
     """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
+    if len(inputs) == 2 and not scalars:
+        first: Any = inputs[0]
+        second: Any = inputs[1]
+        if isinstance(first, TensorFields) and isinstance(second, TensorFields):
+            result = _again(op, first._blob, second._blob, attributes, mode)
+            if result is not None:
+                return result
     try:
         blobs = _blobs(inputs)
     except (AttributeError, TypeError):
@@ -208,8 +215,7 @@ def _call_one(
         storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
         if storage is not None:
             return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= LEASED_FROM else None)
-    written = Dependence(machine)
-    storage = Storage(written, None, stream)
+    storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
     reads: list[Dependence] = []
     for source in blobs:
@@ -219,7 +225,7 @@ def _call_one(
         stream,
         OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates, step),
         tuple(reads),
-        (written,),
+        (storage.dependence,),
         inferred.cost,
         None,
         0,
@@ -228,6 +234,55 @@ def _call_one(
     )
     machine.issue(instruction, storage)
     return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
+
+
+def unrecorded(op: OpExpr, one: Blob, other: Blob) -> Tensor | None:
+    """An op on the values of two tensors, where the mode says that it is not recorded and runs at once; else None."""
+    mode = _current_mode()
+    if mode.grad or mode.autocast is not None or mode.interpreter is not None:
+        return None
+    return _again(op, one, other, (), mode)
+
+
+def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mode) -> Tensor | None:
+    """The result of an op on two small tensors that is like its last one; None if it is not, or cannot run at once.
+
+    What `_call_one` and `_compute_at_once` do, of the commonest case alone, for which they need a tuple at each step.
+    """
+    recent = op.recent
+    if recent is None or one.meta is not recent.first or other.meta is not recent.second:
+        return None
+    if recent.default is not mode.dtype:
+        return None
+    inferred = recent.inferred
+    if recent.kind is not None or (recent.attributes is not attributes and recent.attributes != attributes):
+        return None
+    if inferred.allocates or mode.anomaly or mode.scope is not None:
+        return None
+    if one.strides is not None or other.strides is not None:
+        return None
+    machine: VirtualMachine | None = mode.machine or (DEFAULT[0] if DEFAULT else None)
+    if machine is None:
+        return None
+    stream = at_once.compute_stream(machine, inferred.outputs[0].device)
+    left, right = one.storage, other.storage
+    if left.stream is not stream or right.stream is not stream:
+        return None
+    if left.machine is not machine or right.machine is not machine:
+        return None
+    if left.array is None or right.array is None or left.failure is not None or right.failure is not None:
+        return None
+    if not at_once.possible(machine, stream, inferred.cost):
+        return None
+    try:
+        array = at_once.call(machine, inferred.kernel, None, left.array, right.array)
+    except Exception:
+        return None
+    if array is at_once.NOT_NOW:
+        return None
+    if type(array) is not _ndarray:
+        array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
+    return new_tensor(Blob(Storage(machine, array, stream), inferred.outputs[0]), None)
 
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
@@ -260,8 +315,8 @@ def _there(machine: VirtualMachine, stream: Stream, blobs: tuple[Blob, ...]) -> 
         storage = blob.storage
         if storage.failure is not None or storage.array is None:
             return False
-        if storage.stream is not stream or storage.dependence.machine is not machine:
-            if storage.dependence.machine is not None:
+        if storage.stream is not stream or storage.machine is not machine:
+            if storage.machine is not None:
                 return False
             machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
     return True
@@ -285,14 +340,14 @@ def _compute_at_once(
         storage = blob.storage
         if storage.failure is not None or storage.array is None:
             return None
-        if storage.stream is not stream or storage.dependence.machine is not machine:
-            if storage.dependence.machine is not None:
+        if storage.stream is not stream or storage.machine is not machine:
+            if storage.machine is not None:
                 return None
             machine.bring(storage, stream)
         if blob.strides is not None:
             strided = True
     if inferred.allocates:
-        storage = Storage(Dependence(machine), None, stream)
+        storage = Storage(machine, None, stream)
         try:
             done = _CALL(machine, _allocate_and_compute, (op, inferred, storage, _arrays(blobs), scalars))
         except Exception:
@@ -302,11 +357,8 @@ def _compute_at_once(
         if strided:
             # The kernel might choose a layout of its own.
             output = inferred.outputs[0]
-            out = np.empty(output.shape, output.dtype.numpy)
+            out = np.empty(output.sizes, output.dtype.numpy)
             array = at_once.call(machine, _compute_into, (inferred.kernel, _arrays(blobs), scalars, out))
-        elif len(blobs) == 2 and not scalars:  # as most ops have it, without a list in between
-            arguments: tuple[Any, ...] = (blobs[0].storage.array, blobs[1].storage.array, None)
-            array = at_once.call(machine, inferred.kernel, arguments)
         else:
             array = at_once.call(machine, inferred.kernel, (*_arrays(blobs), *scalars, None))
     except Exception:
@@ -315,7 +367,7 @@ def _compute_at_once(
         return None
     if type(array) is not _ndarray:
         array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
-    return Storage(Dependence(machine), array, stream)
+    return Storage(machine, array, stream)
 
 
 def _arrays(blobs: tuple[Blob, ...]) -> list[Array]:
@@ -334,10 +386,10 @@ def _allocate_and_compute(
 def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
     """Memory of the device's, which the storage keeps, as an array."""
     allocator: BinAllocator = stream.allocator
-    allocation = allocator.allocate(meta.nbytes, (name, None, 0, storage.dependence))
+    allocation = allocator.allocate(meta.nbytes, (name, None, 0, None))
     storage.allocation = allocation
     # `Allocation.array`, without a look whether a piece that was asked for by its size has that size.
-    return np.ndarray(meta.shape, meta.dtype.numpy, allocation.block, allocation.offset)
+    return _ndarray(meta.sizes, meta.dtype.numpy, allocation.block, allocation.offset)
 
 
 def _run_at_once(machine: VirtualMachine, stream: Stream, policy: OpCall) -> bool:
@@ -445,7 +497,7 @@ def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachin
     upwards = blob.meta.device.type == "cpu"
     stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
     home = machine.stream(device)
-    copy = Blob(Storage(Dependence(machine), None, home), meta(blob.meta.shape, blob.meta.dtype, device))
+    copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
     if upwards:
         physical_run(machine, lambda builder: builder.allocate_tensor(copy))
     # If there was no memory for the copy, it holds that failure, which is to be handed on: hence it is an operand.
@@ -484,7 +536,7 @@ def settled_array(tensor: Tensor) -> Array:
     array = storage.array
     if array is None or blob.strides is not None or storage.failure is not None or blob.meta.device is not _HOST:
         return None
-    machine: MachineFields | None = storage.dependence.machine
+    machine: MachineFields | None = storage.machine
     if not storage.settled() or (machine is not None and machine.races is not None):
         return None
     return array

@@ -239,7 +239,7 @@ class Tensor(TensorFields, TensorOps):
                 machine.wait(writer)
         if storage.failure is not None:
             storage.failure.throw()
-        machine = storage.dependence.machine
+        machine = storage.machine
         if machine is not None and machine.races is not None:
             machine.races.host_reads(storage.dependence)
         return tensor._blob.array()

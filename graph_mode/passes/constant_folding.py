@@ -9,7 +9,6 @@ import numpy as np
 
 from vmflow.graph_mode.job import Buffer, Job, JobOp
 from vmflow.instructions.blob import Array, Blob, Storage
-from vmflow.instructions.instruction import Dependence
 
 from .flow import GATHERING, Flow, flow_of, is_random
 
@@ -61,9 +60,7 @@ def _foldable(op: JobOp, constants: dict[int, Array], flow: Flow) -> bool:
 
 def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
     """What it computes; None if that has to be left to the launches."""
-    inputs = [
-        Blob(Storage(Dependence(), constants[it.buffer]), it.meta, it.strides, it.offset).array() for it in op.inputs
-    ]
+    inputs = [Blob(Storage(None, constants[it.buffer]), it.meta, it.strides, it.offset).array() for it in op.inputs]
     outputs = [np.empty(it.meta.shape, it.meta.dtype.numpy) for it in op.outputs]
     try:
         inferred = op.infer()

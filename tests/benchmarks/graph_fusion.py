@@ -30,7 +30,6 @@ from tests.benchmarks.models import GraphOf, elementwise_chain, repeated
 from vmflow.graph_mode.launch import Launch
 from vmflow.graph_mode.program import Program
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.instructions.instruction import Dependence
 from vmflow.vm.virtual_machine import default_machine
 
 Work = Callable[[], object]
@@ -65,7 +64,7 @@ def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     runtime = compiled._runtime(default_machine())
     (program,) = runtime.memory._programs.values()
     assert isinstance(program, Program)
-    results = [Blob(Storage(Dependence(), np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]
+    results = [Blob(Storage(None, np.empty(it.meta.shape, np.float32)), it.meta) for it in graph.job.outputs]
     launch = Launch((), tuple(results), (), (), 0)
     launch.inputs = [it.numpy() for it in arguments]
     inputs, outputs = program._inputs, program._outputs

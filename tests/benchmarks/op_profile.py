@@ -25,7 +25,6 @@ from vmflow.context import MODE
 from vmflow.info import compiled_modules
 from vmflow.instructions import Instruction, origin
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.op_call import OpCall
 from vmflow.ops.table import OPS
 from vmflow.vm import at_once
@@ -49,7 +48,7 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
     stream = machine.stream(meta.device)
 
     def result() -> object:
-        return interpreter.new_tensor(Blob(Storage(Dependence(machine), array, stream), meta), None)
+        return interpreter.new_tensor(Blob(Storage(machine, array, stream), meta), None)
 
     add = np.add
     return lambda: tensor + tensor, {
@@ -69,9 +68,9 @@ def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]
     read, kernel = blob.storage.dependence, interpreter.infer(op, (blob, blob), (), (), None).kernel
 
     def instruction() -> object:
-        storage = Storage(written := Dependence(machine), None, stream)
+        storage = Storage(machine, None, stream)
         call = OpCall("add", kernel, (blob, blob), (Blob(storage, blob.meta),))
-        return Instruction(stream, call, (read, read), (written,), 5)
+        return Instruction(stream, call, (read, read), (storage.dependence,), 5)
 
     return lambda: tensor + tensor, {"the instruction": instruction, "the user's line": origin.capture}
 

@@ -398,7 +398,7 @@ async def test_tensors_belong_to_the_consumers_machine() -> None:
     async with flow.VirtualMachine("own") as machine:
         dataset = data.TensorDataset(images * 2, flow.arange(6))
         found = [batch async for batch in DataLoader(dataset, 4, num_workers=2)]
-        assert found[0][0]._blob.storage.dependence.machine is machine
+        assert found[0][0]._blob.storage.machine is machine
         assert (await found[1][0]).tolist() == [[16, 18], [20, 22]]
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import gc
 import logging
 import random
+import sys
+import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
 from typing import Any
 
@@ -41,12 +44,12 @@ Array = NDArray[Any]
 
 def fresh(*shape: int, dtype: flow.dtype = flow.float64) -> Blob:
     """A blob whose storage was never written."""
-    return Blob(Storage(Dependence()), meta(shape, dtype, CPU))
+    return Blob(Storage(), meta(shape, dtype, CPU))
 
 
 def filled(values: Any, dtype: flow.dtype = flow.float64) -> Blob:
     array = np.array(values, dtype.numpy)
-    return Blob(Storage(Dependence(), array), meta(array.shape, dtype, CPU))
+    return Blob(Storage(None, array), meta(array.shape, dtype, CPU))
 
 
 def part(whole: Blob, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0) -> Blob:
@@ -65,6 +68,34 @@ def never(*arguments: Any) -> Any:
 
 
 # OpCall: one result
+
+
+def test_all_who_ask_a_storage_for_what_orders_it_get_the_same() -> None:
+    storages = [Storage() for _ in range(300)]
+    begin = threading.Barrier(4)
+
+    def ask() -> list[Dependence]:
+        begin.wait()
+        return [it.dependence for it in storages]
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            found = [it.result() for it in [pool.submit(ask) for _ in range(4)]]
+    finally:
+        sys.setswitchinterval(before)
+    for each, *others in zip(*found, strict=True):
+        assert all(it is each for it in others)
+
+
+def test_what_orders_a_storage_belongs_to_its_machine() -> None:
+    one, other = object(), object()
+    storage = Storage(one)
+    assert storage.dependence.machine is one
+    storage.dependence = moved = Dependence(other)
+    assert storage.machine is other
+    assert storage.dependence is moved
 
 
 def test_a_small_result_is_allocated_by_the_kernel() -> None:

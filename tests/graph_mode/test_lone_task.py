@@ -190,10 +190,10 @@ def test_another_machine_has_its_own() -> None:
     with entered(machine):
         x = flow.ones(4, 3)
         found = graph(x)
-        assert found._blob.storage.dependence.machine is machine
+        assert found._blob.storage.machine is machine
         np.testing.assert_allclose(found.numpy(), wanted(graph, x), rtol=1e-5)
     again = graph(flow.ones(4, 3))
-    assert again._blob.storage.dependence.machine is not machine
+    assert again._blob.storage.machine is not machine
     machine.close()
 
 

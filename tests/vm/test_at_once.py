@@ -41,6 +41,32 @@ def test_the_value_is_there_when_the_call_returns(machine: VirtualMachine) -> No
     assert machine.engine.total_inserted == 0
 
 
+def test_an_op_that_is_nearly_like_the_one_before(machine: VirtualMachine) -> None:
+    square = np.arange(9.0, dtype=np.float32).reshape(3, 3)
+    x, halves, row = flow.tensor(square), flow.tensor(square).to(flow.float16), flow.ones(3)
+
+    def like_before() -> None:
+        np.testing.assert_array_equal((x + x).numpy(), 2 * square)
+        np.testing.assert_array_equal((x + x).numpy(), 2 * square)
+
+    like_before()
+    np.testing.assert_array_equal((x + x.t()).numpy(), square + square.T)
+    like_before()
+    np.testing.assert_array_equal((x[1:] + x[:2]).numpy(), square[1:] + square[:2])
+    like_before()
+    assert (x + halves).dtype is flow.float32
+    assert (halves + halves).dtype is flow.float16
+    like_before()
+    np.testing.assert_array_equal((x + row).numpy(), square + 1)
+    assert (x.sum() + x.sum()).item() == 72.0
+    assert (x.sum() + x.sum()).shape == ()
+    with flow.autocast("cpu", dtype=flow.float16):
+        assert (x @ x).dtype is flow.float16
+        assert (x @ x).dtype is flow.float16
+    assert (x @ x).dtype is flow.float32
+    like_before()
+
+
 def test_large_results_lie_in_memory_of_the_pool(machine: VirtualMachine) -> None:
     x = flow.ones(300, 300)
     y = x + 1

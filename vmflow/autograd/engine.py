@@ -144,7 +144,8 @@ class _Pass:
         edges = node.edges
         if isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
             return
-        results = node.backward(arrived, self.create_graph)
+        given = node.backward(arrived, self.create_graph)
+        results = given if isinstance(given, tuple) else tuple(given)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
         for place in range(len(edges)):

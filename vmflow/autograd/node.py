@@ -30,13 +30,13 @@ Edge: TypeAlias = "AutogradMeta | None"
 # What one may ask the gradient of: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# The next number of a node.
-_count: Final[Callable[[], int]] = count().__next__
+# The numbers of nodes.
+_numbers: Final = count()
 
 
 def next_sequence() -> int:
     """A number above those of all nodes so far, and below those of all to come."""
-    return _count()
+    return next(_numbers)
 
 
 class AutogradMeta:
@@ -91,7 +91,7 @@ class Node:
         self.title = name
         self.edges = edges
         self.outputs_count = outputs_count
-        self.sequence = _count()
+        self.sequence = next(_numbers)
         self.outputs: dict[int, AutogradMeta] | None = None
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
@@ -122,42 +122,71 @@ class Node:
         return f"<{self.title}>"
 
 
-class SavedTensor:
-    """A tensor kept for the backward pass, together with the version that was meant.
+# A tensor kept for the backward pass: its blob, its lease, its place in the graph, and the version and history of its
+# storage that were meant.  Compiled, it is a part of whatever keeps it, and no object.
+Saved: TypeAlias = "tuple[Blob | None, Lease | None, AutogradMeta | None, int, int]"
 
-    It holds the memory and the history, not the tensor object; an output's history is the node that saved it, and is
-    put back only when asked for, because a node that held itself would never be freed.
+NOTHING: Final[Saved] = (None, None, None, 0, 0)
+
+
+def saved(tensor: Tensor, with_history: bool, in_place: bool = False) -> Saved:
+    """What is kept of a tensor: the memory and the history, not the tensor object.
+
+    An output's history is the node that keeps it, and is put back only when asked for, because a node that held itself
+    would never be freed.
     """
+    fields: TensorFields = tensor
+    blob = fields._blob
+    storage = blob.storage
+    # The result of an in-place op is the version that is about to be.
+    version = storage.version + 1 if in_place else storage.version
+    return blob, fields._lease, fields._autograd if with_history else None, version, storage.history
 
-    __slots__ = ("_autograd", "_blob", "_history", "_lease", "_version")
+
+def saved_blob(kept: Saved, owner: Node) -> Blob:
+    """The values of what is kept.
+
+    Raises:
+        RuntimeError: if they were changed in place since.
+    """
+    blob, version = kept[0], kept[3]
+    assert blob is not None
+    if blob.storage.version != version:
+        raise RuntimeError(
+            f"the gradient of {owner.title} needs a tensor of shape {list(blob.meta.shape)} that was changed in place "
+            f"after it was used (it is at version {blob.storage.version}, expected {version}); used at {owner.where()}"
+        )
+    return blob
+
+
+def unpacked(kept: Saved, owner: Node, output: int | None = None) -> Tensor:
+    """The tensor again.
+
+    Args:
+        kept: what is kept of it.
+        owner: the node that keeps it.
+        output: which of its outputs it is, if it is one.
+
+    Raises:
+        RuntimeError: if it was changed in place since.
+    """
+    tensor = _interpreter.new_tensor(saved_blob(kept, owner), kept[1])
+    fields: TensorFields = tensor
+    fields._autograd = kept[2] if output is None else AutogradMeta(True, owner, output, kept[4])
+    return tensor
+
+
+class SavedTensor:
+    """What is kept of a tensor, as an object."""
+
+    __slots__ = ("kept",)
 
     def __init__(self, tensor: Tensor, with_history: bool, in_place: bool = False) -> None:
-        fields: TensorFields = tensor
-        self._blob: Blob = fields._blob
-        self._lease: Lease | None = fields._lease
-        self._autograd: AutogradMeta | None = fields._autograd if with_history else None
-        storage = self._blob.storage
-        # The result of an in-place op is the version that is about to be.
-        self._version = storage.version + in_place
-        self._history = storage.history
+        self.kept: Saved = saved(tensor, with_history, in_place)
 
     def unpack(self, owner: Node, output: int | None = None) -> Tensor:
-        """The tensor.
-
-        Raises:
-            RuntimeError: if it was changed in place since.
-        """
-        version = self._blob.storage.version
-        if version != self._version:
-            raise RuntimeError(
-                f"the gradient of {owner.title} needs a tensor of shape {list(self._blob.meta.shape)} that was changed "
-                f"in place after it was used (it is at version {version}, expected {self._version}); "
-                f"used at {owner.where()}"
-            )
-        tensor = _interpreter.new_tensor(self._blob, self._lease)
-        fields: TensorFields = tensor
-        fields._autograd = self._autograd if output is None else AutogradMeta(True, owner, output, self._history)
-        return tensor
+        """See `unpacked`."""
+        return unpacked(self.kept, owner, output)
 
 
 class OpNode(Node):
@@ -207,34 +236,31 @@ class OpNode(Node):
             self.metas = tuple([_blob_of(tensor).meta for tensor in inputs])
         self.title = op.name
         self.outputs_count = len(results)
-        self.sequence = _count()
+        self.sequence = next(_numbers)
         self.outputs = None
         self.op = op
         self.attributes = attributes
         self.scalars = scalars
-        saved = len(op.saves_inputs)
-        self._first: SavedTensor | None = self._saved(inputs, 0) if saved else None
-        self._second: SavedTensor | None = self._saved(inputs, 1) if saved > 1 else None
+        count = len(op.saves_inputs)
+        self._first: Saved = saved(inputs[op.saves_inputs[0]], True) if count and self._looks_at(0) else NOTHING
+        self._second: Saved = saved(inputs[op.saves_inputs[1]], True) if count > 1 and self._looks_at(1) else NOTHING
         self._others: tuple[SavedTensor | None, ...] = ()
-        if saved > 2:
-            self._others = tuple([self._saved(inputs, it) for it in range(2, saved)])
+        if count > 2:
+            others = [(op.saves_inputs[it], self._looks_at(it)) for it in range(2, count)]
+            self._others = tuple([SavedTensor(inputs[it], True) if wanted else None for it, wanted in others])
         self._outputs: tuple[SavedTensor, ...] = ()
         if op.saves_outputs:
             self._outputs = tuple([SavedTensor(results[it], False, in_place) for it in op.saves_outputs])
         self.released = False
         self.code, self.last = origin.capture()
 
-    def _saved(self, inputs: tuple[Tensor, ...], place: int) -> SavedTensor | None:
-        """One of the inputs that the rule looks at; None if there is none, or nothing that is wanted looks at it."""
+    def _looks_at(self, place: int) -> bool:
+        """Whether there is such a one of the inputs the rule looks at, and something that is wanted looks at it."""
         op = self.op
-        index = op.saves_inputs[place]
-        if index >= len(inputs):
-            return None
-        if op.readers:
-            reader = op.readers[place]
-            if reader is not None and self.edges[reader] is None:
-                return None
-        return SavedTensor(inputs[index], True)
+        if op.saves_inputs[place] >= len(self.edges):
+            return False
+        reader = op.readers[place] if op.readers else None
+        return reader is None or self.edges[reader] is not None
 
     @property
     def needs(self) -> tuple[bool, ...]:
@@ -247,12 +273,22 @@ class OpNode(Node):
         Raises:
             InternalError: if nothing that is wanted was said to look at it, see `OpExpr.gradient`.
         """
+        return unpacked(self._kept(index), self)
+
+    def input_blob(self, index: int) -> Blob:
+        """Its values alone, for what is not recorded."""
+        return saved_blob(self._kept(index), self)
+
+    def _kept(self, index: int) -> Saved:
         saves = self.op.saves_inputs
         for place in range(len(saves)):
             if saves[place] == index:
-                saved = self._first if place == 0 else self._second if place == 1 else self._others[place - 2]
-                if saved is not None:
-                    return saved.unpack(self)
+                if place < 2:
+                    kept = self._first if place == 0 else self._second
+                    if kept[0] is not None:
+                        return kept
+                elif (other := self._others[place - 2]) is not None:
+                    return other.kept
         raise InternalError(f"the gradient rule of {self.title} looks at input {index}, which it did not ask for")
 
     def output(self, index: int) -> Tensor:
@@ -301,14 +337,14 @@ class OpNode(Node):
         if blob.strides is not None:
             return True
         shared = [_blob_of(it).storage for it in gradients if it is not None]
-        saved = (self._first, self._second, *self._others, *self._outputs)
-        shared += [it._blob.storage for it in saved if it is not None]
+        kept = [self._first, self._second, *[it.kept for it in (*self._others, *self._outputs) if it is not None]]
+        shared += [it[0].storage for it in kept if it[0] is not None]
         return blob.storage in shared
 
     def release(self) -> None:
         if self.op.saves_inputs or self.op.saves_outputs:
             self.released = True
-            self._first = self._second = None
+            self._first = self._second = NOTHING
             self._others = self._outputs = ()
 
     @staticmethod

@@ -42,9 +42,18 @@ def of_sub_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def of_mul(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
     first, second = node.edges[0], node.edges[1]
     return (
-        None if first is None else _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(1)))),
-        None if second is None else _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(0)))),
+        None if first is None else _times_input(node, gradient, 1),
+        None if second is None else _times_input(node, gradient, 0),
     )
+
+
+def _times_input(node: OpNode, gradient: Tensor, index: int) -> Tensor:
+    if not node.metas[index].is_complex:
+        fields: TensorFields = gradient
+        found = _interpreter.unrecorded(MUL.tensors, fields._blob, node.input_blob(index))
+        if found is not None:
+            return found
+    return _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(index))))
 
 
 def of_mul_scalar(node: OpNode, gradient: Tensor) -> tuple[Tensor]:

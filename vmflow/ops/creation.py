@@ -14,7 +14,6 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.instructions.instruction import Dependence
 from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
@@ -90,7 +89,7 @@ def _of(kind: DType, array: Array) -> Array:
 def from_array(array: Array, device: Device) -> Tensor:
     """A tensor that takes over a C-contiguous array; for arrays nobody else holds."""
     kind = dtypes.from_numpy(array.dtype)
-    storage = Storage(Dependence(), _of(kind, array))
+    storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
     made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= _interpreter.LEASED_FROM else None)
     recorder = MODE.get().interpreter
@@ -227,7 +226,7 @@ def from_numpy(ndarray: Array) -> Tensor:
             "pass numpy.ascontiguousarray(array), or vmflow.tensor(array) to copy"
         )
     block, strides, offset = layout
-    blob = Blob(Storage(Dependence(), _of(kind, block)), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
+    blob = Blob(Storage(None, _of(kind, block)), meta(ndarray.shape, kind, Device("cpu")), strides, offset)
     blob.storage.shared = True
     return _interpreter.new_tensor(blob, None)
 

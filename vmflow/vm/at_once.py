@@ -93,8 +93,18 @@ def reconsider(machine: VirtualMachine) -> None:
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
-def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
+def call(
+    machine: VirtualMachine,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...] | None,
+    first: Any = None,
+    second: Any = None,
+) -> Any:
+    """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all.
+
+    Args:
+        arguments: of the function; None for a kernel of `first` and `second`, which spares a tuple.
+    """
     fields: MachineFields = machine
     turn = fields._turn_lock
     engine = fields.engine
@@ -110,6 +120,8 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple
         if engine.pending or engine.lively.count or fields._refusing:
             return NOT_NOW
         fields._driver = me
+        if arguments is None:
+            return fields._in_context(function, first, second, None)
         # Unpacking takes as long as some kernels.
         match len(arguments):
             case 2:
@@ -125,7 +137,8 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple
         fields._driver = None
         # No call before this, for the same reason.
         turn.owner = None
-        turn.wake()
+        if turn._sleepers:
+            turn.wake()
         if fields._enlisted:
             machine._pass_on()
 

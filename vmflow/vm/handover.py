@@ -56,7 +56,7 @@ class Departure(InstructionPolicy):
 def bring(machine: VirtualMachine, storage: Storage, stream: Stream, lock: Lock) -> Dependence:
     """See `VirtualMachine.bring`; `lock` as in `take_over`."""
     while True:
-        if storage.dependence.machine is not machine:
+        if storage.machine is not machine:
             machine.take_over(storage)
         with lock:
             dependence = storage.dependence

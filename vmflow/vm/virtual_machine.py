@@ -684,7 +684,7 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
         writer = storage.writer
         if writer is None or storage.settled():
             return None
-        return cast(VirtualMachine, storage.dependence.machine), writer
+        return cast(VirtualMachine, storage.machine), writer
 
 
 def default_machine() -> VirtualMachine:
