@@ -249,6 +249,9 @@ def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mod
 
     What `_call_one` and `_compute_at_once` do, of the commonest case alone, for which they need a tuple at each step.
     """
+    left, right = one.storage, other.storage
+    if left.array is None or right.array is None:  # first, for then all this is in vain
+        return None
     recent = op.recent
     if recent is None or one.meta is not recent.first or other.meta is not recent.second:
         return None
@@ -265,12 +268,11 @@ def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mod
     if machine is None:
         return None
     stream = at_once.compute_stream(machine, inferred.outputs[0].device)
-    left, right = one.storage, other.storage
     if left.stream is not stream or right.stream is not stream:
         return None
     if left.machine is not machine or right.machine is not machine:
         return None
-    if left.array is None or right.array is None or left.failure is not None or right.failure is not None:
+    if left.failure is not None or right.failure is not None:
         return None
     if not at_once.possible(machine, stream, inferred.cost):
         return None
