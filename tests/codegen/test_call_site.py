@@ -267,3 +267,22 @@ def test_a_call_reads_no_memory_that_is_gone() -> None:
     print(len(wrong))
     """
     assert run_program(program, VMFLOW_JIT="1", PYTHONMALLOC="debug") == "0"
+
+
+def test_what_functions_are_made_of_outlives_them() -> None:
+    program = """
+    import sys
+    import numpy as np
+    from vmflow.codegen.arrays import Single
+
+    single = Single("exp")
+    x = np.ones(100, np.float32)
+    single.call([x], None)
+    again = single.site._calls[0].again
+    assert again((x, np.empty_like(x))) is True
+    assert again((x,)) is False
+    sys.modules["kept until all else is gone"] = [again]
+    sys.modules["vmflow.codegen.call_site"].__dict__.clear()
+    print("ends")
+    """
+    assert run_program(program, VMFLOW_JIT="1", PYTHONMALLOC="debug") == "ends"

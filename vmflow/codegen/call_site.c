@@ -12,13 +12,11 @@ typedef void (*team)(const int64_t *, int64_t);
 typedef struct object object;
 
 static struct {
-    void *(*let_go)(void);     /* PyEval_SaveThread */
-    void (*take_up)(void *);   /* PyEval_RestoreThread */
+    void *(*let_go)(void);      /* PyEval_SaveThread */
+    void (*take_up)(void *);    /* PyEval_RestoreThread */
     void *(*address)(object *); /* PyLong_AsVoidPtr */
-    object *(*truth)(long);    /* PyBool_FromLong */
+    object *(*truth)(long);     /* PyBool_FromLong */
 } python;
-
-void call_site_begin(void *const *functions) { memcpy(&python, functions, sizeof python); }
 
 /* What lies behind the head of any object in one of numpy's arrays. */
 struct array {
@@ -29,8 +27,8 @@ struct array {
     int flags;
 };
 
-/* Of these flags. */
-enum { WRITEABLE = 0x400 };
+/* Of these flags; and of those of functions of Python's, that they have one argument. */
+enum { WRITEABLE = 0x400, ONE_ARGUMENT = 0x8 };
 
 /* A call: `run` computes the words as a job, or without it `function` takes them.  `head` is how many bytes any object
  * begins with, the last of them its type; in a tuple there follows how many items it has, and these are at `items`. */
@@ -86,4 +84,18 @@ object *call_again(object *known, const char *arrays) {
     else it->function(own);
     python.take_up(thread);
     return python.truth(1);
+}
+
+/* As Python describes functions in C, which it looks at whenever one made of this goes, to the very end. */
+static const struct {
+    const char *name;
+    object *(*function)(object *, const char *);
+    int flags;
+    const char *doc;
+} method = {"call_again", call_again, ONE_ARGUMENT, NULL};
+
+/* Take what is needed of Python, in the order in which it stands above; what functions of Python's are to be made of. */
+const void *call_site_begin(void *const *functions) {
+    memcpy(&python, functions, sizeof python);
+    return &method;
 }

@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
-from .kernels import address_of, text_of
+from .kernels import text_of
 from .loading import LOADER
 
 Array: TypeAlias = Any
@@ -103,7 +103,7 @@ class _Call:
     """One call, but for the addresses.
 
     Args:
-        method: `call_again` of call_site.c.
+        method: what functions that are `call_again` are made of.
         arrived: `Loader.arrived` from before it was made: later another may be better, or none be wanted.
         words: see there: what comes before the arrays.
         places, arrays: see `CallSite.note`.
@@ -119,7 +119,7 @@ class _Call:
 
     def __init__(
         self,
-        method: _Method,
+        method: int,
         arrived: int,
         words: list[int],
         places: Sequence[int],
@@ -136,7 +136,7 @@ class _Call:
             words += [place, id(type(it)), id(it.dtype), low, high, it.ndim, *it.shape, *it.strides]
         self._words = array("q", words)
         words_at = self._words.buffer_info()[0]
-        self.again: Callable[[tuple[Array, ...]], bool] = _new_function(ctypes.addressof(method), words_at, None)
+        self.again: Callable[[tuple[Array, ...]], bool] = _new_function(method, words_at, None)
 
 
 def _extent(of: Array) -> tuple[int, int]:
@@ -190,42 +190,26 @@ def _numbers_at(start: int, count: int) -> tuple[int, ...]:
     return tuple((ctypes.c_int64 * count).from_address(start))
 
 
-class _Method(ctypes.Structure):
-    """Python's `PyMethodDef`."""
-
-    _fields_: ClassVar = [
-        ("name", ctypes.c_char_p),
-        ("function", ctypes.c_void_p),
-        ("flags", ctypes.c_int),
-        ("doc", ctypes.c_char_p),
-    ]
-
-
-# Of its flags, as in Python's stable interface: of one argument.
-_ONE_ARGUMENT: Final = 0x8
-
 # What call_site.c needs of Python, in the order in which it takes them.
 _OF_PYTHON: Final = ("PyEval_SaveThread", "PyEval_RestoreThread", "PyLong_AsVoidPtr", "PyBool_FromLong")
 
 
-# From a method and what it is to know to a function, which the method must outlive.
+# From what it is made of, and an integer that it knows, to a function.
 _new_function: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)(
     ("PyCFunction_NewEx", ctypes.pythonapi)
 )
 
 
-# `call_again`, which is never let go, since a call may be under way; and when it was looked for in vain, see
-# `Loader.arrived`.
-_method: _Method | None = None
-_kept: Final[list[_Method]] = []
+# What functions that are `call_again` are made of; and when it was looked for in vain, see `Loader.arrived`.
+_method: int | None = None
 _looked = -1
 
 
-def _known() -> _Method | None:
+def _known() -> int | None:
     return _method if _method is not None or _looked == LOADER.arrived else _look()
 
 
-def _look() -> _Method | None:
+def _look() -> int | None:
     global _method, _looked
     arrived = LOADER.arrived
     library = LOADER.request(text_of("call_site.c")) if _are_as_expected() else None
@@ -233,9 +217,9 @@ def _look() -> _Method | None:
         _looked = arrived
         return None
     of_python = [ctypes.cast(getattr(ctypes.pythonapi, it), ctypes.c_void_p).value for it in _OF_PYTHON]
-    library.function("call_site_begin")((ctypes.c_void_p * len(of_python))(*of_python))
-    _method = _Method(b"call_again", address_of(library.function("call_again")), _ONE_ARGUMENT, None)
-    _kept.append(_method)
+    begin: Any = library.function("call_site_begin")
+    begin.restype = ctypes.c_void_p
+    _method = begin((ctypes.c_void_p * len(of_python))(*of_python))
     return _method
 
 
