@@ -101,17 +101,19 @@ static void compute(const int64_t *job, int64_t piece) {
     ((kernel)job[FUNCTION])(own);
 }
 
-/* Compute the pieces of one thread that nobody has begun.  That thread begins with the first, for it has computed them,
- * or what they read, before, and finds it in its cache; others begin with the last. */
+/* Compute the pieces of one thread that nobody has begun.  That thread has computed them, or what they read, before, and
+ * finds it in its cache; best what came last: so it begins with the first and with the last by turns, from job to job.
+ * Others begin at the other end. */
 static void compute_those_of(int64_t thread, int mine) {
     _Atomic uint64_t *place = &team.own[thread].pieces;
     uint64_t pieces = atomic_load(place);
+    const int first = mine != (pieces >> 32 & 1);
     for (;;) {
         int64_t next = pieces & MOST_PIECES, end = pieces >> 16 & MOST_PIECES;
         if (next >= end) return;
-        if (!atomic_compare_exchange_weak(place, &pieces, mine ? pieces + 1 : pieces - (1 << 16))) continue;
+        if (!atomic_compare_exchange_weak(place, &pieces, first ? pieces + 1 : pieces - (1 << 16))) continue;
         /* The job stays until this piece is finished. */
-        compute(team.job, mine ? next : end - 1);
+        compute(team.job, first ? next : end - 1);
         atomic_fetch_sub(&team.unfinished, 1);
         pieces = atomic_load(place);
     }
