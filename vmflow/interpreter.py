@@ -415,7 +415,9 @@ def _allocate_and_run(stream: Stream, policy: OpCall) -> None:
 
 def _compute_into(kernel: Kernel, arrays: list[Array], scalars: tuple[Any, ...], out: Array) -> Array:
     """`out`, with the kernel's result in it."""
-    result = kernel(*arrays, *scalars, out)
+    # As most are called, without a list of all in between.
+    two = len(arrays) == 2 and not scalars
+    result = kernel(arrays[0], arrays[1], out) if two else kernel(*arrays, *scalars, out)
     if result is not out:
         # Whether the dtype fits was decided before: int64 into uint8 does, and numpy says no.
         np.copyto(out, result, casting="unsafe")

@@ -63,7 +63,7 @@ for _binary, _operator in (
     (_MUL, tensor_fields.MUL),
     (_DIV, tensor_fields.DIV),
 ):
-    _operator.tensors, _operator.otherwise = _binary.tensors, _binary.__call__
+    _operator.tensors, _operator.otherwise = _binary.tensors, _binary.of
 
 
 def _power(xp: Any) -> Kernel:
@@ -132,7 +132,7 @@ def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     """
     if out is not None:
         return _ADD.written(out, input, other if alpha == 1 else _scaled("add", input, other, alpha))
-    return _ADD(input, other if alpha == 1 else _scaled("add", input, other, alpha))
+    return _ADD.of(input, other if alpha == 1 else _scaled("add", input, other, alpha))
 
 
 def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
@@ -143,14 +143,14 @@ def sub(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, ou
     """
     if out is not None:
         return _SUB.written(out, input, other if alpha == 1 else _scaled("sub", input, other, alpha))
-    return _SUB(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
+    return _SUB.of(input, other if alpha == 1 else _scaled("sub", input, other, alpha))
 
 
 def mul(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input * other``."""
     if out is not None:
         return _MUL.written(out, input, other)
-    return _MUL(input, other)
+    return _MUL.of(input, other)
 
 
 def div(
@@ -170,7 +170,7 @@ def div(
         ZeroDivisionError: for an integer divided by zero in a rounding mode.
     """
     if rounding_mode is None:
-        return _DIV(input, other) if out is None else _DIV.written(out, input, other)
+        return _DIV.of(input, other) if out is None else _DIV.written(out, input, other)
     if rounding_mode == "floor":
         return floor_divide(input, other, out=out)
     if rounding_mode != "trunc":
@@ -178,7 +178,7 @@ def div(
     check_divisor("div", input, other)
     if out is not None:
         return _TRUNC_DIVIDE.written(out, input, other)
-    return _TRUNC_DIVIDE(input, other)
+    return _TRUNC_DIVIDE.of(input, other)
 
 
 def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -197,7 +197,7 @@ def pow(input: Tensor | Scalar, exponent: Tensor | Scalar, *, out: Tensor | None
         and input.dtype is not dtypes.bool_
     ):
         return _interpreter.dispatch(_SQUARE, (input,))
-    return _POW(input, exponent)
+    return _POW.of(input, exponent)
 
 
 def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -209,7 +209,7 @@ def floor_divide(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor 
     check_divisor("floor_divide", input, other)
     if out is not None:
         return _FLOOR_DIVIDE.written(out, input, other)
-    return _FLOOR_DIVIDE(input, other)
+    return _FLOOR_DIVIDE.of(input, other)
 
 
 def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -221,7 +221,7 @@ def remainder(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | N
     check_divisor("remainder", input, other)
     if out is not None:
         return _REMAINDER.written(out, input, other)
-    return _REMAINDER(input, other)
+    return _REMAINDER.of(input, other)
 
 
 def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -233,14 +233,14 @@ def fmod(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None =
     check_divisor("fmod", input, other)
     if out is not None:
         return _FMOD.written(out, input, other)
-    return _FMOD(input, other)
+    return _FMOD.of(input, other)
 
 
 def atan2(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The angle, in radians, of the point (other, input)."""
     if out is not None:
         return _ATAN2.written(out, input, other)
-    return _ATAN2(input, other)
+    return _ATAN2.of(input, other)
 
 
 def add_(input: Tensor, other: Tensor | Scalar, *, alpha: Scalar = 1) -> Tensor:
@@ -362,14 +362,14 @@ def _remainder_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 
 @_FMOD.tensors.gradient(inputs=(0, 1))
 def _fmod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    second = -gradient * _TRUNC_DIVIDE(node.input(0), node.input(1)) if node.needs[1] else None
+    second = -gradient * _TRUNC_DIVIDE.of(node.input(0), node.input(1)) if node.needs[1] else None
     return gradient, second
 
 
 @_FMOD.scalar.gradient(inputs=(0,))
 def _fmod_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     if node.attributes == REVERSED:
-        return (-gradient * _TRUNC_DIVIDE(node.scalars[0], node.input(0)),)
+        return (-gradient * _TRUNC_DIVIDE.of(node.scalars[0], node.input(0)),)
     return (gradient,)
 
 

@@ -49,63 +49,63 @@ def eq(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> T
     """Whether equal, element by element; a bool tensor."""
     if out is not None:
         return _EQ.written(out, input, other)
-    return _EQ(input, other)
+    return _EQ.of(input, other)
 
 
 def ne(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether not equal."""
     if out is not None:
         return _NE.written(out, input, other)
-    return _NE(input, other)
+    return _NE.of(input, other)
 
 
 def lt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less."""
     if out is not None:
         return _LT.written(out, input, other)
-    return _LT(input, other)
+    return _LT.of(input, other)
 
 
 def le(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether less or equal."""
     if out is not None:
         return _LE.written(out, input, other)
-    return _LE(input, other)
+    return _LE.of(input, other)
 
 
 def gt(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater."""
     if out is not None:
         return _GT.written(out, input, other)
-    return _GT(input, other)
+    return _GT.of(input, other)
 
 
 def ge(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether greater or equal."""
     if out is not None:
         return _GE.written(out, input, other)
-    return _GE(input, other)
+    return _GE.of(input, other)
 
 
 def logical_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether both are non-zero."""
     if out is not None:
         return _LOGICAL_AND.written(out, input, other)
-    return _LOGICAL_AND(input, other)
+    return _LOGICAL_AND.of(input, other)
 
 
 def logical_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether one is non-zero."""
     if out is not None:
         return _LOGICAL_OR.written(out, input, other)
-    return _LOGICAL_OR(input, other)
+    return _LOGICAL_OR.of(input, other)
 
 
 def logical_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Whether exactly one is non-zero."""
     if out is not None:
         return _LOGICAL_XOR.written(out, input, other)
-    return _LOGICAL_XOR(input, other)
+    return _LOGICAL_XOR.of(input, other)
 
 
 def logical_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -119,21 +119,21 @@ def bitwise_and(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = N
     """The bits set in both; integers and bools."""
     if out is not None:
         return _BITWISE_AND.written(out, input, other)
-    return _BITWISE_AND(input, other)
+    return _BITWISE_AND.of(input, other)
 
 
 def bitwise_or(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in one; integers and bools."""
     if out is not None:
         return _BITWISE_OR.written(out, input, other)
-    return _BITWISE_OR(input, other)
+    return _BITWISE_OR.of(input, other)
 
 
 def bitwise_xor(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits set in exactly one; integers and bools."""
     if out is not None:
         return _BITWISE_XOR.written(out, input, other)
-    return _BITWISE_XOR(input, other)
+    return _BITWISE_XOR.of(input, other)
 
 
 def bitwise_not(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -147,14 +147,14 @@ def bitwise_left_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: T
     """The bits moved up by `other` places; integers.  Nothing is left after as many places as the dtype has bits."""
     if out is not None:
         return _LEFT_SHIFT.written(out, input, other)
-    return _LEFT_SHIFT(input, other)
+    return _LEFT_SHIFT.of(input, other)
 
 
 def bitwise_right_shift(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The bits moved down by `other` places, the sign filling up; integers."""
     if out is not None:
         return _RIGHT_SHIFT.written(out, input, other)
-    return _RIGHT_SHIFT(input, other)
+    return _RIGHT_SHIFT.of(input, other)
 
 
 def isnan(input: Tensor) -> Tensor:

@@ -47,14 +47,14 @@ def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | Non
     """The larger of two elements; nan if either is."""
     if out is not None:
         return _MAXIMUM.written(out, input, other)
-    return _MAXIMUM(input, other)
+    return _MAXIMUM.of(input, other)
 
 
 def minimum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """The smaller of two elements; nan if either is."""
     if out is not None:
         return _MINIMUM.written(out, input, other)
-    return _MINIMUM(input, other)
+    return _MINIMUM.of(input, other)
 
 
 @_MAXIMUM.tensors.gradient(inputs=(0, 1))

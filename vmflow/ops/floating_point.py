@@ -92,7 +92,7 @@ def copysign(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | No
     """The size of `input` with the sign of `other`; integers give the default dtype."""
     if out is not None:
         return _COPYSIGN.written(out, input, other)
-    return _COPYSIGN(input, other)
+    return _COPYSIGN.of(input, other)
 
 
 def nextafter(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:

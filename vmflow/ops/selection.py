@@ -270,8 +270,8 @@ def clamp(
     if min is not None:
         if _are_numbers(input, min, max):
             return _interpreter.dispatch(_CLAMP, (input,), (), (number("clamp", min), number("clamp", max)))
-        input = _CLAMP_MIN(input, min)
-    return input if max is None else _CLAMP_MAX(input, max)
+        input = _CLAMP_MIN.of(input, min)
+    return input if max is None else _CLAMP_MAX.of(input, max)
 
 
 def _are_numbers(input: Tensor, min: Any, max: Any) -> bool:
@@ -295,14 +295,14 @@ def clamp_min(input: Tensor, min: Tensor | Scalar, *, out: Tensor | None = None)
     """Each element, or `min` if that is larger."""
     if out is not None:
         return _CLAMP_MIN.written(out, input, min)
-    return _CLAMP_MIN(input, min)
+    return _CLAMP_MIN.of(input, min)
 
 
 def clamp_max(input: Tensor, max: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """Each element, or `max` if that is smaller."""
     if out is not None:
         return _CLAMP_MAX.written(out, input, max)
-    return _CLAMP_MAX(input, max)
+    return _CLAMP_MAX.of(input, max)
 
 
 def nan_to_num(

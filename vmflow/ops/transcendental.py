@@ -383,7 +383,7 @@ def xlogy(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None 
     """``input * log(other)``; 0 where `input` is 0, unless `other` is nan."""
     if out is not None:
         return _XLOGY.written(out, input, other)
-    return _XLOGY(input, other)
+    return _XLOGY.of(input, other)
 
 
 def sinc(input: Tensor, *, out: Tensor | None = None) -> Tensor:
