@@ -26,7 +26,6 @@ import numpy as np
 from vmflow.errors import InternalError, OutOfMemory
 from vmflow.native import caused_by
 
-from .allocator_checks import contradictions
 from .device_memory import PAGE, Array, DeviceMemory, in_words
 from .pieces import (
     BINS,
@@ -349,6 +348,8 @@ class BinAllocator:
 
     def check_invariants(self) -> None:
         """Raise `InternalError` if blocks, bins and counters contradict each other.  Takes time for every piece."""
+        from .allocator_checks import contradictions  # which only tests ask for
+
         with self._lock:
             self._begin()
             try:

@@ -255,7 +255,7 @@ def test_results_may_be_written_past_the_cache(
         *(_step("where", 3, 0, 2), _step("cast", 3, attributes=(flow.int16,))),
     ]
     expected = _results(_kernel(steps, range(5), arrays), arrays)
-    monkeypatch.setattr(c_loops, "STREAMED_FROM", 0)
+    monkeypatch.setattr(c_loops, "streamed_from", lambda: 0)
     kernel = _kernel(steps, range(5), arrays)
     outs = [_at_a_line(it, shift) for it in expected]
     assert kernel.native(arrays, outs) is not None

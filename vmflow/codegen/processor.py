@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Final
 
@@ -46,8 +47,12 @@ def last_level_cache(folder: str = _FOLDER) -> int:
     return max(sizes, default=0) or USUAL_CACHE  # some systems say that it has no size
 
 
-# Of arrays of so many bytes together the first would have left the cache when the last has been written.  A result
-# written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for longer.
-# A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.  There 48 MiB
-# that no cache holds yet take 0.8 to 0.9 of the time, and those that one holds take 1.07 times as long.
-STREAMED_FROM: Final = min(last_level_cache(), USUAL_CACHE)
+@functools.cache
+def streamed_from() -> int:
+    """Of arrays of so many bytes together the first would have left the cache when the last has been written.
+
+    A result written past it takes 0.8 of the time from half of this on, but who reads it next may then have to wait for
+    longer.  A cache that the system says is larger is a whole host's, of which a virtual machine on it has a part.
+    There 48 MiB that no cache holds yet take 0.8 to 0.9 of the time, and those that one holds take 1.07 times as long.
+    """
+    return min(last_level_cache(), USUAL_CACHE)

@@ -11,7 +11,7 @@ import numpy as np
 from vmflow.codegen import team
 from vmflow.codegen.elementwise import Block, Operation, address, layout_of, write_loop
 from vmflow.codegen.kernels import Chain, address_of
-from vmflow.codegen.processor import STREAMED_FROM
+from vmflow.codegen.processor import streamed_from
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
@@ -85,7 +85,7 @@ class CLoops:
         except KeyError:
             if len(self._known) >= 64:
                 self._known.clear()
-            streams = sum([it.nbytes for it in together]) >= STREAMED_FROM
+            streams = sum([it.nbytes for it in together]) >= streamed_from()
             found = self._known[key] = self._written(together, shape, streams)
         if found is None:
             return None

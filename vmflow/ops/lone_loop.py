@@ -12,7 +12,7 @@ from vmflow.codegen import team
 from vmflow.codegen.call_site import CallSite
 from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, address, write_loop
 from vmflow.codegen.kernels import Chain, address_of
-from vmflow.codegen.processor import STREAMED_FROM
+from vmflow.codegen.processor import streamed_from
 from vmflow.dtypes import by_name
 from vmflow.instructions.blob import Array, TensorMeta
 
@@ -42,7 +42,7 @@ class LoneLoop:
         self._dtypes = [by_name(it).numpy for it in inputs]
         self._output = output
         self._work = work
-        self._streams = (1 + len(inputs)) * output.nbytes >= STREAMED_FROM
+        self._streams = (1 + len(inputs)) * output.nbytes >= streamed_from()
         self._met = 0
         self.site = CallSite()
         # By which of the operands are one number for all, and whether the result is streamed.

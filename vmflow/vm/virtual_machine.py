@@ -40,7 +40,6 @@ from .flights import Airport, on_a_device
 from .interrupts import Shield
 from .machine_fields import DEFAULT, MachineFields
 from .outcome import Outcome
-from .race_watch import RaceWatch
 from .settings import GRACE_SECONDS
 from .stall_watch import StallWatch
 from .tracing import Tracer
@@ -52,6 +51,7 @@ if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from types import TracebackType
 
+    from .race_watch import RaceWatch
     from .snapshot import Snapshot
 
 # A script that only issues also gets a turn for an instruction this heavy, in nanoseconds.
@@ -137,7 +137,11 @@ class VirtualMachine(MachineFields):
         self._inline_only = False
         # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
         self.transport = Dependence(self)
-        self.races = RaceWatch() if settings.race_check(race_check) else None
+        self.races: RaceWatch | None = None
+        if settings.race_check(race_check):
+            from .race_watch import RaceWatch  # which most programs do without
+
+            self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self._tracer: Tracer | None = None
         # By graph, what runs it here.
