@@ -280,11 +280,8 @@ def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mod
         array = at_once.call(machine, inferred.kernel, None, left.array, right.array)
     except Exception:
         return None
-    if array is at_once.NOT_NOW:
-        return None
-    if type(array) is not _ndarray:
-        array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
-    return new_tensor(Blob(Storage(machine, array, stream), inferred.outputs[0]), None)
+    storage = _made(machine, stream, array)
+    return None if storage is None else new_tensor(Blob(storage, inferred.outputs[0]), None)
 
 
 def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
@@ -365,6 +362,11 @@ def _compute_at_once(
             array = at_once.call(machine, inferred.kernel, (*_arrays(blobs), *scalars, None))
     except Exception:
         return None
+    return _made(machine, stream, array)
+
+
+def _made(machine: VirtualMachine, stream: Stream, array: Any) -> Storage | None:
+    """What a kernel has made, if it was called."""
     if array is at_once.NOT_NOW:
         return None
     if type(array) is not _ndarray:

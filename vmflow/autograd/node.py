@@ -30,7 +30,7 @@ Edge: TypeAlias = "AutogradMeta | None"
 # What one may ask the gradient of: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# The numbers of nodes.
+# Of nodes, for `Node.sequence`.
 _numbers: Final = count()
 
 
@@ -255,7 +255,7 @@ class OpNode(Node):
         self.code, self.last = origin.capture()
 
     def _looks_at(self, place: int) -> bool:
-        """Whether there is such a one of the inputs the rule looks at, and something that is wanted looks at it."""
+        """Whether the input at this place of `OpExpr.saves_inputs` is there, and wanted gradients look at it."""
         op = self.op
         if op.saves_inputs[place] >= len(self.edges):
             return False
