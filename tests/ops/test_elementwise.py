@@ -439,6 +439,27 @@ def test_pow_of_special_numbers(contract: KernelContract) -> None:
     check(0.0**base, [INF, 1.0, 1.0, 0.0], "float64")
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("exponent", [-2, -1, -0.5, 0.5, 2, 3, 3.0, 4])
+def test_common_powers(exponent: float, dtype: str) -> None:
+    """Those that are computed by other means than a power."""
+    with np.errstate(all="ignore"):
+        numbers = np.array([0.0, INF, NAN, 1e-3, 1, 2.5, 240.0, 1e-38, 1e-45, 3e38, 6e-5, 5e4], "f4").astype(dtype)
+        if exponent == int(exponent):
+            numbers = np.concatenate([numbers, -numbers])
+        expected = (numbers.astype("f8") ** exponent).astype(dtype)
+    # Of what is denormal, a unit is more than this.
+    bound: dict[str, Any] = {
+        "rtol": 4 * float(np.finfo(dtype).eps),
+        "atol": 4 * float(np.finfo(dtype).smallest_subnormal),
+    }
+    for base in (flow.tensor(numbers), flow.tensor(np.stack([numbers] * 2, 1))[:, 0]):
+        np.testing.assert_allclose((base**exponent).numpy(), expected, **bound)
+        np.testing.assert_allclose(flow.pow(base, exponent, out=flow.empty_like(base)).numpy(), expected, **bound)
+        np.testing.assert_allclose(base.clone().pow_(exponent).numpy(), expected, **bound)
+    assert (flow.tensor(4.0) ** exponent).item() == 4.0**exponent
+
+
 def test_gradient_of_pow_where_it_is_flat_or_infinite() -> None:
     base = _tensor([0.0, 0.0, 0.0, 2.0], "float64").requires_grad_()
     exponent = _tensor([0.0, 1.0, 2.0, 0.0], "float64").requires_grad_()

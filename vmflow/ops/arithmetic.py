@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import cmath
 import math
+from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -88,13 +89,28 @@ def _power(xp: Any) -> Kernel:
 def _scalar_power(xp: Any) -> Kernel:
     power = _power(xp)
 
+    def squared_reciprocal(base: Array, out: Array | None) -> Array:
+        # In this order, since the square of a small number may be denormal, which has fewer digits.
+        reciprocal = xp.reciprocal(base, out)
+        return xp.multiply(reciprocal, reciprocal, out)
+
+    # numpy's power of floating-point numbers takes 10 to 40 times as long as these, which are the common ones.
+    quickly: dict[complex, Callable[[Array, Array | None], Array]] = {
+        -2: squared_reciprocal,
+        -1: lambda base, out: xp.reciprocal(base, out),
+        -0.5: lambda base, out: xp.reciprocal(xp.sqrt(base, out), out),
+        0.5: lambda base, out: xp.sqrt(base, out),
+        2: lambda base, out: xp.multiply(base, base, out),
+        3: lambda base, out: xp.multiply(xp.multiply(base, base), base, out),
+        4: lambda base, out: xp.square(xp.square(base), out),
+    }
+
     def scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
-        # numpy's float power is ten times slower than these two, which are also the common ones.
         if exponent.ndim == 0:
-            if exponent == 2:
-                return xp.multiply(base, base, out)
-            if exponent == 0.5:
-                return xp.sqrt(base, out)
+            quick = quickly.get(exponent.item())
+            # Of complex numbers a product is not what a power is where something is infinite.
+            if quick is not None and (base.dtype.kind == "f" or exponent == 2):
+                return quick(base, out)
         return power(base, exponent, out)
 
     return scalar_power
