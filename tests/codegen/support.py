@@ -46,7 +46,7 @@ def same_bits(one: Array, other: Array) -> bool:
 
     Nor which zero: numpy's own extrema return either, depending on where in an array they are.
     """
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind in "fc")
 
 
 # Units in the last place by which results may differ from numpy's, whose exp is wrong by two or three itself.

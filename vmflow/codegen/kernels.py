@@ -102,7 +102,19 @@ _OF_PRODUCTS: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
     "matrix_products": (False, (_POINTER, _COUNT, _POINTER)),
 }
 
+# Those by index, which are a fourth: of what is only moved, for the sizes there are.
+_MOVES: Final = ("gather", "scatter")
+_ADDS: Final = ("scatter_add", "add_rows")
+_INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
+_OF_INDEXING: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    f"{name}_{kind}": (True, (_POINTER,) * 3 + (_COUNT,) * 5 + (_POINTER,))
+    for names, kinds in ((_MOVES, _INTEGERS), (_ADDS, (*_INTEGERS, "float", "double")))
+    for name in names
+    for kind in kinds
+}
+
 _OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
+_OF_OTHERS: Final = _OF_PANELS | _OF_INDEXING.keys()
 
 # Those that take an array of words anyway.
 _OF_WORDS: Final = ("matrix_product",)
@@ -130,7 +142,7 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
             found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)
     for name, operands in SINGLE.items():
         found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
-    return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS
+    return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS | _OF_INDEXING
 
 
 _DECLARED: Final = _declared()
@@ -145,9 +157,9 @@ _WORTHWHILE: Final = 1 << 12
 
 @cache
 def handwritten_source() -> str:
-    """The source of everything that is known beforehand, but for images."""
+    """The source of everything that is known beforehand, but for what has a library of its own."""
     updates = text_of("updates.c")
-    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_PANELS]
+    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_OTHERS]
     singles = []
     for name, operands in SINGLE.items():
         if name == "exp":
@@ -219,6 +231,14 @@ def product_source() -> str:
     return _source_in_panels("products.c", [it for it in _OF_PRODUCTS if it not in _OF_WORDS])
 
 
+@cache
+def indexing_source() -> str:
+    """The source of what reaches elements by index."""
+    text = text_of("indexing.c")
+    kinds = [text.replace("TYPE", it) for it in (*_INTEGERS, "float", "double")]
+    return "\n".join([common_source(), *kinds, *map(_by_words, _OF_INDEXING)])
+
+
 def _source_in_panels(file: str, names: Iterable[str]) -> str:
     files = ("vectors.h", "columns.h", "panels.h", file)
     return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, names)])
@@ -229,6 +249,8 @@ def _source_of(name: str) -> str:
         return image_source()
     if name in _OF_PRODUCTS:
         return product_source()
+    if name in _OF_INDEXING:
+        return indexing_source()
     return attention_source() if name in _OF_ATTENTION else handwritten_source()
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.codegen.indexing import Gather, Scatter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
@@ -216,8 +217,13 @@ def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     check_gather("gather", source.shape, dim, index)
     output = meta(index.shape, source.dtype, device)
     xp = array_module(device)
+    in_c = Gather(dim) if index.shape and device.type == "cpu" else None
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        if in_c is not None:
+            found = in_c.call(array, places)
+            if found is not None:
+                return found
         check_places("gather", places, array.shape, dim)
         if places.ndim == 0:
             return array.copy()
@@ -271,14 +277,21 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
             f"{name}: an index of shape {list(index.shape)} needs a source at least as large, got {list(source.shape)}"
         )
     xp = array_module(target.device)
+    is_for_c = how != "multiply" and index.shape and target.device.type == "cpu"
+    in_c = Scatter(dim, how == "add") if is_for_c else None
 
     def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
+        values = values[tuple([slice(size) for size in places.shape])]
+        if in_c is not None:
+            result = array.copy(order="C")
+            if in_c.call(result, places, values):
+                return result
         check_places(name, places, array.shape, dim)
         result = array.copy(order="C")
         if places.ndim == 0:
             seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
         else:
-            seen, place, part = result, along_axis(places, dim), values[tuple([slice(size) for size in places.shape])]
+            seen, place, part = result, along_axis(places, dim), values
         if how is None:
             seen[place] = part
         elif how == "multiply":
@@ -382,7 +395,9 @@ def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     def kernel(array: Array, out: Array | None) -> Array:
         if array.size and not (array.min() >= 0 and array.max() < classes):
             raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
-        return (array[..., None] == xp.arange(classes)).astype(xp.int64)
+        result = xp.zeros((array.size, classes), xp.int64)
+        result[xp.arange(array.size), array.reshape(-1)] = 1
+        return result.reshape(*array.shape, classes)
 
     return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP)
 

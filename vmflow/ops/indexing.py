@@ -6,12 +6,14 @@ the op runs, since their values are not known before.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.codegen.indexing import AddRows
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
@@ -128,13 +130,24 @@ def _index_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
 def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
     xp = array_module(output.device)
+    in_c = _add_rows(output, dims, metas[1:])
 
     def kernel(part: Array, *rest: Any) -> Array:
         whole = xp.zeros(output.shape, output.dtype.numpy)
+        if in_c is not None:
+            if in_c.call(whole, rest[0], part):
+                return whole
+            whole[...] = 0
         add_at(xp, *_placed(whole, dims, rest[:-1]), part)
         return whole
 
     return Inferred(output, kernel, output.numel * CHEAP + metas[0].numel * 20)
+
+
+def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta]) -> AddRows | None:
+    """What adds in C, where that can: along one dimension."""
+    is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
+    return AddRows(dims[0]) if is_for_c else None
 
 
 _INDEX_ADD_TO_ZEROS = OpExpr("index_add_to_zeros", _infer_index_add_to_zeros)
@@ -197,12 +210,15 @@ def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     xp = array_module(target.device)
     to = target.dtype.numpy
     loses_imaginary = value.dtype.is_complex and not target.dtype.is_complex
+    in_c = _add_rows(target, dims, indices) if accumulate and part is None else None
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
         # A copy of the value, since it may be a part of what is changed.
         new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
         out = _destination(xp, array, out)
+        if in_c is not None and in_c.call(out, places[0], xp.broadcast_to(new, shape)):
+            return out
         seen, place = _placed(_seen(xp, out, part), dims, tuple(places))
         if accumulate:
             add_at(xp, seen, place, new)
