@@ -85,31 +85,58 @@ def _numpy(tensor: flow.Tensor) -> Array:
 LENGTHS = (1, 7, 8, 31, 32, 33, 63, 64, 1023, 1024, 1025, 1056, 3000, 16384, 16385, 50000, 140001)
 
 
+OF_ROWS: dict[str, Callable[[Array], Array]] = {
+    "sums": lambda matrix: matrix.sum(1),
+    "squares": lambda matrix: np.square(matrix).sum(1),
+    "products": lambda matrix: matrix.prod(1),
+    "largest": lambda matrix: matrix.max(1),
+    "smallest": lambda matrix: matrix.min(1),
+}
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
-def test_sums_of_rows(length: int, count: int, threads: None) -> None:
-    matrix = np.abs(_random((count, length)))
+@pytest.mark.parametrize("name", OF_ROWS)
+def test_reductions_of_rows(name: str, length: int, count: int, threads: None) -> None:
+    # Products of numbers near 1 are in range.
+    matrix = np.abs(_random((count, length))) * (1e-4 if name == "products" else 1) + (name == "products")
+    matrix = matrix.astype(np.float32)
     found: list[Array] = []
     for number in (1, 2, 3):
         flow.set_num_threads(number)
-        in_c = rows.RowSums()
+        in_c = rows.RowReduction(name)
         for _ in range(2):  # the second time as it was remembered
             result = in_c.call(matrix)
             assert result is not None
             found.append(result)
     assert all([same_bits(it, found[0]) for it in found])
-    np.testing.assert_allclose(found[0], matrix.sum(1, dtype=np.float64), rtol=1e-6)
-    assert rows.RowSums().call(matrix.astype(np.float64)) is None
+    expected = OF_ROWS[name](matrix.astype(np.float64))
+    np.testing.assert_allclose(found[0], expected, rtol=1e-4 if name == "products" else 1e-6)
+    assert rows.RowReduction(name).call(matrix.astype(np.float64)) is None
 
 
-def test_a_row_is_summed_up_to_its_end_and_not_further() -> None:
+@pytest.mark.parametrize("length", LENGTHS)
+@pytest.mark.parametrize("name", ["largest", "smallest"])
+def test_extrema_of_rows_with_infinities_and_what_is_no_number(name: str, length: int) -> None:
+    plain = hard_numbers((40, length))
+    plain[np.isnan(plain)] = 1
+    odd = plain.copy()
+    odd[np.arange(40), np.random.default_rng(0).integers(0, length, 40)] = np.nan
+    for matrix in (plain, -plain, odd, np.full((2, length), -np.inf, "f4"), np.full((2, length), np.inf, "f4")):
+        found = rows.RowReduction(name).call(matrix)
+        assert found is not None
+        assert same_bits(OF_ROWS[name](matrix), found)
+
+
+def test_a_row_is_reduced_up_to_its_end_and_not_further() -> None:
     memory = np.full(3 * 16384 + 100, np.nan, np.float32)
     memory[50:-50] = 1
-    in_c = rows.RowSums()
-    for length in (40, 1000, 16384, 16385, 3 * 16384):
-        for start in (50, 51):
-            inside = memory[start : start + length - 1].reshape(1, -1)
-            assert in_c.call(inside) == [length - 1]
+    for name, expected in (("sums", 0), ("squares", 0), ("products", 1), ("largest", 1), ("smallest", 1)):
+        in_c = rows.RowReduction(name)
+        for length in (40, 1000, 16384, 16385, 3 * 16384):
+            for start in (50, 51):
+                inside = memory[start : start + length - 1].reshape(1, -1)
+                assert in_c.call(inside) == [expected or length - 1]
 
 
 @pytest.mark.parametrize("shape", SHAPES)

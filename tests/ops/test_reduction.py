@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -120,6 +121,17 @@ ROWS: list[Row] = [
     *_rows("any", _numpy(np.any), result="bool"),
     *_rows("argmax", _numpy(np.argmax), dtypes=ORDERED, result="int64", shapes=FULL),
     *_rows("argmin", _numpy(np.argmin), dtypes=ORDERED, result="int64", shapes=FULL),
+    *[
+        Row(
+            "norm",
+            partial(flow.norm, dim=dim, keepdim=keep),
+            partial(_norm, dim=dim, keep=keep),
+            REAL,
+            order=2,
+            label=label,
+        )
+        for dim, keep, label in ((None, False, ""), (-1, True, "-last"), (0, False, "-first"))
+    ],
     _extreme("amax", np.max, "same"),
     _extreme("amin", np.min, "same"),
     _extreme("argmax", np.argmax, "int64"),
@@ -147,7 +159,15 @@ COMPOSED: list[Row] = [
         shapes=FULL,
     ),
     *_rows("logsumexp", _logsumexp, dtypes=("float64", *ORDERED), result="float", order=2, shapes=FULL)[1:],
-    Row("norm", flow.norm, lambda x: _norm(x, None, False), FRACTIONAL, result="real", order=2),
+    Row(
+        "norm",
+        flow.norm,
+        lambda x: _norm(x, None, False),
+        ("complex64", "complex128"),
+        result="real",
+        order=2,
+        label="-complex",
+    ),
     Row(
         "norm",
         lambda x: flow.norm(x, 3, -1),

@@ -133,10 +133,17 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT, _POINTER)),
         "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
         "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 4 + (_POINTER,) * 2),
-        "row_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 2 + (_POINTER, _COUNT)),
         "column_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 3),
         "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
     }
+    for name, exact in (
+        ("sums", False),
+        ("squares", False),
+        ("products", False),
+        ("largest", True),
+        ("smallest", True),
+    ):
+        found[f"row_{name}"] = (exact, (_POINTER,) * 2 + (_COUNT,) * 2 + (_POINTER, _COUNT))
     for kind in ("float", "double"):
         for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps"):
             found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)

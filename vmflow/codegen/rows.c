@@ -63,14 +63,6 @@ void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to
         else *wrong = 1;
 }
 
-/* The sum of each row of n of what is `all`; the last one may be shorter. */
-void row_sums(const float *from, float *to, int64_t rows, int64_t n, const float *all, int64_t count) {
-    for (; rows; rows--, from += n, to++) {
-        const int64_t left = all + count - from;
-        *to = long_sum(from, left < n ? left : n);
-    }
-}
-
 /* In four vectors at once: what pairwise sums win in digits, many lanes win too. */
 static float sum_of_products(const float *one, const float *other, int64_t n) {
     eight a = {0}, b = {0}, c = {0}, d = {0};
@@ -85,6 +77,72 @@ static float sum_of_products(const float *one, const float *other, int64_t n) {
     for (; i < n; i++) sum += one[i] * other[i];
     return sum;
 }
+
+static float long_squares(const float *values, int64_t n) {
+    if (n <= 1024) return sum_of_products(values, values, n);
+    int64_t half = n / 2;
+    half -= half % 32;
+    return long_squares(values, half) + long_squares(values + half, n - half);
+}
+
+/* The largest number, or the smallest, which is the largest of their negatives; nan if there is one. */
+static inline __attribute__((always_inline)) float extremum(const float *values, int64_t n, const int smallest) {
+    float found = smallest ? -values[0] : values[0];
+    int64_t i = 1;
+    if (n >= 32) {
+        eight best[4];
+        flags odd = {0};
+        for (int part = 0; part < 4; part++) best[part] = all(-INF);
+        for (i = 0; i + 32 <= n; i += 32)
+            for (int part = 0; part < 4; part++) {
+                const eight given = load(values + i + 8 * part), value = smallest ? -given : given;
+                best[part] = LARGER(best[part], value);
+                odd |= value != value;
+            }
+        const eight most = LARGER(LARGER(best[0], best[1]), LARGER(best[2], best[3]));
+        for (int lane = 0; lane < 8; lane++) {
+            found = most[lane] > found ? most[lane] : found;
+            if (odd[lane]) return __builtin_nanf("");
+        }
+    }
+    for (; i < n; i++) {
+        const float value = smallest ? -values[i] : values[i];
+        found = (value > found) | (value != value) ? value : found;
+    }
+    return smallest ? -found : found;
+}
+
+static float largest_or_nan(const float *values, int64_t n) { return extremum(values, n, 0); }
+static float smallest_or_nan(const float *values, int64_t n) { return extremum(values, n, 1); }
+
+static float product(const float *values, int64_t n) {
+    eight a = all(1), b = all(1), c = all(1), d = all(1);
+    int64_t i = 0;
+    for (; i + 32 <= n; i += 32) {
+        a *= load(values + i);
+        b *= load(values + i + 8);
+        c *= load(values + i + 16);
+        d *= load(values + i + 24);
+    }
+    const eight lanes = (a * b) * (c * d);
+    float found = ((lanes[0] * lanes[1]) * (lanes[2] * lanes[3])) * ((lanes[4] * lanes[5]) * (lanes[6] * lanes[7]));
+    for (; i < n; i++) found *= values[i];
+    return found;
+}
+
+/* One number of each row of n of what is `all`; the last row may be shorter. */
+#define OF_ROWS(NAME, FUNCTION)                                                                              \
+    void NAME(const float *from, float *to, int64_t rows, int64_t n, const float *all, int64_t count) {      \
+        for (; rows; rows--, from += n, to++) {                                                              \
+            const int64_t left = all + count - from;                                                         \
+            *to = FUNCTION(from, left < n ? left : n);                                                       \
+        }                                                                                                    \
+    }
+OF_ROWS(row_sums, long_sum)
+OF_ROWS(row_squares, long_squares)
+OF_ROWS(row_products, product)
+OF_ROWS(row_largest, largest_or_nan)
+OF_ROWS(row_smallest, smallest_or_nan)
 
 /* `weight` and `bias` may be null; `to` may be `from`. */
 void layer_norm(const float *from, float *to, float *means, float *scales, int64_t rows, int64_t n, const float *weight,

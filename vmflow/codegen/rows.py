@@ -329,43 +329,50 @@ class LayerNormGradient:
         return result, *np.add.reduce(parts[:, :2], 0)
 
 
-class RowSums:
-    """Sums of rows, as they are called from one place."""
+class RowReduction:
+    """One number of each row, as they are found from one place.
 
-    __slots__ = ("_site", "_whole")
+    Args:
+        name: "sums", "squares" (their sums), "products", "largest" or "smallest".
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_name", "_of_parts", "_site", "_whole")
+
+    def __init__(self, name: str) -> None:
+        self._name = f"row_{name}"
+        self._of_parts = "row_sums" if name == "squares" else self._name
         self._site = CallSite()
         self._whole = CallSite()
 
     def call(self, matrix: Array) -> Array | None:
-        """The sum of each row of a matrix, which is not empty; None if that is not possible.
+        """That of each row of a matrix, which is not empty; None if that is not possible.
 
-        Of a single row that is long, blocks are summed up first, the same for any number of threads.
+        Of a single row that is long, it is found for blocks first, the same for any number of threads.
         """
         rows, length = matrix.shape
         if rows > 1 or length <= _BLOCK:
-            return self._sums(self._site, matrix, rows, length)
-        parts = self._sums(self._site, matrix, -(-length // _BLOCK), _BLOCK)
-        return None if parts is None else self._sums(self._whole, parts, 1, len(parts))
+            return _of_rows(self._name, self._site, matrix, rows, length)
+        parts = _of_rows(self._name, self._site, matrix, -(-length // _BLOCK), _BLOCK)
+        return None if parts is None else _of_rows(self._of_parts, self._whole, parts, 1, len(parts))
 
-    def _sums(self, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
-        sums = np.empty(rows, _SINGLE)
-        if site.again((array, array, sums)):
-            return sums
-        kernel = function("row_sums", array.size)
-        if kernel is None or not fits(array):
-            return None
-        NativeCall(
-            "row_sums",
-            kernel,
-            (address(array), address(sums), rows, length, address(array), array.size),
-            lambda: team.Cut(2, ((0, length * array.itemsize), (1, array.itemsize))),
-            array.size,
-            (array, array, sums),
-            places=(0, 4, 1),
-        ).make(site)
-        return sums
+
+def _of_rows(name: str, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
+    found = np.empty(rows, _SINGLE)
+    if site.again((array, array, found)):
+        return found
+    kernel = function(name, array.size)
+    if kernel is None or not fits(array):
+        return None
+    NativeCall(
+        name,
+        kernel,
+        (address(array), address(found), rows, length, address(array), array.size),
+        lambda: team.Cut(2, ((0, length * array.itemsize), (1, array.itemsize))),
+        array.size,
+        (array, array, found),
+        places=(0, 4, 1),
+    ).make(site)
+    return found
 
 
 def add_to_rows(array: Array, row: Array) -> NativeCall | None:

@@ -5,6 +5,7 @@
 #endif
 
 typedef float eight __attribute__((vector_size(32)));
+typedef int32_t flags __attribute__((vector_size(32)));
 typedef float four __attribute__((vector_size(16)));
 
 static inline eight load(const float *from) {

@@ -12,7 +12,7 @@ from vmflow.dtypes import dtype as DType
 
 from .arithmetic import abs, square
 from .destination import delivered
-from .reduction import Dims, amax, amin, mean, reduced_shape, sum
+from .reduction import Dims, amax, amin, euclidean_norm, mean, reduced_shape, sum
 from .selection import where
 from .table import (
     normalize_dims,
@@ -146,6 +146,8 @@ def norm(
         raise ValueError(f"norm: p must be a number or 'fro', not {p!r}")
     if input.dtype.category < FLOATING:
         raise TypeError(f"norm is not defined for {input.dtype.name} tensors; convert with .float() first")
+    if p == 2:
+        return euclidean_norm(input.abs() if input.dtype.is_complex else input, dim, keepdim)
     size = _half_widened(input).abs()
     if p == math.inf:
         result = amax(size, dim, keepdim)
@@ -156,7 +158,7 @@ def norm(
     elif p == 1:
         result = sum(size, dim, keepdim)
     else:
-        result = _root(sum(square(size) if p == 2 else size**p, dim, keepdim), p)
+        result = _root(sum(size**p, dim, keepdim), p)
     return result.to(input.dtype.to_real())
 
 

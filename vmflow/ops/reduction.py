@@ -14,7 +14,7 @@ import numpy as np
 
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.rows import RowSums
+from vmflow.codegen.rows import RowReduction
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -60,6 +60,8 @@ def _reduction(
     most: int = COMPLEX,
     of_nothing: bool = True,
     by_products: bool = False,
+    in_c: str | None = None,
+    finish: Callable[[Array], Array] | None = None,
 ) -> OpExpr:
     """Declare an op with attributes ``(dims, keepdim)``.
 
@@ -70,6 +72,8 @@ def _reduction(
         of_nothing: whether an empty dimension can be reduced.
         by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
             depend on how many rows it is given.
+        in_c: what finds the same of float32 over the last dimensions, see `RowReduction`; but for `finish`, which takes
+            what it has found.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -85,6 +89,8 @@ def _reduction(
         reduces = function(array_module(source.device), source, output.dtype)
         whole = by_products and source.dtype.category == FLOATING
         kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
+        if in_c is not None and source.dtype is dtypes.float32 and source.numel and _are_last(dims, source):
+            kernel = _in_c(RowReduction(in_c), finish, output, kernel)
         return Inferred(output, kernel, source.numel * CHEAP)
 
     return OpExpr(name, infer)
@@ -105,9 +111,12 @@ def _by_rows(
 ) -> Kernel:
     """The same, of several threads where much is reduced to many over the last dimensions."""
     plain = _kernel(function, dims, keepdim, output)
-    kept = len(source.shape) - len(dims)
-    last = dims == tuple(range(kept, len(source.shape)))
-    if not last or output.numel < 2 or source.numel < 4 * intra_op.LEAST or source.device.type != "cpu":
+    if (
+        not _are_last(dims, source)
+        or output.numel < 2
+        or source.numel < 4 * intra_op.LEAST
+        or source.device.type != "cpu"
+    ):
         return plain
 
     def kernel(array: Array, out: Array | None) -> Array:
@@ -125,6 +134,22 @@ def _by_rows(
     return kernel
 
 
+def _are_last(dims: tuple[int, ...], source: TensorMeta) -> bool:
+    rank = len(source.shape)
+    return dims == tuple(range(rank - len(dims), rank))
+
+
+def _in_c(rows: RowReduction, finish: Callable[[Array], Array] | None, output: TensorMeta, otherwise: Kernel) -> Kernel:
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.flags.c_contiguous and isinstance(array, np.ndarray):
+            found = rows.call(array.reshape(output.numel, -1))
+            if found is not None:
+                return (found if finish is None else finish(found)).reshape(output.shape)
+        return otherwise(array, out)
+
+    return kernel
+
+
 def _same(dtype: DType) -> DType:
     return dtype
 
@@ -135,7 +160,7 @@ def _to_bool(dtype: DType) -> DType:
 
 def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     wide = accumulated(source.dtype, output)
-    in_c = RowSums()
+    in_c = RowReduction("sums")
 
     def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if array.dtype == wide and sums.suits(array):
@@ -163,8 +188,14 @@ def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., 
     return mean
 
 
+def _norm_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
+    add_up = _sum_function(xp, source, output)
+    wide = accumulated(source.dtype, output)  # in which squares of half precision neither overflow nor vanish
+    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array, dtype=wide), axis, keepdims))
+
+
 _SUM = _reduction("sum", _sum_function, widen_integers, by_products=True)
-_PROD = _reduction("prod", _prod_function, widen_integers)
+_PROD = _reduction("prod", _prod_function, widen_integers, in_c="products")
 _MEAN = _reduction("mean", _mean_function, _same, least=FLOATING, by_products=True)
 _AMAX = _reduction(
     "amax",
@@ -172,6 +203,7 @@ _AMAX = _reduction(
     _same,
     most=FLOATING,
     of_nothing=False,
+    in_c="largest",
 )
 _AMIN = _reduction(
     "amin",
@@ -179,6 +211,17 @@ _AMIN = _reduction(
     _same,
     most=FLOATING,
     of_nothing=False,
+    in_c="smallest",
+)
+_NORM = _reduction(
+    "norm",
+    _norm_function,
+    _same,
+    least=FLOATING,
+    most=FLOATING,
+    by_products=True,
+    in_c="squares",
+    finish=lambda squares: np.sqrt(squares, squares),
 )
 _ALL = _reduction(
     "all", lambda xp, source, output: lambda array, axis, keepdims: xp.all(array, axis, keepdims=keepdims), _to_bool
@@ -239,6 +282,11 @@ def amin(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor 
     return _reduce(_AMIN, input, dim, keepdim, out)
 
 
+def euclidean_norm(input: Tensor, dim: Dims = None, keepdim: bool = False) -> Tensor:
+    """The root of the sum of squares along `dim`, of real floating-point numbers; where it is 0, so is its gradient."""
+    return _reduce(_NORM, input, dim, keepdim)
+
+
 def all(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:
     """Whether all elements along `dim` are non-zero; of an empty `dim`, each for itself."""
     if dim == () or dim == []:
@@ -293,10 +341,20 @@ def _prod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     source = node.input(0)
     chosen = source == _spread(node, node.output(0))
-    dims, _ = cast("tuple[tuple[int, ...], bool]", node.attributes)
-    count = sum(chosen, dims, keepdim=True) if dims else 1
-    return (where(chosen, _spread(node, gradient), 0.0) / count,)
+    dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
+    if dims:
+        gradient = gradient / sum(chosen, dims, keepdim)
+    return (where(chosen, _spread(node, gradient), 0.0),)
 
 
 _AMAX.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
 _AMIN.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
+
+
+@_NORM.gradient(inputs=(0,), outputs=(0,))
+def _norm_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    """The unit vector; where there is none, 0 and not nan."""
+    size = node.output(0)
+    nothing = size == 0
+    share = where(nothing, 0.0, gradient / where(nothing, 1.0, size))
+    return (node.input(0) * _spread(node, share),)

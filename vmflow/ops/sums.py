@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow.codegen.arrays import Call
-from vmflow.codegen.rows import RowSums, column_sums
+from vmflow.codegen.rows import RowReduction, column_sums
 from vmflow.instructions.blob import Array
 
 # Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
@@ -46,7 +46,7 @@ def ones(count: int, dtype: np.dtype[Any]) -> Array:
     return result
 
 
-def of_rows(matrix: Array, in_c: RowSums | None = None) -> Array:
+def of_rows(matrix: Array, in_c: RowReduction | None = None) -> Array:
     """The sum of each row of a matrix that `suits`; by C, if that is there and a place is given that remembers it."""
     rows, length = matrix.shape
     if in_c is not None and matrix.dtype is _SINGLE and length >= _LONG:
@@ -96,7 +96,7 @@ def _is_for_c(matrix: Array) -> bool:
     return matrix.dtype is _SINGLE and len(matrix) >= _ROWS and matrix.size >= _FEW
 
 
-def over(array: Array, dims: tuple[int, ...], in_c: RowSums | None = None) -> Array | None:
+def over(array: Array, dims: tuple[int, ...], in_c: RowReduction | None = None) -> Array | None:
     """The sum of an array that `suits` over dimensions in order, without these; None if they lie in between others.
 
     Args:
