@@ -113,6 +113,9 @@ _OF_INDEXING: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
     for kind in kinds
 }
 
+# Types of elements, and in which running sums of them are accumulated.
+_ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
+
 _OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
 _OF_OTHERS: Final = _OF_PANELS | _OF_INDEXING.keys()
 
@@ -144,6 +147,9 @@ def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
         ("smallest", True),
     ):
         found[f"row_{name}"] = (exact, (_POINTER,) * 2 + (_COUNT,) * 2 + (_POINTER, _COUNT))
+    for kind in _ACCUMULATED:
+        for name in ("cumsum", "cumprod"):
+            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 5)
     for kind in ("float", "double"):
         for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps"):
             found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)
@@ -190,6 +196,7 @@ def handwritten_source() -> str:
             text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
             updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
             updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
+            *[text_of("running.c").replace("TYPE", it).replace("WIDE", wide) for it, wide in _ACCUMULATED.items()],
             *singles,
             *by_words,
         ]

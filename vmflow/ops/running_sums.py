@@ -9,15 +9,14 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
+from vmflow.codegen.running import Running
 from vmflow.dtypes import INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, meta
 
-from . import sums
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
-from .rows import room
 from .table import (
     Attributes,
     Inferred,
@@ -44,23 +43,30 @@ def widen_integers(dtype: DType) -> DType:
 
 
 def _running(name: str, function: str) -> OpExpr:
+    """Declare an op with attributes (dimension, whether it is run through from behind)."""
+
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        (dim,) = cast("tuple[int]", attributes)
+        dim, reverses = cast("tuple[int, bool]", attributes)
         (source,) = metas
         output = meta(source.shape, widen_integers(source.dtype), source.device)
-        accumulate = getattr(array_module(source.device), function).accumulate
+        xp = array_module(source.device)
+        accumulate = getattr(xp, function).accumulate
         to = output.dtype.numpy
-        wide = accumulated(source.dtype, output.dtype)
+        kept = accumulated(source.dtype, output.dtype)
+        # Errors of single precision would add up; C does the same.
+        wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
+        in_c = Running(name, dim, reverses) if source.shape and source.device.type == "cpu" else None
 
         def kernel(array: Array, out: Array | None) -> Array:
             if array.ndim == 0:
                 return array.astype(to)
-            if name == "cumsum" and dim == array.ndim - 1 and array.dtype == wide and sums.suits(array):
-                result = room(out, array)
-                matrix = array.reshape(-1, array.shape[-1])
-                if not np.may_share_memory(result, array) and sums.running(matrix, result.reshape(matrix.shape)):
-                    return result
-            return accumulate(array, dim, wide, out if wide == to else None).astype(to, copy=False)
+            if in_c is not None:
+                found = in_c.call(array.astype(kept, order="C", copy=False), out)
+                if found is not None:
+                    return found.astype(to, copy=False)
+            seen = xp.flip(array, dim) if reverses else array
+            result = accumulate(seen, dim, wide).astype(kept, copy=False).astype(to, copy=False)
+            return xp.ascontiguousarray(xp.flip(result, dim)) if reverses else result
 
         return Inferred(output, kernel, source.numel * CHEAP * 4)
 
@@ -75,10 +81,10 @@ def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor |
     """The running sum along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumsum", dim, input.ndim)
     if out is not None and dtype is None:
-        return written(_CUMSUM, out, (input,), (axis,))
+        return written(_CUMSUM, out, (input,), (axis, False))
     if out is not None:
         return delivered("cumsum", out, (input,), lambda: cumsum(input, dim, dtype=dtype))
-    result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis,))
+    result = _interpreter.dispatch(_CUMSUM, (input if dtype is None else input.to(dtype),), (axis, False))
     return result if dtype is None else result.to(dtype)
 
 
@@ -86,19 +92,18 @@ def cumprod(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor 
     """The running product along `dim`, as `dtype`; without one, of bools and integers int64."""
     axis = normalize_dim("cumprod", dim, input.ndim)
     if out is not None and dtype is None:
-        return written(_CUMPROD, out, (input,), (axis,))
+        return written(_CUMPROD, out, (input,), (axis, False))
     if out is not None:
         return delivered("cumprod", out, (input,), lambda: cumprod(input, dim, dtype=dtype))
-    result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis,))
+    result = _interpreter.dispatch(_CUMPROD, (input if dtype is None else input.to(dtype),), (axis, False))
     return result if dtype is None else result.to(dtype)
 
 
 @_CUMSUM.gradient()
 def _cumsum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    (dim,) = cast("tuple[int]", node.attributes)
-    if gradient.ndim == 0:
-        return (gradient,)
-    return (flipped(cumsum(flipped(gradient, dim), dim), dim),)
+    """The running sum from the other end."""
+    dim, reverses = cast("tuple[int, bool]", node.attributes)
+    return (_interpreter.dispatch(_CUMSUM, (gradient,), (dim, not reverses)),)
 
 
 @_CUMPROD.gradient(inputs=(0,))
@@ -108,7 +113,8 @@ def _cumprod_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     The gradient by x[j] is the product of all before j, times the sum over k >= j of g[k] x[j+1] ... x[k]; that sum
     is the solution of a recurrence.
     """
-    (dim,) = cast("tuple[int]", node.attributes)
+    dim, reverses = cast("tuple[int, bool]", node.attributes)
+    assert not reverses  # sums only are run through from behind
     if gradient.ndim == 0 or gradient.numel() == 0:
         return (gradient,)
     source = conj_if_complex(node.input(0))

@@ -115,30 +115,3 @@ def over(array: Array, dims: tuple[int, ...], in_c: RowReduction | None = None) 
     if before:
         array = of_columns(array.reshape(-1, prod(kept)))
     return array.reshape(kept)
-
-
-# Elements of a row that are added up by one product.  Of 16, 32 and 64 this is the fastest.
-_STRETCH: Final = 32
-
-
-@functools.lru_cache(2)
-def _upper(dtype: np.dtype[Any]) -> Array:
-    return np.triu(np.ones((_STRETCH, _STRETCH), dtype))
-
-
-def running(matrix: Array, out: Array) -> bool:
-    """The running sum of each row of a matrix that `suits`, into `out`, contiguous and elsewhere; whether it was done.
-
-    It is done in half the time that numpy takes, and with less rounding: stretches of the rows by a product with a
-    triangle of ones, and then what comes before each.  Where something is not finite it is not done, since the zeros
-    of the triangle would spread it to what comes before.
-    """
-    rows, length = matrix.shape
-    if length % _STRETCH or not length:
-        return False
-    stretches = out.reshape(rows, -1, _STRETCH)
-    np.matmul(matrix.reshape(-1, _STRETCH), _upper(matrix.dtype), out.reshape(-1, _STRETCH))
-    before = np.add.accumulate(stretches[:, :-1, -1], 1)
-    np.add(stretches[:, 1:], before[:, :, None], stretches[:, 1:])
-    # An infinity or nan goes on to the end of its row.
-    return bool(np.isfinite(out[:, -1]).all())
