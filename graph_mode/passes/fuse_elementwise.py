@@ -13,7 +13,8 @@ from typing import Final
 import attrs
 
 from vmflow.graph_mode.job import Job, JobOp, Operand
-from vmflow.ops.fused import Step, can_fuse, encoded
+from vmflow.ops.fused import Step, can_fuse
+from vmflow.ops.table import encoded
 
 # Beyond these, the tiles of a group would no longer be in the cache together.
 _STEPS: Final = 64

@@ -17,7 +17,8 @@ from vmflow.codegen.expressions import C_TYPES, RULES
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import meta
 from vmflow.ops import c_loops
-from vmflow.ops.fused import FusedKernel, encoded
+from vmflow.ops.fused import FusedKernel
+from vmflow.ops.table import encoded
 
 from .support import INEXACT, Array, check_alike, hard_numbers, in_both_ways, same_bits, steps_apart
 

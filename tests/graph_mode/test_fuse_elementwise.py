@@ -17,7 +17,7 @@ from vmflow.graph_mode.compiler import compile_job
 from vmflow.graph_mode.job import Job, JobOp
 from vmflow.graph_mode.lifetimes import ALIGNMENT, aligned
 from vmflow.graph_mode.passes.fuse_elementwise import fuse_elementwise
-from vmflow.ops.fused import decoded
+from vmflow.ops.table import decoded
 
 Built = Callable[..., Any]
 

@@ -44,8 +44,8 @@ MADE_OF_OTHERS: Final[dict[str, tuple[str, ...]]] = {
     "view_as_real": tuple([name for name in NAMES if name not in ("float32", "float64")]),
 }
 
-# Made of others, by graphs, with their dtypes and shapes; tested in tests/graph_mode/test_fused.py.
-COMPOSED: Final = {"fused"}
+# Made of others, with their dtypes and shapes; tested in tests/ops/test_fused.py and test_formula.py.
+COMPOSED: Final = {"fused"} | {name for name, op in OPS.items() if op.infer.__module__ == "vmflow.ops.formula"}
 
 # Ops that make a tensor from no tensor, or by chance: a call for a dtype, those accepted, and those of shapes.  Their
 # values are tested in tests/ops/test_creation.py, tests/test_random.py and tests/nn/test_init.py.

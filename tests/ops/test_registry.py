@@ -110,6 +110,7 @@ ELSEWHERE = {
     "vmflow.ops.dropout": "tests/ops/test_dropout.py",
     "vmflow.ops.embedding": "tests/ops/test_embedding.py",
     "vmflow.ops.embedding_bag": "tests/ops/test_embedding_bag.py",
+    "vmflow.ops.formula": "tests/ops/test_formula.py",
     "vmflow.ops.fused": "tests/ops/test_fused.py",
     "vmflow.ops.linear": "tests/ops/test_linear.py",
     "vmflow.ops.loss": "tests/ops/test_loss.py",

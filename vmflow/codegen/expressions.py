@@ -76,6 +76,7 @@ RULES: Final[dict[str, Rule]] = {
     "mul": Rule(_NUMBERS, _form("{0} * {1}")),
     "div": Rule(_FLOATS, _form("{0} / {1}")),
     "neg": Rule(_NUMBERS, _form("-{0}")),
+    "sign": Rule(_NUMBERS, _form("({0} > 0) - ({0} < 0)")),  # 0 of nan, as the op has it
     "square": Rule(_NUMBERS, _form("{0} * {0}")),
     "abs": Rule(_NUMBERS, _absolute),
     "reciprocal": Rule(_FLOATS, _form("1 / {0}")),

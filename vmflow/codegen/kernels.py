@@ -37,21 +37,33 @@ class Chain:
         self._loop = loop
         self._library: Library | None = None
         self._function: Callable[[Any], None] | None = None
+        # When it was looked for in vain, and whether it was to be made.
+        self._missed: tuple[int, bool] | None = None
 
-    def function(self) -> Callable[[Any], None] | None:
-        """The function, called with a `Block`, if it is there and may be used."""
+    def function(self, makes: bool = True) -> Callable[[Any], None] | None:
+        """The function, called with a `Block`, if it is there and may be used.
+
+        Args:
+            makes: whether it is to be made if it was not before.
+        """
         if LOADER.mode == "off":
             return None
-        if self._function is None and self._usable():
-            assert self._library is not None
-            self._function = self._library.function(self._loop.name)
+        if self._function is None:
+            looked = LOADER.arrived, makes
+            if self._missed == looked:
+                return None
+            if self._usable(makes):
+                assert self._library is not None
+                self._function = self._library.function(self._loop.name)
+            else:
+                self._missed = looked
         return self._function
 
-    def _usable(self) -> bool:
+    def _usable(self, makes: bool) -> bool:
         # What eager ops compute is the measure, whether that is C or numpy.
-        alike = all([function(f"single_{name}", _WORTHWHILE) for name in self._loop.inexact])
-        if self._library is None:
-            self._library = LOADER.request(common_source() + "\n" + self._loop.source)
+        alike = all([function(f"single_{name}", _WORTHWHILE if makes else 0) for name in self._loop.inexact])
+        if self._library is None or (makes and not self._library.begun):
+            self._library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
         return alike and self._library is not None and self._library.usable(exact=True)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from math import pi, sqrt
 from typing import TYPE_CHECKING, Any, cast
 
@@ -22,6 +20,7 @@ from .destination import delivered, written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or
 from .error_function import erf as erf
 from .error_function import erfc_of_double
+from .formula import formula
 from .layer_operands import check_floating
 from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
@@ -131,22 +130,6 @@ def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_TANH, (input,))
 
 
-def in_single_precision(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Declare `function` an activation of floating-point tensors, computed of half precision in float32.
-
-    A chain of ops would else round after each.
-    """
-
-    @functools.wraps(function)
-    def wrapped(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        _check_activated(function.__name__, input)
-        if input.dtype is dtypes.float16 or input.dtype is dtypes.bfloat16:
-            return function(input.to(dtypes.float32), *args, **kwargs).to(input.dtype)
-        return function(input, *args, **kwargs)
-
-    return wrapped
-
-
 def _gelu_kernel(array: Array, out: Array | None) -> Array:
     return (_gelu_of_double if array.dtype == np.float64 else gelu_of_single)(array, out)
 
@@ -236,9 +219,9 @@ def _check_activated(name: str, input: Tensor) -> None:
         raise TypeError(f"{name} is not defined for {input.dtype.name} tensors; convert with .float() first")
 
 
-@in_single_precision
-def _gelu_by_tanh(input: Tensor) -> Tensor:
-    return input * (tanh((input + input * input * input * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
+@formula("gelu_by_tanh")
+def _gelu_by_tanh(x: Tensor) -> Tensor:
+    return x * (tanh((x + x * x * x * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
 
 
 def _silu_kernel(array: Array, out: Array | None) -> Array:
@@ -263,9 +246,13 @@ _SILU: OpExpr = elementwise(
 
 @_SILU.gradient(inputs=(0,))
 def _silu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    operand = node.input(0)
+    return (_silu_slope(gradient, node.input(0)),)
+
+
+@formula("silu_gradient", operands=2)
+def _silu_slope(gradient: Tensor, operand: Tensor) -> Tensor:
     gate = sigmoid(operand)
-    return (gradient * (gate * (operand * (1 - gate) + 1)),)
+    return gradient * (gate * (operand * (1 - gate) + 1))
 
 
 def silu(input: Tensor) -> Tensor:
@@ -278,24 +265,39 @@ def silu(input: Tensor) -> Tensor:
     return _interpreter.dispatch(_SILU, (input,))
 
 
-@in_single_precision
 def leaky_relu(input: Tensor, negative_slope: float = 0.01) -> Tensor:
     """`input` where positive, else ``negative_slope * input``."""
-    return where(input > 0, input, input * negative_slope)
+    _check_activated("leaky_relu", input)
+    return _leaky(input, negative_slope)
 
 
-@in_single_precision
+@formula("leaky_relu")
+def _leaky(x: Tensor, slope: float) -> Tensor:
+    return where(x > 0, x, x * slope)
+
+
 def elu(input: Tensor, alpha: float = 1.0) -> Tensor:
     """`input` where positive, else ``alpha * (exp(input) - 1)``."""
+    _check_activated("elu", input)
+    return _exponential(input, alpha)
+
+
+@formula("elu")
+def _exponential(x: Tensor, alpha: float) -> Tensor:
     # The branch not taken must not overflow, or its gradient would be nan.
-    return where(input > 0, input, (input.clamp(max=0)).expm1() * alpha)
+    return where(x > 0, x, (x.clamp(max=0)).expm1() * alpha)
 
 
-@in_single_precision
 def softplus(input: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
     """``log(1 + exp(beta * input)) / beta``; linear where ``beta * input > threshold``."""
-    scaled = input * beta
-    return where(scaled > threshold, input, scaled.clamp(max=threshold).exp().log1p() / beta)
+    _check_activated("softplus", input)
+    return _soft(input, beta, threshold)
+
+
+@formula("softplus")
+def _soft(x: Tensor, beta: float, threshold: float) -> Tensor:
+    scaled = x * beta
+    return where(scaled > threshold, x, scaled.clamp(max=threshold).exp().log1p() / beta)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
@@ -309,8 +311,12 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Tens
         raise ValueError(f"hardtanh: min_val {min_val} must not be above max_val {max_val}")
     if input.dtype is dtypes.bool_:
         raise TypeError("hardtanh is not defined for bool tensors")
-    limited = where(input <= min_val, min_val, where(input >= max_val, max_val, input))
-    return limited.to(input.dtype)
+    return _limited(input, min_val, max_val)
+
+
+@formula("hardtanh")
+def _limited(x: Tensor, low: float, high: float) -> Tensor:
+    return where(x <= low, low, where(x >= high, high, x)).to(x.dtype)
 
 
 # Softmax

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from vmflow.codegen import team
+from vmflow.codegen.call_site import CallSite
 from vmflow.codegen.elementwise import Block, Operation, address, layout_of, write_loop
 from vmflow.codegen.kernels import Chain, address_of
 from vmflow.codegen.processor import streamed_from
@@ -69,15 +70,55 @@ class CLoops:
         self._host = all([it.device.type in ("cpu", "sim") for it in inputs])
         self._work = work
         self._known: dict[_Key, tuple[Chain, Block] | None] = {}
+        self._site = CallSite()
 
     def call(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...]) -> Call | None:
         """One call that computes all; None if there is none, or not yet.
 
         The arrays must be kept alive as long as it is used, and the number of threads is that of now.
         """
+        together = (*arrays, *outs)
+        found = self._found(together, shape)
+        if found is None:
+            return None
+        function, block = found
+        words = block.words([address(it) for it in together])
+        job = self._job(function, block, words, together)
+        shared = None if job is None else team.call_of(job, self._work)
+        return shared or (function, ((ctypes.c_int64 * len(words))(*words),), None)
+
+    def compute(self, arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], compiles: bool) -> bool:
+        """The same, done at once and remembered; whether it was done.
+
+        Args:
+            arrays, outs: which have no memory in common.
+            shape: see `call`.
+            compiles: whether it is worth a run of the C compiler.
+        """
+        together = (*arrays, *outs)
+        if self._site.again(together):
+            return True
+        found = self._found(together, shape, compiles)
+        if found is None:
+            return False
+        function, block = found
+        words = block.words([address(it) for it in together])
+        job = self._job(function, block, words, together)
+        if job is None or not team.run(job, self._work):
+            job = None
+            function((ctypes.c_int64 * len(words))(*words))
+        if all([it.size for it in together]):
+            alone, taken = (address_of(function), words) if job is None else (0, job)
+            places = [len(taken) - len(words) + it for it in block.places]
+            self._site.note(alone, taken, places, together, self._work, written=len(outs))
+        return True
+
+    def _found(
+        self, together: tuple[Array, ...], shape: tuple[int, ...], compiles: bool = True
+    ) -> tuple[Callable[..., Any], Block] | None:
+        """The function for arrays that lie like these, and what it takes."""
         if not self._host or not self._operations:
             return None
-        together = [*arrays, *outs]
         key = tuple([(it.shape, it.strides) for it in together])
         # Others may be at this, and clear it, at the same time.
         try:
@@ -90,16 +131,16 @@ class CLoops:
         if found is None:
             return None
         chain, block = found
-        function = chain.function()
-        if function is None:
+        function = chain.function(compiles)
+        return None if function is None else (function, block)
+
+    def _job(
+        self, function: Callable[..., Any], block: Block, words: Sequence[int], together: tuple[Array, ...]
+    ) -> team.Job | None:
+        """The same shared out among threads; None if that is not worth it."""
+        if not team.helps(self._work):
             return None
-        words = block.words([address(it) for it in together])
-        if team.helps(self._work):
-            cut = team.Cut(*block.cut([it.itemsize for it in together]))
-            shared = team.shared(address_of(function), words, cut, self._work)
-            if shared is not None:
-                return shared
-        return function, ((ctypes.c_int64 * len(words))(*words),), None
+        return team.job(address_of(function), words, team.Cut(*block.cut([it.itemsize for it in together])), self._work)
 
     def _written(self, together: Sequence[Array], shape: tuple[int, ...], streams: bool) -> tuple[Chain, Block] | None:
         layout = layout_of(together, shape) if all([type(it) is np.ndarray for it in together]) else None

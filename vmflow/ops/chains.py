@@ -14,8 +14,8 @@ from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.op_call import Step as OpStep
 
-from .fused import FusedKernel, Step, can_fuse, encoded
-from .table import Attributes, Inferred, Metas
+from .fused import FusedKernel, Step, can_fuse
+from .table import Attributes, Inferred, Metas, encoded
 
 # How often a chain must have been met, whatever its numbers and sizes, before it is worth a run of the C compiler: what
 # came together once, or by chance, is not.

@@ -24,7 +24,7 @@ from vmflow.instructions.op_call import Kernel
 
 from .c_loops import CLoops, operation_of
 from .elementwise import ELEMENTWISE, work
-from .table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
+from .table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, decoded
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
 # from: the fused op's inputs are numbered first, and behind them the steps.
@@ -51,6 +51,9 @@ _LINE: Final = 64
 # The ops beside those of ELEMENTWISE that treat each element alone.
 _OTHERS: Final = frozenset({"cast", "where"})
 
+# For so many elements, called by itself, it is worth a run of the C compiler.
+_COMPILED_FROM: Final = 1 << 12
+
 # Whole numbers may be divided by 0, which is an error whose line should be known.
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
 
@@ -65,39 +68,6 @@ def can_fuse(op: str, given: Metas) -> bool:
     if op.removesuffix("_scalar") in _MAY_FAIL and all([it.dtype.category < FLOATING for it in given]):
         return False
     return op in ELEMENTWISE or op in _OTHERS
-
-
-def encoded(value: Any) -> tuple[str, ...]:
-    """A scalar as strings: unlike numbers these are equal only if kind and bits are.
-
-    Raises:
-        TypeError: if it is no Python number.
-    """
-    if isinstance(value, bool):
-        return "bool", str(int(value))
-    if isinstance(value, int):
-        return "int", str(value)
-    if isinstance(value, float):
-        return "float", _hexadecimal(value)
-    if isinstance(value, complex):
-        return "complex", _hexadecimal(value.real), _hexadecimal(value.imag)
-    raise TypeError(f"fused: a scalar is a Python number, not {value!r}")
-
-
-def decoded(code: tuple[str, ...]) -> bool | int | float | complex:
-    """The scalar that `encoded` was given."""
-    kind, *parts = code
-    if kind == "bool":
-        return bool(int(parts[0]))
-    if kind == "int":
-        return int(parts[0])
-    if kind == "float":
-        return float.fromhex(parts[0])
-    return complex(float.fromhex(parts[0]), float.fromhex(parts[1]))
-
-
-def _hexadecimal(value: float) -> str:
-    return "-nan" if math.isnan(value) and math.copysign(1, value) < 0 else value.hex()
 
 
 # The program
@@ -240,7 +210,7 @@ class FusedKernel:
                 raise ValueError(
                     f"fused: all steps must have one shape, not {list(self._shape)} and {list(step.output.shape)}"
                 )
-        numel = math.prod(self._shape)
+        self._numel = numel = math.prod(self._shape)
         self._work = work(self.outputs[0], self.cost / max(numel, 1))
         self._in_c = CLoops(metas, operations, outputs, self._work)
         widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
@@ -264,8 +234,23 @@ class FusedKernel:
             np.empty(made.shape, made.dtype.numpy) if out is None else out
             for out, made in zip(wanted, self.outputs, strict=True)
         ]
-        self.run(arrays, outs, np.empty(self.workspace, np.uint8))
+        if self._in_c.compute(arrays, outs, self._shape, self._numel >= _COMPILED_FROM):
+            pass
+        elif self._shape and self._numel <= self._tile:
+            self._run_whole(arrays, outs)
+        else:
+            self.run(arrays, outs, np.empty(self.workspace, np.uint8), in_c=False)
         return tuple(outs) if several else outs[0]
+
+    def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
+        """Compute by numpy what is one tile: to look for room for each result takes longer than to ask for it."""
+        values = list(arrays)
+        for function, before, operands, after, output in self._recipe:
+            out = outs[output] if output >= 0 else None
+            result = function(*before, *[values[it] for it in operands], *after, out)
+            if out is not None and result is not out:
+                np.copyto(out, result, casting="unsafe")
+            values.append(result if out is None else out)
 
     def run(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array, in_c: bool = True) -> None:
         """Compute.

@@ -8,6 +8,7 @@ from vmflow import dtypes, random
 from vmflow.dtypes import dtype as DType
 
 from .activation import sigmoid, softmax, softplus, tanh
+from .formula import formula
 from .piecewise import applied
 from .table import normalize_dim
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@formula("logsigmoid")
 def _log_sigmoid(input: Tensor) -> Tensor:
     # Beyond 40 the logarithm would add less than the last digit of float64, and before it no exponential overflows.
     return -softplus(-input, threshold=40)
@@ -25,24 +27,44 @@ def logsigmoid(input: Tensor) -> Tensor:
     return applied("logsigmoid", _log_sigmoid, input, False)
 
 
+@formula("mish")
+def _mish(input: Tensor) -> Tensor:
+    return input * tanh(softplus(input))
+
+
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * tanh(softplus(input))`` (D. Misra, Mish, 2019)."""
-    return applied("mish", lambda x: x * tanh(softplus(x)), input, inplace)
+    return applied("mish", _mish, input, inplace)
+
+
+@formula("quick_gelu")
+def _quick_gelu(input: Tensor) -> Tensor:
+    return input * sigmoid(input * 1.702)
 
 
 def quick_gelu(input: Tensor) -> Tensor:
     """``input * sigmoid(1.702 * input)``, a rough `gelu`; OneFlow's name."""
-    return applied("quick_gelu", lambda x: x * sigmoid(x * 1.702), input, False)
+    return applied("quick_gelu", _quick_gelu, input, False)
+
+
+@formula("softsign")
+def _softsign(input: Tensor) -> Tensor:
+    return input / (input.abs() + 1)
 
 
 def softsign(input: Tensor) -> Tensor:
     """``input / (1 + |input|)``."""
-    return applied("softsign", lambda x: x / (x.abs() + 1), input, False)
+    return applied("softsign", _softsign, input, False)
+
+
+@formula("tanhshrink")
+def _tanhshrink(input: Tensor) -> Tensor:
+    return input - tanh(input)
 
 
 def tanhshrink(input: Tensor) -> Tensor:
     """``input - tanh(input)``."""
-    return applied("tanhshrink", lambda x: x - tanh(x), input, False)
+    return applied("tanhshrink", _tanhshrink, input, False)
 
 
 def glu(input: Tensor, dim: int = -1) -> Tensor:
@@ -57,10 +79,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
         raise ValueError(f"glu: dimension {dim} of shape {list(input.shape)} has an odd size and cannot be halved")
     half = size // 2
 
-    def formula(x: Tensor) -> Tensor:
+    def gated(x: Tensor) -> Tensor:
         return x.narrow(axis, 0, half) * sigmoid(x.narrow(axis, half, half))
 
-    return applied("glu", formula, input, False)
+    return applied("glu", gated, input, False)
 
 
 def softmin(input: Tensor, dim: int | None = None, _stacklevel: int = 3, dtype: DType | None = None) -> Tensor:
@@ -93,7 +115,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
         raise ValueError(f"gumbel_softmax: the temperature tau must be positive, got {tau}")
     axis = normalize_dim("gumbel_softmax", dim, logits.ndim)
 
-    def formula(x: Tensor) -> Tensor:
+    def sampled(x: Tensor) -> Tensor:
         # Not 0, whose logarithm is infinite.
         uniform = random.rand_like(x.detach()).clamp(min=dtypes.finfo(x.dtype).tiny)
         soft = softmax((x - (-uniform.log()).log()) / tau, axis)
@@ -102,7 +124,7 @@ def gumbel_softmax(logits: Tensor, tau: float = 1, hard: bool = False, eps: floa
         # The value is the one-hot vector up to rounding, the gradient that of the soft sample.
         return _one_hot_of_largest(soft.detach(), axis) - soft.detach() + soft
 
-    return applied("gumbel_softmax", formula, logits, False)
+    return applied("gumbel_softmax", sampled, logits, False)
 
 
 def _one_hot_of_largest(values: Tensor, dim: int) -> Tensor:

@@ -10,6 +10,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 
 from .activation import sigmoid, softplus
 from .elementwise import DEAR
+from .formula import formula
 from .layer_operands import in_single, is_half
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
@@ -45,16 +46,32 @@ def check_same(name: str, input: Tensor, target: Tensor) -> None:
 # Of real values
 
 
+@formula("squared_difference", operands=2)
+def _squared_difference(input: Tensor, target: Tensor) -> Tensor:
+    return (input - target).square()
+
+
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference."""
     check_same("mse_loss", input, target)
-    return reduced("mse_loss", (input - target).square(), reduction)
+    return reduced("mse_loss", _squared_difference(input, target), reduction)
+
+
+@formula("absolute_difference", operands=2)
+def _absolute_difference(input: Tensor, target: Tensor) -> Tensor:
+    return (input - target).abs()
 
 
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute difference."""
     check_same("l1_loss", input, target)
-    return reduced("l1_loss", (input - target).abs(), reduction)
+    return reduced("l1_loss", _absolute_difference(input, target), reduction)
+
+
+@formula("smooth_l1", operands=2)
+def _smooth_l1(input: Tensor, target: Tensor, beta: float) -> Tensor:
+    size = (input - target).abs()
+    return where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta)
 
 
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -64,8 +81,13 @@ def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta:
         raise ValueError(f"smooth_l1_loss: beta cannot be negative, got {beta}")
     if beta == 0:
         return l1_loss(input, target, reduction)
+    return reduced("smooth_l1_loss", _smooth_l1(input, target, beta), reduction)
+
+
+@formula("huber", operands=2)
+def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
     size = (input - target).abs()
-    return reduced("smooth_l1_loss", where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta), reduction)
+    return where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta)
 
 
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
@@ -73,8 +95,7 @@ def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: fl
     check_same("huber_loss", input, target)
     if delta <= 0:
         raise ValueError(f"huber_loss: delta must be positive, got {delta}")
-    size = (input - target).abs()
-    return reduced("huber_loss", where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta), reduction)
+    return reduced("huber_loss", _huber(input, target, delta), reduction)
 
 
 # Of probabilities

@@ -13,6 +13,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 
 from .activation import hardtanh
 from .copying import copy_
+from .formula import Formula, formula
 from .layer_operands import check_floating, is_half
 from .selection import where
 
@@ -24,12 +25,12 @@ SELU_ALPHA: Final = 1.6732632423543772848170429916717
 SELU_SCALE: Final = 1.0507009873554804934193349852946
 
 
-def applied(name: str, formula: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: Any) -> Tensor:
-    """``formula(input, *parameters)`` of a floating-point tensor, half precision computed in float32.
+def applied(name: str, function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: Any) -> Tensor:
+    """``function(input, *parameters)`` of a floating-point tensor, half precision computed in float32.
 
     Args:
         name: of the activation, for errors.
-        formula: in terms of flow ops.
+        function: in terms of flow ops.
         input: floating-point.
         inplace: write the result into `input` and return that.
         parameters: handed on.
@@ -40,10 +41,10 @@ def applied(name: str, formula: Callable[..., Tensor], input: Tensor, inplace: b
     check_floating(name, input._blob.meta)
     # What the gradient needs of the tensor must stay as it was.
     before = input.clone() if inplace and input.requires_grad and is_grad_enabled() else input
-    if is_half(input._blob.meta):
-        result = formula(before.to(dtypes.float32), *parameters).to(input.dtype)
+    if is_half(input._blob.meta) and not isinstance(function, Formula):
+        result = function(before.to(dtypes.float32), *parameters).to(input.dtype)
     else:
-        result = formula(before, *parameters)
+        result = function(before, *parameters)
     return copy_(input, result) if inplace else result
 
 
@@ -52,6 +53,7 @@ def relu6(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("relu6", hardtanh, input, inplace, 0.0, 6.0)
 
 
+@formula("hardsigmoid")
 def _hardsigmoid(input: Tensor) -> Tensor:
     return hardtanh(input / 6 + 0.5, 0.0, 1.0)
 
@@ -61,11 +63,17 @@ def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
     return applied("hardsigmoid", _hardsigmoid, input, inplace)
 
 
+@formula("hardswish")
+def _hardswish(input: Tensor) -> Tensor:
+    return input * (hardtanh(input + 3, 0.0, 6.0) / 6)
+
+
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * hardsigmoid(input)`` (A. Howard et al., Searching for MobileNetV3, 2019)."""
-    return applied("hardswish", lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6), input, inplace)
+    return applied("hardswish", _hardswish, input, inplace)
 
 
+@formula("threshold")
 def _threshold(input: Tensor, limit: float, value: float) -> Tensor:
     return where(input <= limit, value, input).to(input.dtype)
 
@@ -80,6 +88,8 @@ def threshold_(input: Tensor, threshold: float, value: float) -> Tensor:
     return applied("threshold_", _threshold, input, True, threshold, value)
 
 
+# Of `selu` and `celu`.
+@formula("exponential_linear")
 def _exponential(input: Tensor, alpha: float, scale: float, rate: float) -> Tensor:
     # The branch not taken must not overflow, or its gradient would be nan.
     return where(input > 0, input * scale, (input.clamp(max=0) * rate).expm1() * (alpha * scale))
@@ -111,10 +121,20 @@ def celu_(input: Tensor, alpha: float = 1.0) -> Tensor:
     return celu(input, alpha, True)
 
 
+@formula("hardshrink")
+def _hardshrink(input: Tensor, lambd: float) -> Tensor:
+    # A nan is within no distance, and stays.
+    return where((input >= -lambd) & (input <= lambd), 0.0, input)
+
+
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """`input`, but 0 where within `lambd` of 0."""
-    # A nan is within no distance, and stays.
-    return applied("hardshrink", lambda x: where((x >= -lambd) & (x <= lambd), 0.0, x), input, False)
+    return applied("hardshrink", _hardshrink, input, False, lambd)
+
+
+@formula("softshrink")
+def _softshrink(input: Tensor, lambd: float) -> Tensor:
+    return where(input > lambd, input - lambd, where(input < -lambd, input + lambd, input * 0.0))
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
@@ -125,11 +145,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     """
     if lambd < 0:
         raise ValueError(f"softshrink: lambd cannot be negative, got {lambd}")
-
-    def formula(x: Tensor) -> Tensor:
-        return where(x > lambd, x - lambd, where(x < -lambd, x + lambd, x * 0.0))
-
-    return applied("softshrink", formula, input, False)
+    return applied("softshrink", _softshrink, input, False, lambd)
 
 
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
@@ -169,13 +185,13 @@ def rrelu(
     if not lower <= upper:
         raise ValueError(f"rrelu: the lower slope {lower} must not be above the upper slope {upper}")
 
-    def formula(x: Tensor) -> Tensor:
+    def sloped(x: Tensor) -> Tensor:
         if not training:
             return where(x > 0, x, x * ((lower + upper) / 2))
         slope = random.rand_like(x.detach()) * (upper - lower) + lower
         return where(x > 0, x, x.clamp(max=0) * slope)
 
-    return applied("rrelu", formula, input, inplace)
+    return applied("rrelu", sloped, input, inplace)
 
 
 def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False) -> Tensor:
@@ -183,6 +199,11 @@ def rrelu_(input: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: 
     return rrelu(input, lower, upper, training, True)
 
 
+@formula("square_relu")
+def _square_relu(input: Tensor) -> Tensor:
+    return input.clamp(min=0).square()
+
+
 def square_relu(input: Tensor) -> Tensor:
     """``max(input, 0)**2``, under OneFlow's name."""
-    return applied("square_relu", lambda x: x.clamp(min=0).square(), input, False)
+    return applied("square_relu", _square_relu, input, False)

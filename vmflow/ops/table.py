@@ -10,6 +10,7 @@ entry.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
 
@@ -282,3 +283,39 @@ def normalize_dims(name: str, dims: int | tuple[int, ...] | list[int] | None, ra
     if len(set(normal)) != len(normal):
         raise ValueError(f"{name}: dim {tuple(given)} names one dimension twice")
     return tuple(normal) if rank else ()
+
+
+# Numbers as attributes
+
+
+def encoded(value: Any) -> tuple[str, ...]:
+    """A number as strings: unlike numbers these are equal only if kind and bits are.
+
+    Raises:
+        TypeError: if it is no Python number.
+    """
+    if isinstance(value, bool):
+        return "bool", str(int(value))
+    if isinstance(value, int):
+        return "int", str(value)
+    if isinstance(value, float):
+        return "float", _hexadecimal(value)
+    if isinstance(value, complex):
+        return "complex", _hexadecimal(value.real), _hexadecimal(value.imag)
+    raise TypeError(f"expected a Python number, not {value!r}")
+
+
+def decoded(code: tuple[str, ...]) -> bool | int | float | complex:
+    """The number that `encoded` was given."""
+    kind, *parts = code
+    if kind == "bool":
+        return bool(int(parts[0]))
+    if kind == "int":
+        return int(parts[0])
+    if kind == "float":
+        return float.fromhex(parts[0])
+    return complex(float.fromhex(parts[0]), float.fromhex(parts[1]))
+
+
+def _hexadecimal(value: float) -> str:
+    return "-nan" if math.isnan(value) and math.copysign(1, value) < 0 else value.hex()

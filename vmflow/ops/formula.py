@@ -1,0 +1,133 @@
+"""`Formula`: a function made of elementwise ops that is one op where it runs at once, and so is its gradient.
+
+What the function does is recorded once for each dtype and shape, without values, and becomes the steps of a
+`FusedKernel`: memory is read and written once, in C where that is there, and no result in between is kept for the
+gradient.  That is found in the same way: autograd runs on the recording.  To each element happens what would happen by
+one op after the other, and the results are equal to the bit.
+
+A graph that is being built sees the ops themselves, which it fuses with those around them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from vmflow import dtypes
+from vmflow import interpreter as _interpreter
+from vmflow.context import MODE
+from vmflow.dtypes import FLOATING
+
+from .layer_operands import is_half
+from .table import Attributes, Inferred, Kinds, Metas, OpExpr, decoded, encoded
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import OpNode
+    from vmflow.tensors import Tensor
+
+
+class Formula:
+    """A function of tensors and numbers, which is one op for tensors of one shape and floating-point dtype.
+
+    Half precision is computed in float32: one op after the other would round each time.
+
+    Args:
+        name: of the op; that of its gradient is `name` + "_gradient".
+        function: from tensors and numbers to a tensor of their shape, by elementwise ops alone.
+        operands: how many tensors there are.
+
+    Attributes:
+        by_steps: the same, by one op after the other.
+
+    Raises:
+        TypeError: when first called, if the function calls other ops.
+    """
+
+    __slots__ = ("_gradient", "_op", "_operands", "by_steps", "name")
+
+    def __init__(self, name: str, function: Callable[..., Tensor], operands: int = 1) -> None:
+        self.name = name
+        self.by_steps = _in_single_precision(function, operands)
+        self._operands = operands
+        self._op = OpExpr(name, self._infer)
+        self._gradient = OpExpr(f"{name}_gradient", self._infer_gradient)
+        self._op.gradient(inputs=tuple(range(operands)))(self._gradients)
+
+    def __call__(self, *arguments: Any) -> Tensor:
+        """What the function gives: of `operands` tensors and then the numbers."""
+        tensors, numbers = arguments[: self._operands], arguments[self._operands :]
+        mode = MODE.get()
+        composed = mode.interpreter is not None or mode.autocast is not None
+        if composed or not _are_alike(tensors) or not all([isinstance(it, (int, float)) for it in numbers]):
+            return self.by_steps(*arguments)
+        return _interpreter.dispatch(self._op, tensors, tuple([encoded(it) for it in numbers]))
+
+    def _infer(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        from .recording import Recording
+
+        numbers = _numbers(attributes)
+        return Recording(self._op.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
+
+    def _infer_gradient(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+        from .recording import Recording
+
+        needs, *rest = cast("tuple[Any, ...]", attributes)
+        numbers = _numbers(tuple(rest))
+
+        def gradients(gradient: Tensor, *tensors: Tensor) -> tuple[Tensor, ...]:
+            return self._composed(gradient, tensors, needs, numbers)
+
+        return Recording(self._gradient.name).inferred(gradients, metas)
+
+    def _gradients(self, node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        tensors = tuple([node.input(it) for it in range(self._operands)])
+        mode = MODE.get()
+        if mode.grad or mode.interpreter is not None:
+            # By views, since hooks of the tensors themselves are not for what is found on the way.
+            tensors = tuple([it.view(it.shape) for it in tensors])
+            found = self._composed(gradient, tensors, node.needs, _numbers(node.attributes))
+        else:
+            found = _interpreter.dispatch_several(
+                self._gradient, (gradient, *tensors), (tuple(node.needs), *node.attributes)
+            )
+        rest = iter(found)
+        return tuple([next(rest) if needed else None for needed in node.needs])
+
+    def _composed(
+        self, gradient: Tensor, tensors: Sequence[Tensor], needs: Sequence[bool], numbers: Sequence[Any]
+    ) -> tuple[Tensor, ...]:
+        """The gradients that are needed, by one op after the other, which can be differentiated in turn."""
+        from vmflow.autograd import grad
+        from vmflow.autograd.grad_mode import enable_grad
+
+        with enable_grad():
+            result = self.by_steps(*tensors, *numbers)
+            wanted = [it for it, needed in zip(tensors, needs, strict=True) if needed]
+            return cast("tuple[Tensor, ...]", grad(result, wanted, gradient, create_graph=True))
+
+
+def _in_single_precision(function: Callable[..., Tensor], operands: int) -> Callable[..., Tensor]:
+    def computed(*arguments: Any) -> Tensor:
+        tensors: tuple[Tensor, ...] = arguments[:operands]
+        if not is_half(tensors[0]._blob.meta):
+            return function(*arguments)
+        wide = [it.to(dtypes.float32) for it in tensors]
+        return function(*wide, *arguments[operands:]).to(tensors[0].dtype)
+
+    return computed
+
+
+def formula(name: str, operands: int = 1) -> Callable[[Callable[..., Tensor]], Formula]:
+    """Declare the decorated function a `Formula`."""
+    return lambda function: Formula(name, function, operands)
+
+
+def _are_alike(tensors: Sequence[Tensor]) -> bool:
+    first = tensors[0]._blob.meta
+    if first.dtype.category != FLOATING or first.device.type not in ("cpu", "sim"):
+        return False
+    return all([it._blob.meta is first for it in tensors[1:]])
+
+
+def _numbers(attributes: Attributes) -> tuple[Any, ...]:
+    return tuple([decoded(it) for it in cast("tuple[tuple[str, ...], ...]", attributes)])

@@ -1,0 +1,161 @@
+"""`Recording`: what a function does with tensors, taken down without values as the steps of a fused op."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, cast, final
+
+from vmflow import interpreter as _interpreter
+from vmflow.context import MODE, Mode
+from vmflow.instructions.blob import Blob, Storage, TensorMeta
+
+from .fused import FusedKernel, Step, can_fuse
+from .table import Attributes, Inferred, Metas, OpExpr, encoded
+
+if TYPE_CHECKING:
+    from vmflow.autograd.node import AutogradMeta, Node
+    from vmflow.devices import device as Device
+    from vmflow.multi_tensor import Update
+    from vmflow.random import Generator
+    from vmflow.tensors import Tensor
+
+    from .table import ViewExpr
+
+
+@final
+class _Unknown(Storage):
+    """Of what has no value while a formula is recorded.
+
+    Attributes:
+        number: of the operand: see `Step`.
+    """
+
+    __slots__ = ("number", "recording")
+
+    lazy = True
+
+    def __init__(self, recording: Recording, number: int) -> None:
+        super().__init__()
+        self.recording = recording
+        self.number = number
+
+    def settled(self) -> bool:
+        raise self.recording.refused("a value")
+
+    def admit(self) -> None:
+        raise self.recording.refused("a value")
+
+
+@final
+class Recording:
+    """An interpreter that takes down elementwise ops as steps; see `vmflow.interpreter.Recorder`.
+
+    Args:
+        name: of the op that they become, for errors.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._steps: list[Step] = []
+        self._known: dict[Step, Tensor] = {}
+        self._inputs = 0
+        self.node: Node | None = None
+
+    def inferred(self, function: Callable[..., tuple[Tensor, ...]], metas: Metas) -> Inferred:
+        """What a function of tensors of these metas does, as one kernel."""
+        self._inputs = len(metas)
+        tensors = [self._unknown(number, it) for number, it in enumerate(metas)]
+        before = MODE.get()
+        MODE.set(Mode(interpreter=self, machine=before.machine, dtype=before.dtype))
+        try:
+            results = function(*[it.requires_grad_() for it in tensors])
+        finally:
+            MODE.set(before)
+        wanted = [self._operand(it) - len(metas) for it in results]
+        if min(wanted) < 0 or len(set(wanted)) < len(wanted):
+            raise self.refused("a result of its own for each")
+        steps, outputs = _without_unused(self._steps, wanted, len(metas))
+        kernel = FusedKernel(steps, outputs, metas)
+        # As many results as are wanted, even if that is one: whoever asks for gradients asks for several.
+        return Inferred(kernel.outputs if len(outputs) > 1 else kernel.outputs[0], kernel, kernel.cost)
+
+    def refused(self, what: str) -> TypeError:
+        """The error for a function that wants something else than elementwise ops give."""
+        return TypeError(f"{self._name}: a formula is made of elementwise ops; this one asks for {what}")
+
+    def _unknown(self, number: int, of: TensorMeta) -> Tensor:
+        return _interpreter.new_tensor(Blob(_Unknown(self, number), of), None)
+
+    def _operand(self, tensor: Tensor) -> int:
+        storage = tensor._blob.storage
+        if not isinstance(storage, _Unknown):
+            raise self.refused("a tensor from elsewhere")
+        return storage.number
+
+    # As an interpreter
+
+    def call(
+        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+    ) -> tuple[Tensor, ...]:
+        metas = tuple([it._blob.meta for it in inputs])
+        if not can_fuse(op.name, metas):
+            raise self.refused(op.name)
+        operands = tuple([self._operand(it) for it in inputs])
+        step: Step = (op.name, cast("tuple[Any, ...]", attributes), tuple([encoded(it) for it in scalars]), operands)
+        if step not in self._known:
+            (output,) = _interpreter.infer(
+                op, tuple([it._blob for it in inputs]), attributes, scalars, mode.dtype
+            ).outputs
+            self._known[step] = self._unknown(self._inputs + len(self._steps), output)
+            self._steps.append(step)
+        # Another tensor each time, for each has a history of its own.
+        known = self._known[step]._blob
+        return (_interpreter.new_tensor(known, None),)
+
+    def call_into(
+        self,
+        op: OpExpr,
+        target: Tensor,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+    ) -> None:
+        raise self.refused(f"{op.name} in place")
+
+    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
+        raise self.refused(op.name)
+
+    def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
+        raise self.refused("another device")
+
+    def update(self, update: Update, mode: Mode) -> None:
+        raise self.refused("what is changed in place")
+
+    def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]:
+        raise self.refused("random numbers")
+
+    def made(self, storage: Storage) -> None:
+        raise self.refused("a tensor from elsewhere")
+
+    def accumulates(self, autograd: AutogradMeta) -> None:
+        """Nothing is: gradients are asked for and handed out."""
+
+    def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return losses
+
+
+def _without_unused(
+    steps: Sequence[Step], wanted: Sequence[int], inputs: int
+) -> tuple[tuple[Step, ...], tuple[int, ...]]:
+    """The steps that these results need, and which of them make these."""
+    needed = set(wanted)
+    for at in reversed(range(len(steps))):
+        if at in needed:
+            needed.update([it - inputs for it in steps[at][3] if it >= inputs])
+    places = {at: place for place, at in enumerate(sorted(needed))}
+    kept = [
+        (name, attributes, scalars, tuple([it if it < inputs else inputs + places[it - inputs] for it in operands]))
+        for name, attributes, scalars, operands in [steps[at] for at in places]
+    ]
+    return tuple(kept), tuple([places[it] for it in wanted])
