@@ -33,6 +33,11 @@ struct matrix {
     int64_t row, step;
 };
 
+/* Rows whose numbers lie apart are packed for so much of the depth at a time: what is read, a part of a line at once, is then
+ * still in the nearest cache, where numbers that lie a power of two apart get in each other's way, and what is written are
+ * whole lines. */
+enum { RUN = 8 };
+
 /* Some rows, ROWS by ROWS, of which `depth` times ROWS numbers lie together. */
 static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
     if (a.step == 1) {
@@ -41,10 +46,14 @@ static void pack_rows(struct matrix a, int64_t rows, int64_t depth, float *to) {
             else turn(a.at, a.row, rows, depth, 1, ROWS, to);
         return;
     }
-    for (int64_t k = 0; k < depth; k++, a.at += a.step, to += ROWS) {
+    for (int64_t from = 0; from < depth; from += RUN) {
+        const int64_t end = least(from + RUN, depth);
         int64_t i = 0;
-        for (; i + ROWS <= rows; i += ROWS) memcpy(to + i * depth, a.at + i, ROWS * sizeof(float));
-        memcpy(to + i * depth, a.at + i, (rows - i) * sizeof(float));
+        for (; i + ROWS <= rows; i += ROWS)
+            for (int64_t k = from; k < end; k++)
+                memcpy(to + i * depth + k * ROWS, a.at + k * a.step + i, ROWS * sizeof(float));
+        for (int64_t k = from; k < end; k++)
+            memcpy(to + i * depth + k * ROWS, a.at + k * a.step + i, (rows - i) * sizeof(float));
     }
 }
 
