@@ -9,10 +9,11 @@ import subprocess
 import sys
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 import vmflow
@@ -210,10 +211,10 @@ def test_type_checkers_see_all_that_is_found_on_first_use() -> None:
 # In a fresh interpreter
 
 
-def _in_a_fresh_interpreter(program: str) -> str:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT.parent))
+def _in_a_fresh_interpreter(program: str, *options: str, paths: Sequence[Path] = ()) -> str:
+    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, (ROOT.parent, *paths))))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)],
+        [sys.executable, *options, "-c", textwrap.dedent(program)],
         capture_output=True,
         text=True,
         env=environment,
@@ -226,19 +227,21 @@ def _in_a_fresh_interpreter(program: str) -> str:
 
 
 def test_importing_vmflow_imports_little_else() -> None:
-    """Of what numpy has not imported itself."""
+    """Of what numpy has not imported itself; nor what finds an editable install, which comes with the site."""
     found = _in_a_fresh_interpreter(
         """
         import sys
-        import ml_dtypes, numpy
+        import numpy
         before = set(sys.modules)
         import vmflow
         names = "asyncio anyio attr attrs logging inspect concurrent multiprocessing vmflow.nn vmflow.optim"
         names += " vmflow.graph_mode vmflow.io vmflow.profiler vmflow.utils vmflow.info json gzip safetensors pickle"
         names += " unittest random vmflow.linalg vmflow.autograd.function vmflow.autograd.functional"
-        names += " vmflow.streams.races vmflow.streams.simulated subprocess tempfile hashlib pathlib"
+        names += " vmflow.streams.races vmflow.streams.simulated subprocess tempfile hashlib pathlib urllib"
         print(*[name for name in names.split() if name in set(sys.modules) - before])
-        """
+        """,
+        "-S",
+        paths=[Path(np.__file__).parents[1]],
     )
     assert found == ""
 

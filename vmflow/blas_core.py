@@ -8,11 +8,16 @@ there is to do here is to tell, and to leave BLAS fewer products: see `vmflow.op
 from __future__ import annotations
 
 import ctypes
+import os
 from collections.abc import Iterable
-from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+
+from .codegen.processor import CPUINFO, first_processor
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 # The functions that tell, in the builds for numpy's wheels and in others.
 _FUNCTIONS: Final = (
@@ -26,11 +31,11 @@ _FUNCTIONS: Final = (
 _NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
 _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
-CPU_INFO: Final = Path("/proc/cpuinfo")
-
 
 def libraries() -> list[Path]:
     """The files of OpenBLAS that came with numpy; none where numpy was built for a library of the system."""
+    from pathlib import Path  # which takes a tenth of the time that importing vmflow does
+
     package = Path(np.__file__).parent
     folders = (package.parent / "numpy.libs", package / ".dylibs")
     return sorted(
@@ -56,13 +61,9 @@ def loaded_core() -> str | None:
     return None
 
 
-def cpu_flags(path: Path = CPU_INFO) -> frozenset[str]:
+def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
     """What the processor can do, in Linux's words; nothing where there is no such file."""
-    try:
-        lines = path.read_text(errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    for line in lines:
+    for line in first_processor(cpuinfo) or []:
         name, _, value = line.partition(":")
         if name.strip() == "flags":
             return frozenset(value.split())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from pathlib import Path
+import os
 from typing import Final
 
 _FOLDER: Final = "/sys/devices/system/cpu/cpu0/cache"
 
-_CPUINFO: Final = "/proc/cpuinfo"
+CPUINFO: Final = "/proc/cpuinfo"
 
 _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -16,16 +16,16 @@ _UNITS: Final = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 USUAL_CACHE: Final = 32 << 20
 
 
-def first_processor(cpuinfo: str = _CPUINFO) -> list[str] | None:
+def first_processor(cpuinfo: str | os.PathLike[str] = CPUINFO) -> list[str] | None:
     """The lines in which the system describes the first processor, which is as good as all; None where it does not."""
     try:
-        with open(cpuinfo) as file:
+        with open(cpuinfo, errors="replace") as file:
             return file.read(1 << 13).partition("\n\n")[0].splitlines()
     except OSError:
         return None
 
 
-def has_quick_wide_vectors(cpuinfo: str = _CPUINFO) -> bool:
+def has_quick_wide_vectors(cpuinfo: str | os.PathLike[str] = CPUINFO) -> bool:
     """Whether to compute in vectors of 512 bits, where compilers by themselves take 256.
 
     The first processors with AVX-512 became slower while they did, for all else too.  Those since Ice Lake and Zen 4 do
@@ -35,13 +35,15 @@ def has_quick_wide_vectors(cpuinfo: str = _CPUINFO) -> bool:
     return any([line.startswith("flags") and "avx512_vbmi2" in line.split() for line in told])
 
 
-def last_level_cache(folder: str = _FOLDER) -> int:
+def last_level_cache(folder: str | os.PathLike[str] = _FOLDER) -> int:
     """The size of the processor's largest cache in bytes."""
     sizes: list[int] = []
     try:
-        for path in Path(folder).glob("index*/size"):
-            text = path.read_text().strip()
-            sizes.append(int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text))
+        for name in os.listdir(folder):
+            if name.startswith("index"):
+                with open(os.path.join(folder, name, "size")) as file:
+                    text = file.read().strip()
+                sizes.append(int(text[:-1]) * _UNITS[text[-1]] if text[-1] in _UNITS else int(text))
     except (OSError, ValueError, IndexError):
         return USUAL_CACHE
     return max(sizes, default=0) or USUAL_CACHE  # some systems say that it has no size
