@@ -109,6 +109,8 @@ def test_choosing_limiting_and_powers(compiled: None) -> None:
         _step("clamp", 1, scalars=(-0.5, 0.75)),
         _step("pow_scalar", 0, scalars=(2,)),
         _step("pow_scalar", 0, scalars=(0.5,)),
+        _step("pow_scalar", 0, scalars=(-0.5,)),
+        _step("pow_scalar", 0, scalars=(-1,)),
         _step("where", 2, scalars=(1.0, 2.0)),
     ]
     for expected, found in _both(steps, range(len(steps)), [x, y]):

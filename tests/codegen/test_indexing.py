@@ -132,6 +132,22 @@ def test_an_index_out_of_range_is_told_of(wrong: int) -> None:
         x.scatter_add(0, flow.tensor(index), values).numpy()
 
 
+def test_a_wrong_index_leaves_memory_shared_with_numpy_as_it_was(threads: None) -> None:
+    base, index = np.zeros((100, 100), np.float32), np.arange(100)
+    for count in (1, 2):
+        flow.set_num_threads(count)
+        for wrong in (1000, 99):  # the second is right, and remembered
+            index[50] = wrong
+            target = flow.from_numpy(base)
+            target.index_put_((flow.tensor(index),), flow.ones(100, 100), accumulate=True)
+            if wrong == 1000:
+                with pytest.raises(IndexError, match="index 1000 is out of bounds"):
+                    target.numpy()
+                assert base.sum() == 10_000 * (count - 1)
+            else:
+                assert target.sum().item() == 10_000 * count
+
+
 def test_what_is_left_to_numpy() -> None:
     array, places = hard_numbers((500, 400)), _index((500, 400), 400)
     assert Gather(1).call(array.astype("complex128"), places) is None

@@ -67,6 +67,13 @@ def test_the_gradient_runs_from_the_other_end(shape: tuple[int, ...], dim: int) 
     np.testing.assert_array_equal(found, exact.astype(np.float32))
 
 
+@pytest.mark.parametrize("dim", [0, 1])
+def test_sums_of_negative_zeros_are_negative(dim: int) -> None:
+    x = flow.tensor(np.full((90, 80), -0.0, np.float32))
+    for zeros in in_both_ways(lambda: x.cumsum(dim).numpy()):
+        assert np.signbit(zeros).all()
+
+
 def test_where_results_go() -> None:
     array = hard_numbers((60, 50))
     running = Running("cumsum", 1, reverses=False)

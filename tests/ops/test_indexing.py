@@ -792,3 +792,10 @@ def test_values_are_those_of_the_moment(contract: KernelContract) -> None:
     tensor[0] = 5.0
     np.testing.assert_array_equal(values(view), [5.0, 0.0])
     np.testing.assert_array_equal(values(copy), [0.0, 0.0])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "uint8", "float16", "int64", "complex64"])
+def test_a_value_that_is_repeated_for_an_index_of_two_dimensions(dtype: str, contract: KernelContract) -> None:
+    target, value = flow.zeros(8, dtype=getattr(flow, dtype)), flow.tensor([1, 2]).to(getattr(flow, dtype))
+    places = flow.tensor([[0, 1], [2, 3], [4, 0]])
+    check(flow.index_put(target, (places,), value, accumulate=True), [3, 2, 1, 2, 1, 0, 0, 0], dtype)

@@ -126,7 +126,7 @@ ROWS: list[Row] = [
             "norm",
             partial(flow.norm, dim=dim, keepdim=keep),
             partial(_norm, dim=dim, keep=keep),
-            REAL,
+            ("float32", "float64"),
             order=2,
             label=label,
         )
@@ -159,6 +159,7 @@ COMPOSED: list[Row] = [
         shapes=FULL,
     ),
     *_rows("logsumexp", _logsumexp, dtypes=("float64", *ORDERED), result="float", order=2, shapes=FULL)[1:],
+    Row("norm", flow.norm, lambda x: _norm(x, None, False), ("float16", "bfloat16"), order=2, label="-half"),
     Row(
         "norm",
         flow.norm,
@@ -502,3 +503,33 @@ def test_gradients_of_sums_reach_strided_and_integer_neighbours() -> None:
     check_gradients(lambda x: x.T.sum(0), *arrays_for(0, (2, 3)))
     check_gradients(lambda x: x[:, ::2].mean(1, True), *arrays_for(0, (2, 3)))
     check_gradients(lambda x: x.sum((0, 2), True).expand(2, 3, 2) * x, *arrays_for(0, (2, 3, 2)), second=True)
+
+
+@pytest.mark.parametrize("numbers", [[1e-6, 0.0], [2e4, 2e4], [6e4, 6e4]])
+def test_the_gradient_of_a_norm_of_half_precision_is_the_unit_vector(numbers: list[float]) -> None:
+    x = flow.tensor(numbers, dtype=flow.float16, requires_grad=True)
+    x.norm().backward(flow.tensor(1e-3, dtype=flow.float16))
+    exact = values(x) / np.linalg.norm(values(x)) * 1e-3
+    check(x.grad, exact, "float16", tolerance=2e-3)
+
+
+def test_the_gradient_of_an_extremum_that_is_nan_is_nan() -> None:
+    for function in (flow.amax, flow.amin):
+        x = flow.tensor([[1.0, math.nan, 3.0], [1.0, 2.0, 3.0]], requires_grad=True)
+        function(x, 1).sum().backward()
+        assert x.grad is not None
+        assert np.isnan(x.grad.numpy()).tolist() == [[True] * 3, [False] * 3]
+
+
+def test_more_equals_than_half_precision_can_count_share_a_gradient() -> None:
+    x = flow.ones(70_000, dtype=flow.float16, requires_grad=True)
+    x.amax().backward()
+    assert x.grad is not None
+    np.testing.assert_allclose(values(x.grad), 1 / 70_000, rtol=0.01)
+
+
+@pytest.mark.parametrize("layout", ["rows", "columns"])
+def test_products_of_large_and_small_factors(layout: str) -> None:
+    numbers = np.array([[1e20] * 4 + [1e-20] * 4] * 3, np.float32)
+    given = flow.tensor(numbers) if layout == "rows" else flow.tensor(np.ascontiguousarray(numbers.T)).T
+    np.testing.assert_allclose(given.prod(1).numpy(), np.ones(3), rtol=1e-5)

@@ -31,6 +31,9 @@ _SHAREABLE: Final = 16
 TOGETHER: Final = 64
 
 
+_POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+
+
 class Operation(NamedTuple):
     """One op of a chain.
 
@@ -111,8 +114,8 @@ class _Writer:
         if name == "clamp":
             return clamped(compute, *values_) if compute != "bool" else None
         if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
-            # The two that numpy does not compute by its power either.
-            name = {2: "square", 0.5: "sqrt"}.get(operation.scalars[0], name)
+            # Of those that the op does not compute by numpy's power, the ones that have a name.
+            name = _POWERS.get(operation.scalars[0], name)
         rule = RULES.get(name)
         if rule is None or compute not in rule.dtypes:
             return None

@@ -55,13 +55,15 @@ void scatter_add_TYPE(TYPE *array, const int64_t *places, const TYPE *values, in
     else scatter_TYPE_of(array, places, values, outer, count, size, inner, apart, 1, wrong);
 }
 
-/* The index is (count,): whole rows are added.  One below 0 counts from the end. */
+/* The index is (count,): whole rows are added.  One below 0 counts from the end.  Unlike the others it is for arrays that
+ * somebody has, and changes nothing if any of the index is wrong. */
 void add_rows_TYPE(TYPE *array, const int64_t *places, const TYPE *values, int64_t outer, int64_t count, int64_t size,
                    int64_t inner, int64_t apart, int64_t *wrong) {
+    for (int64_t row = 0; row < count; row++)
+        if (is_wrong_TYPE(places[row] < 0 ? places[row] + size : places[row], size, wrong)) return;
     for (; outer; outer--, array += size * apart)
         for (int64_t row = 0; row < count; row++, values += apart) {
             const int64_t index = places[row] < 0 ? places[row] + size : places[row];
-            if (is_wrong_TYPE(index, size, wrong)) continue;
             TYPE *const at = array + index * apart;
             LANES
             for (int64_t i = 0; i < inner; i++) at[i] += values[i];

@@ -85,8 +85,8 @@ class Scatter:
         self._adds = adds
         self._site = CallSite()
 
-    def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Put them; False if that is not possible, as where an index is out of range: then some may have been put.
+    def call(self, array: Array, places: Array, values: Array) -> bool | None:
+        """Put them; None if that is not possible, and False if an index is out of range: then some may have been put.
 
         Args:
             array: to be changed: contiguous, of any shape.
@@ -99,7 +99,7 @@ class Scatter:
             index, new = np.ascontiguousarray(places, _INDEX), np.ascontiguousarray(values)
             found = _by_element("scatter_add" if self._adds else "scatter", kind, self._dim, array, index, new, wrong)
             if found is None:
-                return False
+                return None
             found.make(self._site)
         return not wrong.item()
 
@@ -129,7 +129,7 @@ class AddRows:
         self._site = CallSite()
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
-        """Add them; False if that is not possible, as where an index is out of range: then some may have been added.
+        """Add them; False if that is not possible, as where an index is out of range, and nothing has been added.
 
         Args:
             array: to be changed: contiguous, of any shape.

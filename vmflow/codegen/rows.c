@@ -115,19 +115,19 @@ static inline __attribute__((always_inline)) float extremum(const float *values,
 static float largest_or_nan(const float *values, int64_t n) { return extremum(values, n, 0); }
 static float smallest_or_nan(const float *values, int64_t n) { return extremum(values, n, 1); }
 
+enum { STRANDS = 16 };
+
+/* In double precision: of large and small factors, in whatever order, none may make infinity or 0 of the others. */
 static float product(const float *values, int64_t n) {
-    eight a = all(1), b = all(1), c = all(1), d = all(1);
+    double strands[STRANDS];
+    for (int j = 0; j < STRANDS; j++) strands[j] = 1;
     int64_t i = 0;
-    for (; i + 32 <= n; i += 32) {
-        a *= load(values + i);
-        b *= load(values + i + 8);
-        c *= load(values + i + 16);
-        d *= load(values + i + 24);
-    }
-    const eight lanes = (a * b) * (c * d);
-    float found = ((lanes[0] * lanes[1]) * (lanes[2] * lanes[3])) * ((lanes[4] * lanes[5]) * (lanes[6] * lanes[7]));
-    for (; i < n; i++) found *= values[i];
-    return found;
+    for (; i + STRANDS <= n; i += STRANDS)
+        for (int j = 0; j < STRANDS; j++) strands[j] *= values[i + j];
+    for (int apart = STRANDS / 2; apart; apart /= 2)
+        for (int j = 0; j < apart; j++) strands[j] *= strands[j + apart];
+    for (; i < n; i++) strands[0] *= values[i];
+    return (float)strands[0];
 }
 
 /* One number of each row of n of what is `all`; the last row may be shorter. */

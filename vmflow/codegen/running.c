@@ -1,4 +1,4 @@
-/* Running sums and products.
+/* Running sums and products.  Sums begin with -0, to which anything may be added without a change.
  *
  * An array is (outer, size, inner), and its second dimension is run through, from behind if it `reverses`; rows lie
  * `apart` elements apart, so that threads can have some of the columns each.  `to` may be `from`.
@@ -13,7 +13,7 @@
 static inline __attribute__((always_inline)) void run_rows_TYPE(const TYPE *from, TYPE *to, const int64_t rows, int64_t n,
                                                                  int64_t multiplies, int64_t reverses) {
     WIDE total[ROWS_AT_ONCE];
-    for (int64_t row = 0; row < rows; row++) total[row] = multiplies ? 1 : 0;
+    for (int64_t row = 0; row < rows; row++) total[row] = multiplies ? 1 : (WIDE)-0.0;
     for (int64_t i = 0; i < n; i++) {
         const int64_t at = reverses ? n - 1 - i : i;
         for (int64_t row = 0; row < rows; row++) {
@@ -27,7 +27,7 @@ static inline __attribute__((always_inline)) void run_rows_TYPE(const TYPE *from
 static inline __attribute__((always_inline)) void run_columns_TYPE(const TYPE *from, TYPE *to, int64_t size, int64_t inner,
                                                                     int64_t apart, int64_t multiplies, int64_t reverses) {
     WIDE total[COLUMNS_AT_ONCE];
-    for (int64_t i = 0; i < inner; i++) total[i] = multiplies ? 1 : 0;
+    for (int64_t i = 0; i < inner; i++) total[i] = multiplies ? 1 : (WIDE)-0.0;
     for (int64_t row = 0; row < size; row++) {
         const int64_t at = (reverses ? size - 1 - row : row) * apart;
         LANES

@@ -12,7 +12,7 @@ from vmflow.dtypes import dtype as DType
 
 from .arithmetic import abs, square
 from .destination import delivered
-from .reduction import Dims, amax, amin, euclidean_norm, mean, reduced_shape, sum
+from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 from .selection import where
 from .table import (
     normalize_dims,
@@ -21,11 +21,6 @@ from .transcendental import exp, log
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
-
-
-def _half_widened(input: Tensor) -> Tensor:
-    """Half precision as float32, in which squares neither overflow nor lose the small ones."""
-    return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
 
 
 def var(
@@ -62,7 +57,7 @@ def var(
         raise TypeError(f"var is not defined for {input.dtype.name} tensors; convert with .float() first")
     dims = normalize_dims("var", None if dim == () or dim == [] else dim, input.ndim)
     freedom = math.prod([input.shape[axis] for axis in dims]) - (1 if correction is None else correction)
-    wide = _half_widened(input)
+    wide = half_widened(input)
     centred = wide - mean(wide, dims, keepdim=True)
     squares = square(abs(centred) if wide.dtype.is_complex else centred)
     return (sum(squares, dims, keepdim) / builtins.max(freedom, 0)).to(input.dtype.to_real())
@@ -80,7 +75,7 @@ def std(
     """The square root of `var`; where it is 0 its gradient is taken as 0."""
     if out is not None:
         return delivered("std", out, (input,), lambda: std(input, dim, unbiased, keepdim, correction=correction))
-    spread = var(_half_widened(input), dim, unbiased, keepdim, correction=correction)
+    spread = var(half_widened(input), dim, unbiased, keepdim, correction=correction)
     return _root(spread, 2).to(input.dtype.to_real())
 
 
@@ -146,10 +141,12 @@ def norm(
         raise ValueError(f"norm: p must be a number or 'fro', not {p!r}")
     if input.dtype.category < FLOATING:
         raise TypeError(f"norm is not defined for {input.dtype.name} tensors; convert with .float() first")
+    size = half_widened(input)
+    if p != 2 or input.dtype.is_complex:
+        size = size.abs()
     if p == 2:
-        return euclidean_norm(input.abs() if input.dtype.is_complex else input, dim, keepdim)
-    size = _half_widened(input).abs()
-    if p == math.inf:
+        result = euclidean_norm(size, dim, keepdim)
+    elif p == math.inf:
         result = amax(size, dim, keepdim)
     elif p == -math.inf:
         result = amin(size, dim, keepdim)
@@ -199,7 +196,7 @@ def logsumexp(
         raise TypeError(f"logsumexp is not defined for {input.dtype.name} tensors")
     dims = normalize_dims("logsumexp", dim if dim != () and dim != [] else None, input.ndim)
     wide = input if input.dtype.category == FLOATING else input.to(dtypes.get_default_dtype())
-    wide = _half_widened(wide)
+    wide = half_widened(wide)
     if 0 in [input.shape[axis] for axis in dims]:
         result = log(sum(exp(wide), dims, keepdim=True))
     else:

@@ -282,12 +282,12 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 
     def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
         values = values[tuple([slice(size) for size in places.shape])]
-        if in_c is not None:
-            result = array.copy(order="C")
-            if in_c.call(result, places, values):
-                return result
-        check_places(name, places, array.shape, dim)
         result = array.copy(order="C")
+        done = in_c.call(result, places, values) if in_c is not None else None
+        if done:
+            return result
+        check_places(name, places, array.shape, dim)
+        assert done is None, "an index is out of range, which has been told of"
         if places.ndim == 0:
             seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
         else:

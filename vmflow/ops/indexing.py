@@ -134,10 +134,8 @@ def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds
 
     def kernel(part: Array, *rest: Any) -> Array:
         whole = xp.zeros(output.shape, output.dtype.numpy)
-        if in_c is not None:
-            if in_c.call(whole, rest[0], part):
-                return whole
-            whole[...] = 0
+        if in_c is not None and in_c.call(whole, rest[0], part):
+            return whole
         add_at(xp, *_placed(whole, dims, rest[:-1]), part)
         return whole
 
@@ -217,7 +215,10 @@ def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
         # A copy of the value, since it may be a part of what is changed.
         new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
         out = _destination(xp, array, out)
-        if in_c is not None and in_c.call(out, places[0], xp.broadcast_to(new, shape)):
+        if accumulate:
+            # numpy 2.4 reads past the end of a value that is repeated for an index of two dimensions.
+            new = xp.broadcast_to(new, shape)
+        if in_c is not None and in_c.call(out, places[0], new):
             return out
         seen, place = _placed(_seen(xp, out, part), dims, tuple(places))
         if accumulate:

@@ -174,6 +174,8 @@ def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., A
 
 def _prod_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     wide = accumulated(source.dtype, output)
+    if wide == dtypes.float32.numpy:
+        wide = dtypes.float64.numpy  # as C does: large and small factors, in whatever order, must not end in infinity
     return lambda array, axis, keepdims: xp.multiply.reduce(array, axis, wide, None, keepdims)
 
 
@@ -190,8 +192,7 @@ def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., 
 
 def _norm_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     add_up = _sum_function(xp, source, output)
-    wide = accumulated(source.dtype, output)  # in which squares of half precision neither overflow nor vanish
-    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array, dtype=wide), axis, keepdims))
+    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array), axis, keepdims))
 
 
 _SUM = _reduction("sum", _sum_function, widen_integers, by_products=True)
@@ -301,6 +302,11 @@ def any(input: Tensor, dim: Dims = None, keepdim: bool = False, *, out: Tensor |
     return _reduce(_ANY, input, dim, keepdim, out)
 
 
+def half_widened(input: Tensor) -> Tensor:
+    """Half precision as float32, in which squares neither overflow nor lose the small ones."""
+    return input.to(dtypes.float32) if input.dtype in (dtypes.float16, dtypes.bfloat16) else input
+
+
 def _spread(node: OpNode, reduced: Tensor) -> Tensor:
     """A reduced tensor expanded back over the input's shape."""
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
@@ -343,8 +349,9 @@ def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     chosen = source == _spread(node, node.output(0))
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
     if dims:
-        gradient = gradient / sum(chosen, dims, keepdim)
-    return (where(chosen, _spread(node, gradient), 0.0),)
+        # More elements may share it than half precision can count.  Of nan none is chosen, and 0 / 0 spreads.
+        gradient = half_widened(gradient) / sum(chosen, dims, keepdim)
+    return (_spread(node, gradient) * chosen,)
 
 
 _AMAX.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
