@@ -1094,7 +1094,7 @@ def test_the_step_after_a_cancelled_one_goes_as_if_that_had_not_been(name: str) 
             training = Training(make, steps_before)
             training.step()
             want = training.learned()
-            for count in (0, 3, 15):
+            for count in (0, 3, 10):
                 training = Training(make, steps_before)
                 untouched = training.learned()
                 assert training.cancelled_step(count)
