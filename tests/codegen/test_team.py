@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 import vmflow as flow
 from tests.support import run_program
 from vmflow.codegen import team
-from vmflow.codegen.elementwise import OUTER, TOGETHER, Block, Layout, Operation, address, write_loop
+from vmflow.codegen.addresses import address
+from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, write_loop
 from vmflow.codegen.kernels import Chain, address_of
 
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
@@ -69,7 +70,7 @@ def compute(length: int = 100_000, times: int = 1) -> bool:
 # Pieces
 
 
-@given(length=st.integers(2 * TOGETHER, 5000), threads=st.integers(2, 9), times=st.integers(1, 3))
+@given(length=st.integers(2 * team.TOGETHER, 5000), threads=st.integers(2, 9), times=st.integers(1, 3))
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 def test_each_element_is_computed_once(length: int, threads: int, times: int) -> None:
     flow.set_num_threads(threads)
@@ -80,7 +81,7 @@ def test_what_is_not_worth_it_is_not_shared() -> None:
     it = Sum(100_000)
     assert it.job(2 * team.LEAST - 1) is None
     assert it.job(2 * team.LEAST) is not None
-    assert Sum(TOGETHER).job() is None  # one piece
+    assert Sum(team.TOGETHER).job() is None  # one piece
     flow.set_num_threads(1)
     assert it.job() is None
 
@@ -92,7 +93,7 @@ def test_pieces_are_as_large_as_they_are_worth() -> None:
         assert job is not None
         count, step = job[3:5]
         assert -(-count // step) == pieces
-        assert step % TOGETHER == 0
+        assert step % team.TOGETHER == 0
 
 
 def test_a_call_keeps_what_it_needs() -> None:

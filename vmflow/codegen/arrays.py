@@ -11,8 +11,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from . import team
+from .addresses import address
 from .call_site import CallSite
-from .elementwise import TOGETHER, address
 from .kernels import SINGLE, by_words, function, words_of
 
 Array: TypeAlias = Any
@@ -153,7 +153,7 @@ class NativeCall(NamedTuple):
 def _by_element(arrays: Sequence[Array]) -> team.Cut:
     """For kernels whose arguments begin with the addresses of arrays of one shape and dtype, and how many elements."""
     itemsize = arrays[0].itemsize
-    return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), TOGETHER)
+    return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), team.TOGETHER)
 
 
 def as_call(

@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
+from .addresses import address
 from .arrays import as_call
-from .elementwise import address
 from .kernels import function
 
 Array: TypeAlias = Any

@@ -10,14 +10,14 @@ its address and what it goes on by in each of the four, in bytes; then the Pytho
 
 from __future__ import annotations
 
-import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from .expressions import C_TYPES, RULES, clamped, converted
+from .team import TOGETHER
 
 # Loops around the inner one.
 OUTER: Final = 4
@@ -27,10 +27,7 @@ _ARRAYS_AT: Final = 1 + OUTER
 # How often a loop must run for its turns to be shared out evenly enough.
 _SHAREABLE: Final = 16
 
-# Elements that threads do not share: no line of the cache should be written by two.
-TOGETHER: Final = 64
-
-
+# Of the powers that the op does not leave to numpy's, those that have a name.
 _POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
 
 
@@ -114,7 +111,6 @@ class _Writer:
         if name == "clamp":
             return clamped(compute, *values_) if compute != "bool" else None
         if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
-            # Of those that the op does not compute by numpy's power, the ones that have a name.
             name = _POWERS.get(operation.scalars[0], name)
         rule = RULES.get(name)
         if rule is None or compute not in rule.dtypes:
@@ -371,26 +367,3 @@ class Block:
             if step:
                 moves.append((place, step))
         return axis, tuple(moves), 1 if axis else TOGETHER
-
-
-# Where an array object keeps the address of its memory: behind what every object begins with.  To ask numpy by its
-# public ways takes as long as computing a few thousand elements.
-_FIELD: Final = object.__basicsize__
-
-
-def _public_address(array: Any) -> int:
-    found: int = array.__array_interface__["data"][0]
-    return found
-
-
-def _field_address(array: Any) -> int:
-    return _Word.from_address(id(array) + _FIELD).value
-
-
-_Word: Final = ctypes.c_ssize_t
-_trial = np.arange(8)[3:]
-
-# Where an array's first element is; it must be a numpy array.
-address: Final[Callable[[Any], int]] = (
-    _field_address if _field_address(_trial) == _public_address(_trial) else _public_address
-)

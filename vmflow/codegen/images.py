@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from .addresses import address
 from .arrays import Call
-from .elementwise import address
 from .kernels import function
 
 Array: TypeAlias = Any

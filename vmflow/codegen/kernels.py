@@ -5,11 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from .elementwise import Loop, in_blocks
 from .expressions import RULES
 from .loading import LOADER, Library
+
+if TYPE_CHECKING:
+    from .elementwise import Loop
 
 
 @cache
@@ -183,6 +185,8 @@ _WORTHWHILE: Final = 1 << 12
 @cache
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for what has a library of its own."""
+    from .elementwise import in_blocks
+
     updates = text_of("updates.c")
     by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_OTHERS]
     singles = []

@@ -19,9 +19,9 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
+from .addresses import address
 from .arrays import Call, as_call
 from .call_site import CallSite
-from .elementwise import address
 from .kernels import address_of, function
 
 Array: TypeAlias = Any

@@ -8,9 +8,9 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
+from .addresses import address
 from .arrays import NativeCall, clear_of, fits, takes
 from .call_site import CallSite
-from .elementwise import address
 from .kernels import LAYER_NORM_PART, function
 
 Array: TypeAlias = Any

@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
-from .elementwise import address
+from .addresses import address
 from .kernels import by_words, function
 
 Array: TypeAlias = Any

@@ -36,6 +36,10 @@ Job: TypeAlias = "array[int]"
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], None]
 
 
+# Elements that threads do not share: no line of the cache should be written by two.
+TOGETHER: Final = 64
+
+
 class Cut(NamedTuple):
     """How the words that a C function is called with for the whole become those for a piece.
 

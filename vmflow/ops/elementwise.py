@@ -20,7 +20,6 @@ import vmflow.tensors as _tensors
 from vmflow import dtypes, intra_op
 from vmflow import interpreter as _interpreter
 from vmflow.codegen.arrays import Single, single_calls
-from vmflow.codegen.elementwise import Operation
 from vmflow.codegen.expressions import RULES
 from vmflow.codegen.kernels import SINGLE
 from vmflow.codegen.processor import has_quick_wide_vectors
@@ -31,7 +30,6 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
 
 from .destination import written
-from .lone_loop import LoneLoop
 from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
@@ -39,6 +37,8 @@ if TYPE_CHECKING:
 
     from vmflow.codegen.call_site import CallSite
     from vmflow.tensors import Tensor
+
+    from .lone_loop import LoneLoop
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
@@ -250,6 +250,11 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
         return Single(name)
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
+    # Not with this module: not all have large arrays.
+    from vmflow.codegen.elementwise import Operation
+
+    from .lone_loop import LoneLoop
+
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
     return LoneLoop(operation, given, output, whole)
 

@@ -9,8 +9,9 @@ from typing import Final
 import numpy as np
 
 from vmflow.codegen import team
+from vmflow.codegen.addresses import address
 from vmflow.codegen.call_site import CallSite
-from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, address, write_loop
+from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, write_loop
 from vmflow.codegen.kernels import Chain, address_of
 from vmflow.codegen.processor import streamed_from
 from vmflow.dtypes import by_name

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from vmflow import intra_op
-from vmflow.codegen.elementwise import address
+from vmflow.codegen.addresses import address
 from vmflow.instructions.blob import Array
 
 from . import sums
