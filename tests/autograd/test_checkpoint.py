@@ -141,3 +141,18 @@ def test_as_torch() -> None:
         run(function, x, w, use_reentrant=False).sum().backward()
         found.append([x.grad.numpy(), w.grad.numpy()])
     np.testing.assert_allclose(found[0], found[1], rtol=1e-5, atol=1e-6)
+
+
+def test_hooks_of_arguments_are_called_once() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 2)
+    y = x * 1.0
+    y.retain_grad()
+    heard: list[list[float]] = []
+    y.register_hook(lambda gradient: heard.append(gradient.tolist()))
+    checkpoint(lambda a, b: (a * a).sum() + b.sum(), y, x, use_reentrant=False).backward()
+    assert heard == [[2, 4]]
+    assert y.grad is not None
+    assert x.grad is not None
+    assert y.grad.tolist() == [2, 4]
+    assert x.grad.tolist() == [6, 10]

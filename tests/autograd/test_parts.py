@@ -167,3 +167,58 @@ def test_graphs_find_the_same_to_the_sign_of_zero(numbers: list[float]) -> None:
     graph = Gradient()
     (eager,), (compiled,) = graph.build(x, weights), graph(x, weights)
     np.testing.assert_array_equal(eager.numpy().view(np.int32), compiled.numpy().view(np.int32))
+
+
+def test_what_a_hook_changes_in_place_later_does_not_change_a_part() -> None:
+    """Both operands of a sum have one gradient, of which the one is a part that waits for others."""
+    a, b = flow.zeros(4, requires_grad=True), flow.zeros(4, requires_grad=True)
+    limited = b[0:2]
+    limited.register_hook(lambda gradient: gradient.clamp_(-1, 1))
+    ((a[0:2] + limited) * 5.0).sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    assert a.grad.tolist() == [5, 5, 0, 0]
+    assert b.grad.tolist() == [1, 1, 0, 0]
+
+
+@pytest.mark.parametrize("through", [False, True])
+def test_nor_does_a_function_of_ones_own(through: bool) -> None:
+    class Doubled(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return gradient.mul_(2.0)
+
+    a, b = flow.zeros(4, requires_grad=True), flow.zeros(2, requires_grad=True)
+    whole = a * 1 if through else a  # so that parts wait at a node, or at a leaf
+    other = Doubled.apply(b)
+    ((whole[0:2] + other) * 1.0).sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
+    assert a.grad.tolist() == [1, 1, 0, 0]
+    assert b.grad.tolist() == [2, 2]
+
+
+def test_cutting_differently_each_time_takes_no_more_memory() -> None:
+    for first in range(1, 300):
+        x = flow.zeros(600, requires_grad=True)
+        sum([it.sum() for it in x.split([first, 600 - first])], flow.zeros(())).backward()
+    assert len(_SCATTER_SLICES.known) <= 128
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    like, part = flow.zeros(6)._blob.meta, flow.zeros(2)._blob.meta
+    for places, message in (
+        (((0, 3, 1),), "do not fit"),
+        (((0, 2, 1), (2, 2, 1)), "do not fit"),
+        (((1, 2, 0),), "not one behind the other"),
+        (((5, 2, 1),), "go beyond"),
+        (((0, 2, 6),), "go beyond"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            _SCATTER_SLICES.infer((like, 0, *places), (part,), ())
+    with pytest.raises(ValueError, match="not one behind the other"):
+        _SCATTER_SLICES.infer((like, 0, (2, 2, 1), (0, 2, 1)), (part, part), ())

@@ -37,16 +37,17 @@ def run_backward(
         retain_graph: whether nodes keep what they saved.
         create_graph: whether the pass itself is recorded.
         wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
-        since: with `wanted`, run no node of a lower sequence number than this.
+        since: with `wanted`, run no node of a lower sequence number than this.  What is wanted then belongs to a pass
+            that this one is a step of, and its hooks are not called here.
 
     Returns:
         The gradient of each of `wanted`, None where none arrived.
     """
     before = MODE.get()
-    # The forward pass has chosen the dtypes already.
-    MODE.set(before.replace(grad=create_graph, autocast=None))
     try:
-        return _Pass(retain_graph, create_graph, wanted).run(roots, since)
+        # The forward pass has chosen the dtypes already.
+        MODE.set(before.replace(grad=create_graph, autocast=None))
+        return _Pass(retain_graph, create_graph, wanted, since).run(roots)
     finally:
         # Only these are put back: a hook may have changed others on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
@@ -68,13 +69,15 @@ class _Pass:
         parts: of what nothing else has arrived at, the gradients of parts.
         own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
         captured: the gradients asked for.
+        since: see `run_backward`.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
 
-    def __init__(self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None) -> None:
+    def __init__(self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None, since: int) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.wanted = wanted
+        self.since = since
         self.captured: dict[Place, Tensor] = {}
         self.latest: Node | None = None
         self.arrived: list[Tensor | None] = []
@@ -87,9 +90,9 @@ class _Pass:
         self.useful: set[Node] | None = None
         self.recorder: Recorder | None = MODE.get().interpreter
 
-    def run(self, roots: Sequence[tuple[Edge, Tensor]], since: int) -> list[Tensor | None]:
+    def run(self, roots: Sequence[tuple[Edge, Tensor]]) -> list[Tensor | None]:
         if self.wanted is not None:
-            self.useful = _leading_to(self.wanted, [edge for edge, _ in roots], since)
+            self.useful = _leading_to(self.wanted, [edge for edge, _ in roots], self.since)
         try:
             self._walk(roots)
         finally:
@@ -117,10 +120,7 @@ class _Pass:
                 self._step(node, self.gradients.pop(node))
             else:
                 break
-        # Hooks are to see each leaf's gradient once and whole.
-        for place in list(self.parts):
-            if isinstance(place, AutogradMeta):
-                self._whole(place)
+        self._put_together()  # hooks are to see each leaf's gradient once and whole
         for leaf, (gradient, shared) in self.leaves.items():
             self._finish(leaf, gradient, shared)
 
@@ -133,7 +133,9 @@ class _Pass:
             for index in range(node.outputs_count):
                 if (node, index) in self.parts:
                     arrived[index] = self.parts.pop((node, index)).whole()
-        if node.outputs is not None:
+            if node.outputs is not None or not isinstance(node, OpNode):
+                self._put_together()  # before others' code, which may change gradients in place that are parts as well
+        if node.outputs is not None and node.sequence >= self.since:
             self._show(node.outputs, arrived)
         if self.wanted is not None:
             for index, gradient in enumerate(arrived):
@@ -192,20 +194,34 @@ class _Pass:
 
     def _whole(self, edge: AutogradMeta) -> Tensor | None:
         """What has arrived so far, as one tensor; None if nothing has."""
-        parts = self.parts.pop(edge.place(), None) if self.parts else None
+        if self.parts:
+            place = edge.place()
+            parts = self.parts.pop(place, None)
+            if parts is not None:
+                self._put(place, parts.whole())
         node = edge.node
         if node is None:
-            if parts is not None:
-                self.leaves[edge] = (parts.whole(), False)
             found = self.leaves.get(edge)
             return None if found is None else found[0]
         waiting = self._waiting(node)
-        if waiting is None:
-            return None
-        if parts is not None:
-            waiting[edge.index] = parts.whole()
-            self.own.add((node, edge.index))
-        return waiting[edge.index]
+        return None if waiting is None else waiting[edge.index]
+
+    def _put_together(self) -> None:
+        """Make a whole of what has arrived in parts, wherever that is."""
+        for place, parts in self.parts.items():
+            self._put(place, parts.whole())
+        self.parts.clear()
+
+    def _put(self, place: Place, whole: Tensor) -> None:
+        """What has arrived at a place is this, which nobody else has."""
+        if isinstance(place, AutogradMeta):
+            self.leaves[place] = (whole, False)
+        else:
+            node, index = place
+            waiting = self._waiting(node)
+            assert waiting is not None  # since it was entered with the first part
+            waiting[index] = whole
+            self.own.add((node, index))
 
     def _owns(self, edge: AutogradMeta) -> bool:
         """Whether nobody else has what has arrived there."""
@@ -271,7 +287,7 @@ class _Pass:
     def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         if self.wanted is not None and leaf not in self.wanted:
             return
-        if leaf.hooks:
+        if leaf.hooks and not self.since:
             gradient, shared = _with_hooks(leaf, gradient), True
         if self.wanted is not None:
             self.captured[leaf] = gradient

@@ -11,7 +11,7 @@ A graph that is being built sees the ops themselves, which it fuses with those a
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
@@ -24,6 +24,10 @@ from .table import Attributes, Inferred, Kinds, Metas, OpExpr, decoded, encoded
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
+
+
+# Kernels, each for one shape and for what the numbers are, which may be others each time.
+_REMEMBERED: Final = 512
 
 
 class Formula:
@@ -49,8 +53,8 @@ class Formula:
         self.name = name
         self.by_steps = _in_single_precision(function, operands)
         self._operands = operands
-        self._op = OpExpr(name, self._infer)
-        self._gradient = OpExpr(f"{name}_gradient", self._infer_gradient)
+        self._op = OpExpr(name, self._infer, _REMEMBERED)
+        self._gradient = OpExpr(f"{name}_gradient", self._infer_gradient, _REMEMBERED)
         self._op.gradient(inputs=tuple(range(operands)))(self._gradients)
 
     def __call__(self, *arguments: Any) -> Tensor:

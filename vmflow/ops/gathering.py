@@ -6,6 +6,7 @@ Bounds of index tensors are checked when the op runs, since their values are not
 from __future__ import annotations
 
 from bisect import bisect
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 
 def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, axis, *places = cast("tuple[Any, ...]", attributes)
+    _check_slices(output, axis, places, metas)
     xp = array_module(output.device)
     every = (slice(None),) * axis
     filled: list[Any] = []
@@ -74,12 +76,30 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
+def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
+    """Raise unless these parts fill these slices, which are in order and within the output."""
+    expected = [(*output.shape[:axis], length, *output.shape[axis + 1 :]) for _, length, _ in places]
+    if [tuple(it.shape) for it in parts] != expected:
+        raise ValueError(
+            f"scatter_slices: parts of shapes {[list(it.shape) for it in parts]} do not fit {list(output.shape)} in "
+            f"slices of lengths {[length for _, length, _ in places]} along dimension {axis}"
+        )
+    so_far = 0
+    for start, length, step in places:
+        if start < so_far or length < 0 or step < 1:
+            raise ValueError(f"scatter_slices: slices (start, length, step) {places} are not one behind the other")
+        so_far = _end(start, length, step)
+    if so_far > output.shape[axis]:
+        raise ValueError(f"scatter_slices: slices {places} go beyond dimension {axis} of {list(output.shape)}")
+
+
 def _end(start: int, length: int, step: int) -> int:
     """Behind the last element of a slice."""
     return start + (length - 1) * step + 1 if length else start
 
 
-_SCATTER_SLICES = OpExpr("scatter_slices", _infer_scatter_slices)
+# Where sequences are cut differently each time, an inference of their hundreds of parts is not met again.
+_SCATTER_SLICES = OpExpr("scatter_slices", _infer_scatter_slices, remembers=128)
 
 
 @_SCATTER_SLICES.gradient()

@@ -117,14 +117,26 @@ class OpExpr:
         readers: for each of those inputs, the only input whose gradient needs a look at it, None if there are several;
             empty if that is so for all.
         known: the inferences made so far, by key.
+        remembers: how many of them, before all are forgotten.
         recent: the last of them that has the form of a `Recent`; None before there is one.
         is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
             gradient need not be padded with zeros where it can be put together with others.
     """
 
-    __slots__ = ("infer", "is_slice", "known", "name", "readers", "recent", "rule", "saves_inputs", "saves_outputs")
+    __slots__ = (
+        "infer",
+        "is_slice",
+        "known",
+        "name",
+        "readers",
+        "recent",
+        "remembers",
+        "rule",
+        "saves_inputs",
+        "saves_outputs",
+    )
 
-    def __init__(self, name: str, infer: Infer) -> None:
+    def __init__(self, name: str, infer: Infer, remembers: int = 1 << 14) -> None:
         if name in OPS:
             raise ValueError(f"op {name!r} is declared twice")
         OPS[name] = self
@@ -136,6 +148,7 @@ class OpExpr:
         self.readers: tuple[int | None, ...] = ()
         self.known: dict[Hashable, Inferred] = {}
         self.recent: Recent | None = None
+        self.remembers = remembers
         self.is_slice = False
 
     def gradient(
@@ -165,7 +178,7 @@ class OpExpr:
     def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         """Infer, and remember it under `key`, which must determine the other arguments."""
         found = self.infer(attributes, metas, kinds)
-        if len(self.known) >= _REMEMBERED:
+        if len(self.known) >= self.remembers:
             self.known.clear()
         self.known[key] = found
         return found
@@ -178,8 +191,6 @@ class OpExpr:
     def __repr__(self) -> str:
         return f"<op {self.name}>"
 
-
-_REMEMBERED = 1 << 14
 
 # A view: from (attributes, shape, strides, offset), all in elements, to the new (shape, strides, offset).
 ViewRule: TypeAlias = Callable[
