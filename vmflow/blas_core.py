@@ -10,14 +10,11 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from .codegen.processor import CPUINFO, first_processor
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 # The functions that tell, in the builds for numpy's wheels and in others.
 _FUNCTIONS: Final = (
@@ -32,14 +29,19 @@ _NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx5
 _WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
 
 
-def libraries() -> list[Path]:
+def libraries() -> list[str]:
     """The files of OpenBLAS that came with numpy; none where numpy was built for a library of the system."""
-    from pathlib import Path  # which takes a tenth of the time that importing vmflow does
-
-    package = Path(np.__file__).parent
-    folders = (package.parent / "numpy.libs", package / ".dylibs")
+    # By hand, for this is asked at the first product, and pathlib takes 5 milliseconds to import.
+    package = os.path.dirname(np.__file__)
+    folders = (os.path.join(os.path.dirname(package), "numpy.libs"), os.path.join(package, ".dylibs"))
     return sorted(
-        [path for folder in folders if folder.is_dir() for path in folder.iterdir() if "openblas" in path.name]
+        [
+            os.path.join(folder, name)
+            for folder in folders
+            if os.path.isdir(folder)
+            for name in os.listdir(folder)
+            if "openblas" in name
+        ]
     )
 
 
@@ -48,7 +50,7 @@ def loaded_core() -> str | None:
     for path in libraries():
         try:
             # numpy has loaded it already, and this is the same library.
-            library = ctypes.CDLL(str(path))
+            library = ctypes.CDLL(path)
         except OSError:
             continue
         for name in _FUNCTIONS:
