@@ -519,6 +519,17 @@ def test_the_gradient_of_an_extremum_that_is_nan_is_nan() -> None:
         function(x, 1).sum().backward()
         assert x.grad is not None
         assert np.isnan(x.grad.numpy()).tolist() == [[True] * 3, [False] * 3]
+        number = flow.tensor(math.nan, requires_grad=True)
+        function(number).backward()
+        assert number.grad is not None
+        assert math.isnan(number.grad.item())
+
+
+def test_an_infinite_gradient_of_an_extremum_goes_to_that_alone() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    x.amax().backward(flow.tensor(math.inf))
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, math.inf]
 
 
 def test_more_equals_than_half_precision_can_count_share_a_gradient() -> None:

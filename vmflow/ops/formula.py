@@ -70,7 +70,7 @@ class Formula:
         from .recording import Recording
 
         numbers = _numbers(attributes)
-        return Recording(self._op.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
+        return Recording(self.name).inferred(lambda *tensors: (self.by_steps(*tensors, *numbers),), metas)
 
     def _infer_gradient(self, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         from .recording import Recording

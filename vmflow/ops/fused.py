@@ -234,12 +234,11 @@ class FusedKernel:
             np.empty(made.shape, made.dtype.numpy) if out is None else out
             for out, made in zip(wanted, self.outputs, strict=True)
         ]
-        if self._in_c.compute(arrays, outs, self._shape, self._numel >= _COMPILED_FROM):
-            pass
-        elif self._shape and self._numel <= self._tile:
-            self._run_whole(arrays, outs)
-        else:
-            self.run(arrays, outs, np.empty(self.workspace, np.uint8), in_c=False)
+        if not self._in_c.compute(arrays, outs, self._shape, self._numel >= _COMPILED_FROM):
+            if self._shape and self._numel <= self._tile:
+                self._run_whole(arrays, outs)
+            else:
+                self.run(arrays, outs, np.empty(self.workspace, np.uint8), in_c=False)
         return tuple(outs) if several else outs[0]
 
     def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
@@ -280,7 +279,7 @@ class FusedKernel:
         pieces = intra_op.pieces(self._work)
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []
-            for given, wanted, shape in tiles(arrays, outs, self._shape, -(-math.prod(self._shape) // pieces)):
+            for given, wanted, shape in tiles(arrays, outs, self._shape, -(-self._numel // pieces)):
                 room = np.empty(self.workspace, np.uint8) if parts else workspace
                 parts.append((list(self._calls_of(given, wanted, shape, room)),))
             yield intra_op.run, (_make, parts), None

@@ -192,7 +192,8 @@ def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., 
 
 def _norm_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
     add_up = _sum_function(xp, source, output)
-    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array), axis, keepdims))
+    wide = accumulated(source.dtype, output)  # in which squares of half precision neither overflow nor vanish
+    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array, dtype=wide), axis, keepdims))
 
 
 _SUM = _reduction("sum", _sum_function, widen_integers, by_products=True)
@@ -348,10 +349,11 @@ def _extremum_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     source = node.input(0)
     chosen = source == _spread(node, node.output(0))
     dims, keepdim = cast("tuple[tuple[int, ...], bool]", node.attributes)
-    if dims:
-        # More elements may share it than half precision can count.  Of nan none is chosen, and 0 / 0 spreads.
-        gradient = half_widened(gradient) / sum(chosen, dims, keepdim)
-    return (_spread(node, gradient) * chosen,)
+    count = sum(chosen, dims, keepdim)
+    # More elements may share it than half precision can count.  Where none is chosen, it is nan that was found.
+    share = half_widened(gradient) / count
+    rest = where(count == 0, math.nan, 0.0)
+    return (where(chosen, _spread(node, share), _spread(node, rest)),)
 
 
 _AMAX.gradient(inputs=(0,), outputs=(0,))(_extremum_gradient)
