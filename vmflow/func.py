@@ -14,7 +14,7 @@ from . import autograd as _autograd
 from .autograd import functional as _functional
 from .autograd.functional import as_tensors
 from .autograd.grad_mode import enable_grad
-from .autograd.node import Edge, Node
+from .autograd.node import Edge, Node, edge_of
 from .tensors import Tensor
 
 
@@ -148,8 +148,7 @@ def _pulled_back(outputs: tuple[Tensor, ...], inputs: tuple[Tensor, ...], by: tu
 def _freed(result: Tensor, chosen: tuple[Tensor, ...]) -> Tensor:
     """`result` without its history, if that leads to nothing but the stand-ins that this call has made."""
     own = {id(it._autograd) for it in chosen if it.is_leaf}
-    edge = result._autograd.edge() if result._autograd is not None else None
-    waiting: list[Edge] = [edge]
+    waiting: list[Edge] = [edge_of(result)]
     seen: set[Node] = set()
     while waiting:
         edge = waiting.pop()

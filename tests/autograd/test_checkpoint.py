@@ -156,3 +156,109 @@ def test_hooks_of_arguments_are_called_once() -> None:
     assert x.grad is not None
     assert y.grad.tolist() == [2, 4]
     assert x.grad.tolist() == [6, 10]
+
+
+@pytest.mark.parametrize("dtype", [flow.bfloat16, flow.float16])
+@pytest.mark.parametrize("cached", [True, False])
+def test_parameters_cast_by_autocast(dtype: flow.dtype, cached: bool) -> None:
+    network = nn.Sequential(nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 4))
+    x = flow.linspace(-1, 1, 8).reshape(2, 4).requires_grad_()
+
+    def gradients(call: Any, before: bool) -> list[np.ndarray[Any, Any]]:
+        network.zero_grad()
+        x.grad = None
+        with flow.autocast("cpu", dtype=dtype, cache_enabled=cached):
+            warm = network(x).float().sum() if before else flow.zeros(())
+            result = call(x).float().sum() + call(x * 2).float().sum() + warm
+        result.backward()
+        found = [x.grad, *[parameter.grad for parameter in network.parameters()]]
+        assert all([gradient is not None for gradient in found])
+        return [gradient.numpy() for gradient in found if gradient is not None]
+
+    # A cached cast sums the gradients of its uses in the lower precision, a checkpoint those of its own uses.
+    rounding = 4 * flow.finfo(dtype).eps
+    for before in (False, True):
+        expected, found = gradients(network, before), gradients(lambda x: checkpoint(network, x), before)
+        for one, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(one, other, rtol=rounding, atol=rounding)
+
+
+def test_a_cast_that_left_the_cache_before_the_second_call() -> None:
+    network = nn.Linear(3, 3)
+    casts = flow.autocast("cpu", dtype=flow.bfloat16)
+    with casts:
+        network(flow.ones(1, 3))  # the casts of the parameters are older than the checkpoint
+        result = checkpoint(network, flow.ones(1, 3)).float().sum()
+        kept = flow.context.MODE.get().autocast
+    kept.cache.clear()
+    result.backward()
+    assert network.weight.grad is not None
+    assert network.weight.grad.tolist() == [[1.0] * 3] * 3
+
+
+def test_a_view_whose_base_has_changed_in_place() -> None:
+    def gradient(call: Any) -> Any:
+        x = flow.tensor([1.0, 2.0, 3.0], requires_grad=True)
+        whole = x * 1
+        view = whole[:2]
+        whole.mul_(2)
+        call(lambda z: z * z, view).sum().backward()
+        assert x.grad is not None
+        return x.grad.tolist()
+
+    assert gradient(checkpoint) == gradient(lambda function, view: function(view)) == [8.0, 16.0, 0.0]
+
+
+def test_a_result_that_is_a_view_of_something_changed_in_place() -> None:
+    def function(x: flow.Tensor) -> flow.Tensor:
+        whole = x * 3
+        view = whole[:2]
+        whole.mul_(2)
+        return view
+
+    x = flow.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    checkpoint(function, x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [6.0, 6.0, 0.0]
+
+
+class _Remembering(nn.Module):
+    """Computes something of its weight at the first call, and remembers it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(flow.tensor([2.0, 3.0]))
+        self.memo: flow.Tensor | None = None
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        if self.memo is None:
+            self.memo = self.weight * self.weight
+        return x * self.memo.exp()
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3])
+def test_what_a_module_remembers_of_its_first_call(calls: int) -> None:
+    def gradient(call: Any) -> Any:
+        module = _Remembering()
+        total = call(module, flow.ones(2)).sum()
+        for _ in range(calls - 1):
+            total = total + call(module, flow.ones(2)).sum()
+        assert module.memo is not None
+        (total + module.memo.sum()).backward()
+        assert module.weight.grad is not None
+        return module.weight.grad.numpy()
+
+    np.testing.assert_allclose(gradient(checkpoint), gradient(lambda module, x: module(x)), rtol=1e-6)
+
+
+def test_the_defaults_of_the_first_call_hold_in_the_second() -> None:
+    before = flow.get_default_dtype()
+    x = flow.ones(2, dtype=flow.float64, requires_grad=True)
+    flow.set_default_dtype(flow.float64)
+    try:
+        result = checkpoint(lambda z: z * flow.full((2,), 1 / 3), x)
+    finally:
+        flow.set_default_dtype(before)
+    result.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [1 / 3, 1 / 3]

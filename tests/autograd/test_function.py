@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -199,3 +200,71 @@ def test_returning_an_input_that_was_changed_before() -> None:
     (Same.apply(y) * 3).backward()
     assert x.grad is not None
     assert x.grad.tolist() == [15.0]
+
+
+class Square(Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * 2 * x
+
+
+def test_a_view_whose_base_has_changed_in_place() -> None:
+    x = flow.tensor([1.0, 2.0, 3.0], requires_grad=True)
+    whole = x * 1
+    view = whole[:2]
+    whole.mul_(2)
+    Square.apply(view).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [8.0, 16.0, 0.0]
+
+
+def test_a_view_whose_base_comes_to_require_a_gradient() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    whole = flow.zeros(3)
+    view = whole[:2]
+    whole[:2] = x
+    result = Square.apply(view)
+    assert result.requires_grad
+    result.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [2.0, 4.0]
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2,), (6,), (2, 1), (4, 2, 3, 1)])
+def test_a_gradient_of_another_shape_is_refused(shape: tuple[int, ...]) -> None:
+    class Wrong(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return flow.ones(shape)
+
+    x = flow.ones(2, 3, requires_grad=True)
+    expected = rf"WrongBackward returned a gradient of shape {re.escape(str(list(shape)))} for argument 0"
+    with pytest.raises(RuntimeError, match=expected):
+        Wrong.apply(x).sum().backward()
+    assert x.grad is None
+
+
+def test_a_gradient_to_whose_shape_the_argument_broadcasts_is_summed() -> None:
+    class Wide(Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            return x * 1
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return flow.ones(4, 2, 3)
+
+    x = flow.ones(2, 1, requires_grad=True)
+    Wide.apply(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [[12.0], [12.0]]

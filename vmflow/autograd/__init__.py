@@ -14,7 +14,7 @@ from .grad_mode import inference_mode as inference_mode
 from .grad_mode import is_grad_enabled as is_grad_enabled
 from .grad_mode import no_grad as no_grad
 from .grad_mode import set_grad_enabled as set_grad_enabled
-from .node import Edge, Place, check_history
+from .node import Edge, Place, check_history, edge_of
 
 if TYPE_CHECKING:
     from vmflow.interpreter import Recorder
@@ -90,7 +90,7 @@ def grad(
         raise ValueError("grad: only_inputs=False was taken out of PyTorch; use backward() to accumulate")
     wanted: list[Place] = []
     for position, tensor in enumerate(_as_tuple(inputs)):
-        edge = tensor._autograd.edge() if tensor._autograd is not None else None
+        edge = edge_of(tensor)
         if edge is None:
             raise RuntimeError(f"grad: input {position} does not require a gradient")
         wanted.append(edge.place())
@@ -130,7 +130,7 @@ def _roots(
     check_history("backward", outputs)
     roots: list[tuple[Edge, Tensor]] = []
     for output, gradient in zip(outputs, given, strict=True):
-        edge = output._autograd.edge() if output._autograd is not None else None
+        edge = edge_of(output)
         if edge is None:
             raise RuntimeError(
                 "the tensor to differentiate does not require a gradient: none of the tensors it was made from does, "

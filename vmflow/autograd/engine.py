@@ -29,6 +29,7 @@ def run_backward(
     create_graph: bool,
     wanted: Sequence[Place] | None = None,
     since: int = 0,
+    keep_before: int = 0,
 ) -> list[Tensor | None]:
     """Propagate the roots' gradients.
 
@@ -39,6 +40,7 @@ def run_backward(
         wanted: if given, return these gradients and accumulate none; else accumulate into the leaves.
         since: with `wanted`, run no node of a lower sequence number than this.  What is wanted then belongs to a pass
             that this one is a step of, and its hooks are not called here.
+        keep_before: nodes of a lower sequence number keep what they saved in any case: others may need it.
 
     Returns:
         The gradient of each of `wanted`, None where none arrived.
@@ -47,7 +49,7 @@ def run_backward(
     try:
         # The forward pass has chosen the dtypes already.
         MODE.set(before.replace(grad=create_graph, autocast=None))
-        return _Pass(retain_graph, create_graph, wanted, since).run(roots)
+        return _Pass(retain_graph, create_graph, wanted, since, keep_before).run(roots)
     finally:
         # Only these are put back: a hook may have changed others on purpose.
         MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
@@ -69,15 +71,18 @@ class _Pass:
         parts: of what nothing else has arrived at, the gradients of parts.
         own: of those at nodes, the ones that nobody else has: the sums, and parts that were put together.
         captured: the gradients asked for.
-        since: see `run_backward`.
+        since, keep_before: see `run_backward`.
         recorder: of the graph that is being built, which wants to know whose gradient is computed; else None.
     """
 
-    def __init__(self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None, since: int) -> None:
+    def __init__(
+        self, retain_graph: bool, create_graph: bool, wanted: Sequence[Place] | None, since: int, keep_before: int
+    ) -> None:
         self.retain_graph = retain_graph
         self.create_graph = create_graph
         self.wanted = wanted
         self.since = since
+        self.keep_before = keep_before
         self.captured: dict[Place, Tensor] = {}
         self.latest: Node | None = None
         self.arrived: list[Tensor | None] = []
@@ -143,10 +148,10 @@ class _Pass:
                     self.captured[node, index] = gradient
             if self.useful is not None and node not in self.useful:
                 return
-        edges = node.edges
         if isinstance(node, OpNode) and node.op.is_slice and self._takes_part(node, arrived[0]):
             return
         given = node.backward(arrived, self.create_graph)
+        edges = node.edges  # not before: a checkpoint learns where its gradients go when it calls its function again
         results = given if isinstance(given, tuple) else tuple(given)
         if len(results) != len(edges):
             raise InternalError(f"{node.title} gave {len(results)} gradients for {len(edges)} inputs")
@@ -158,7 +163,7 @@ class _Pass:
                 else:
                     shared = node.may_share(result, arrived) or sum([other is result for other in results]) > 1
                     self._arrive_at_leaf(edge, result, shared)
-        if not self.retain_graph:
+        if not self.retain_graph and node.sequence >= self.keep_before:
             node.release()
         if isinstance(node, OpNode) and node.outputs_count == 1:
             arrived[0] = None

@@ -10,7 +10,7 @@ from vmflow.context import MODE
 
 from . import views
 from .grad_mode import no_grad
-from .node import AutogradMeta, Edge, Node, SavedTensor
+from .node import AutogradMeta, Edge, Node, SavedTensor, check_history, edge_of
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -95,7 +95,6 @@ class FunctionNode(Node):
 
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         from vmflow.ops.copying import conform, zeros_of
-        from vmflow.tensors import Tensor
 
         if self.context._materialize:
             gradients = [
@@ -111,16 +110,35 @@ class FunctionNode(Node):
                 f"{self.title} returned {len(given)} gradients, but forward was given {len(self.edges)} arguments; "
                 "return one for each, None where there is none"
             )
-        checked: list[Tensor | None] = []
-        for position, (result, needed) in enumerate(zip(given, self.context.needs_input_grad, strict=True)):
-            if result is not None and not isinstance(result, Tensor):
-                raise TypeError(f"{self.title} returned {type(result).__name__} for argument {position}, not a tensor")
-            checked.append(result if needed else None)
-        metas = self.input_metas
+        for position, result in enumerate(given):
+            self._check(position, result)
         return [
-            result if result is None or meta is None else conform(result, meta)
-            for result, meta in zip(checked, metas, strict=True)
+            conform(result, meta) if result is not None and needed and meta is not None else None
+            for result, needed, meta in zip(given, self.context.needs_input_grad, self.input_metas, strict=True)
         ]
+
+    def _check(self, position: int, result: Any) -> None:
+        """Refuse a gradient that is no tensor, or that cannot be the gradient of the argument at this position.
+
+        A gradient of a shape to which the argument broadcasts is accepted and summed, as in PyTorch.
+        """
+        from vmflow.ops.copying import broadcasts_to
+        from vmflow.tensors import Tensor
+
+        if result is None or not self.context.needs_input_grad[position]:
+            return
+        if not isinstance(result, Tensor):
+            raise TypeError(f"{self.title} returned {type(result).__name__} for argument {position}, not a tensor")
+        meta = self.input_metas[position]
+        if result.device is not meta.device:
+            raise RuntimeError(
+                f"{self.title} returned a gradient on {result.device} for argument {position}, which is on {meta.device}"
+            )
+        if not broadcasts_to(meta.shape, result.shape):
+            raise RuntimeError(
+                f"{self.title} returned a gradient of shape {list(result.shape)} for argument {position}, which has "
+                f"shape {list(meta.shape)}; return one of the argument's shape"
+            )
 
     @property
     def input_metas(self) -> tuple[Any, ...]:
@@ -168,9 +186,10 @@ class Function:
         from vmflow.tensors import Tensor
 
         recording = MODE.get().grad
-        edges = tuple(
-            [it._autograd.edge() if isinstance(it, Tensor) and it._autograd is not None else None for it in args]
-        )
+        given = tuple([value for value in args if isinstance(value, Tensor)])
+        if recording:
+            check_history(cls.__name__, given)
+        edges = tuple([edge_of(value) if isinstance(value, Tensor) else None for value in args])
         context = FunctionContext()
         context.needs_input_grad = tuple([edge is not None for edge in edges])
         context.__dict__["_input_metas"] = tuple([it._blob.meta if isinstance(it, Tensor) else None for it in args])

@@ -30,8 +30,8 @@ Edge: TypeAlias = "AutogradMeta | None"
 # What one may ask the gradient of: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# Of nodes, for `Node.sequence`.
-_numbers: Final = count()
+# For `Node.sequence`; from 1 on, so that 0 is before every node.
+_numbers: Final = count(1)
 
 
 def next_sequence() -> int:
@@ -365,6 +365,17 @@ class OpNode(Node):
                 f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
                 "the view anew, change the whole tensor, or do it under vmflow.no_grad()"
             )
+
+
+def edge_of(tensor: Tensor) -> Edge:
+    """Where a tensor stands in the graph now; None if no gradient flows into it.
+
+    The history of a view is brought up to date first: its base may have changed in place since it was recorded.
+    """
+    fields: TensorFields = tensor
+    if fields._base is not None:
+        views.renewed(tensor)
+    return _edge(fields)
 
 
 def _edge(fields: TensorFields) -> Edge:

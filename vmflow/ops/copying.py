@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -222,6 +223,13 @@ def fill(input: Tensor, value: Tensor | Scalar) -> Tensor:
 def zero_(input: Tensor) -> Tensor:
     """Set every element to zero."""
     return fill_(input, 0)
+
+
+def broadcasts_to(shape: Sequence[int], wider: Sequence[int]) -> bool:
+    """Whether a tensor of `shape` can be broadcast to the shape `wider`."""
+    if len(shape) > len(wider):
+        return False
+    return all([size in (1, full) for size, full in zip(reversed(shape), reversed(wider), strict=False)])
 
 
 def conform(gradient: Tensor, wanted: TensorMeta) -> Tensor:

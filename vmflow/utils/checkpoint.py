@@ -7,8 +7,8 @@ from typing import Any
 
 from vmflow import random
 from vmflow.autograd.engine import run_backward
-from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, next_sequence
-from vmflow.context import MODE
+from vmflow.autograd.node import AutogradMeta, Edge, Node, Place, SavedTensor, edge_of, next_sequence
+from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import TensorMeta
 from vmflow.tensors import Tensor
 
@@ -44,14 +44,13 @@ def checkpoint(
     returned = function(*args, **kwargs)
     single = not isinstance(returned, tuple)
     results: tuple[Any, ...] = (returned,) if single else returned
-    recorded = [it for it in results if isinstance(it, Tensor) and it._autograd is not None]
-    recorded = [it for it in recorded if it._autograd is not None and _is_since(it._autograd.edge(), since)]
-    boundary = _boundary([it._autograd.edge() for it in recorded if it._autograd is not None], since)
+    recorded = _recorded_since(results, since)
+    boundary = _boundary(recorded, since)
     if not boundary:
         return returned
-    node = _CheckpointNode(function, args, kwargs, state, boundary, recorded)
-    replaced = {id(it): _made_by(node, index, it) for index, it in enumerate(recorded)}
-    outputs = tuple([replaced.get(id(it), it) for it in results])
+    node = _CheckpointNode(function, args, kwargs, state, mode, since, boundary, recorded)
+    replaced = {id(result): _made_by(node, index, result) for index, result in enumerate(recorded)}
+    outputs = tuple([replaced.get(id(result), result) for result in results])
     return outputs[0] if single else outputs
 
 
@@ -91,14 +90,21 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return run
 
 
+def _recorded_since(results: Sequence[Any], since: int) -> list[Tensor]:
+    """The tensors among the results that were made by nodes from `since` on."""
+    tensors = [result for result in results if isinstance(result, Tensor)]
+    return [tensor for tensor in tensors if _is_since(edge_of(tensor), since)]
+
+
 def _is_since(edge: Edge, since: int) -> bool:
     return edge is not None and edge.node is not None and edge.node.sequence >= since
 
 
-def _boundary(edges: Sequence[Edge], since: int) -> list[AutogradMeta]:
-    """What the nodes made since lead to: older nodes and leaves, each once."""
+def _boundary(results: Sequence[Tensor], since: int) -> list[AutogradMeta]:
+    """The older nodes and the leaves to which the nodes from `since` on lead, each once."""
     found: dict[Place, AutogradMeta] = {}
     seen: set[Node] = set()
+    edges = [edge_of(result) for result in results]
     waiting = [edge.node for edge in edges if edge is not None]
     while waiting:
         node = waiting.pop()
@@ -122,9 +128,21 @@ def _made_by(node: Node, index: int, tensor: Tensor) -> Tensor:
 
 
 class _CheckpointNode(Node):
-    """Calls the function again when the gradients of its results are there."""
+    """Calls the function again when the gradients of its results are there.
 
-    __slots__ = ("arguments", "autocast", "function", "keywords", "metas", "state")
+    The second call may use nodes that the first one made and that something else has kept: a cast in autocast's cache,
+    the renewed history of a view, a value that a module remembers.  They belong to the function, so the inner backward
+    pass goes through all nodes since the *first* call began.  Those older than the second call keep what they saved,
+    because the outer pass may need it.  If the second call uses something that the first did not, say because a cast is
+    no longer in the cache, the node gets further edges.
+
+    Attributes:
+        mode: around the first call.
+        since: the lowest sequence number of a node that belongs to the function.
+        first_boundary: where the first call's nodes led.
+    """
+
+    __slots__ = ("arguments", "first_boundary", "function", "keywords", "metas", "mode", "since", "state")
 
     def __init__(
         self,
@@ -132,16 +150,20 @@ class _CheckpointNode(Node):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         state: Tensor | None,
+        mode: Mode,
+        since: int,
         boundary: list[AutogradMeta],
         results: list[Tensor],
     ) -> None:
         super().__init__("CheckpointBackward", tuple(boundary), len(results))
         self.function: Callable[..., Any] | None = function
-        self.arguments = [_kept(it) for it in args]
-        self.keywords = {name: _kept(it) for name, it in kwargs.items()}
+        self.arguments = [_kept(value) for value in args]
+        self.keywords = {name: _kept(value) for name, value in kwargs.items()}
         self.state = state
-        self.autocast = MODE.get().autocast
-        self.metas: list[TensorMeta] = [it._blob.meta for it in results]
+        self.mode = mode
+        self.since = since
+        self.first_boundary = boundary
+        self.metas: list[TensorMeta] = [result._blob.meta for result in results]
 
     def where(self) -> str:
         return "checkpoint"
@@ -152,28 +174,27 @@ class _CheckpointNode(Node):
                 "the backward pass went through a checkpoint a second time, and what it saved was freed the first "
                 "time; pass retain_graph=True to the first backward()"
             )
-        since = next_sequence()
-        results = self._called_again(self.function, since)
-        if [it._blob.meta for it in results] != self.metas:
-            shown = [
-                ", ".join([f"{it.dtype.name} {list(it.shape)}" for it in metas])
-                for metas in (self.metas, [it._blob.meta for it in results])
-            ]
-            raise RuntimeError(
-                f"checkpoint: the function returned {shown[0]} that require a gradient, and called again {shown[1]}"
-            )
-        roots: list[tuple[Edge, Tensor]] = []
-        for result, gradient in zip(results, gradients, strict=True):
-            if gradient is not None and result._autograd is not None:
-                roots.append((result._autograd.edge(), gradient))
-        wanted = [edge.place() for edge in self.edges if edge is not None]
-        return run_backward(roots, retain_graph=create_graph, create_graph=create_graph, wanted=wanted, since=since)
+        second_call = next_sequence()
+        results = _recorded_since(self._called_again(self.function), self.since)
+        self._check(results)
+        boundary = {edge.place(): edge for edge in (*self.first_boundary, *_boundary(results, self.since))}
+        self.edges = tuple(boundary.values())
+        pairs = zip(results, gradients, strict=True)
+        return run_backward(
+            [(edge_of(result), gradient) for result, gradient in pairs if gradient is not None],
+            retain_graph=create_graph,
+            create_graph=create_graph,
+            wanted=list(boundary),
+            since=self.since,
+            keep_before=second_call,
+        )
 
-    def _called_again(self, function: Callable[..., Any], since: int) -> list[Tensor]:
-        args = [self._given(it) for it in self.arguments]
-        kwargs = {name: self._given(it) for name, it in self.keywords.items()}
-        before = MODE.get()
-        MODE.set(before.replace(grad=True, autocast=self.autocast))
+    def _called_again(self, function: Callable[..., Any]) -> tuple[Any, ...]:
+        """What the function returns now, called as it was called first."""
+        args = [self._given(value) for value in self.arguments]
+        kwargs = {name: self._given(value) for name, value in self.keywords.items()}
+        before, first = MODE.get(), self.mode
+        MODE.set(before.replace(grad=True, autocast=first.autocast, device=first.device, dtype=first.dtype))
         try:
             if self.state is None:
                 returned = function(*args, **kwargs)
@@ -182,10 +203,21 @@ class _CheckpointNode(Node):
                     random.set_rng_state(self.state)
                     returned = function(*args, **kwargs)
         finally:
-            MODE.set(MODE.get().replace(grad=before.grad, autocast=before.autocast))
-        results = returned if isinstance(returned, tuple) else (returned,)
-        tensors = [it for it in results if isinstance(it, Tensor) and it._autograd is not None]
-        return [it for it in tensors if it._autograd is not None and _is_since(it._autograd.edge(), since)]
+            MODE.set(
+                MODE.get().replace(grad=before.grad, autocast=before.autocast, device=before.device, dtype=before.dtype)
+            )
+        return returned if isinstance(returned, tuple) else (returned,)
+
+    def _check(self, results: list[Tensor]) -> None:
+        """Raise RuntimeError unless the second call has returned what the first one did."""
+        metas = [result._blob.meta for result in results]
+        if metas != self.metas:
+            first, again = [
+                ", ".join([f"{meta.dtype.name} {list(meta.shape)}" for meta in shown]) for shown in (self.metas, metas)
+            ]
+            raise RuntimeError(
+                f"checkpoint: the function returned {first} that require a gradient, and called again {again}"
+            )
 
     def _given(self, kept: Any) -> Any:
         return kept.unpack(self) if isinstance(kept, SavedTensor) else kept
