@@ -132,7 +132,8 @@ class FunctionNode(Node):
         meta = self.input_metas[position]
         if result.device is not meta.device:
             raise RuntimeError(
-                f"{self.title} returned a gradient on {result.device} for argument {position}, which is on {meta.device}"
+                f"{self.title} returned a gradient on {result.device} for argument {position}, which is on "
+                f"{meta.device}"
             )
         if not broadcasts_to(meta.shape, result.shape):
             raise RuntimeError(
