@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from vmflow.changes import changed
 from vmflow.nn.module import Module
 
 
@@ -22,6 +23,10 @@ class BlockConfig:
     def __init__(self) -> None:
         self.activation_checkpointing = False
         self.stage_id: int | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        changed()
 
     def set_stage(self, stage_id: int) -> None:
         """Run the block on a stream of its own, so that stages of several launches overlap.

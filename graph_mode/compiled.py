@@ -32,6 +32,7 @@ from . import args_tree, vm_run
 from .args_tree import Branch, Leaf, Tree
 from .compiler import compile_job
 from .describing import SILENT, BuildReport
+from .guards import Guard
 from .job import Draw, Job
 from .launch import Launch
 from .lone_task import PureCall
@@ -67,6 +68,7 @@ class CompiledGraph:
         metas: of the tensors among them.
         out_tree: of the results.
         report: told of how it goes; by default, nobody is.
+        guard: says what it was built from; None if that cannot change.
 
     Attributes:
         job, outside, settings, tree, metas, out_tree: as given.
@@ -84,8 +86,10 @@ class CompiledGraph:
         metas: tuple[TensorMeta, ...],
         out_tree: Tree,
         report: BuildReport | None = None,
+        guard: Guard | None = None,
     ) -> None:
         self.job = job
+        self._guard = guard
         self.tree = tree
         self.metas = metas
         self.settings = settings
@@ -126,6 +130,20 @@ class CompiledGraph:
         """Raise `SessionClosed` if the session that it belongs to has been closed, else do nothing."""
         self._session.require_open(self.job.name)
 
+    def holds(self) -> bool:
+        """Whether what it was built from is still the same; see `Guard`."""
+        return self._guard is None or self._guard.holds()
+
+    def difference(self, around: bool = True) -> str | None:
+        """What is no longer as it was when this was built, in words; None if all is.
+
+        Args:
+            around: whether what surrounds the call counts: autocast, and the defaults of new tensors.
+        """
+        if self._guard is None:
+            return None
+        return self._guard.difference() if around else self._guard.difference_within()
+
     def forget_threads(self) -> None:
         """In a forked child: locks may have been held by threads that are not here."""
         self.calling = threading.Lock()
@@ -135,7 +153,7 @@ class CompiledGraph:
         """`call` with arguments by place, if there is a shorter way; else `NOT_NOW`, and nothing has happened."""
         last = self._last
         pure = None if last is None else last.pure()
-        return NOT_NOW if pure is None else pure.call(arguments)
+        return NOT_NOW if pure is None or not self.holds() else pure.call(arguments)
 
     def takes(self, arrays: Sequence[Array]) -> bool:
         """Whether its arguments are such arrays."""
@@ -150,7 +168,7 @@ class CompiledGraph:
         """See `PureCall.call_on_arrays`; `NOT_NOW`, and nothing has happened, if there is no such way."""
         last = self._last
         pure = None if last is None else last.pure()
-        return NOT_NOW if pure is None else pure.call_on_arrays(arrays)
+        return NOT_NOW if pure is None or not self.holds() else pure.call_on_arrays(arrays)
 
     def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.

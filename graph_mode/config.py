@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Literal
 
 from vmflow import dtypes
+from vmflow.changes import changed
 from vmflow.dtypes import dtype as DType
 
 
 class GraphConfig:
-    """Settings of one graph, to be made before it is built.
+    """Settings of one graph.  Changing one after the graph was built makes its next call build it anew.
 
     Attributes:
         amp: the dtype of automatic mixed precision, None for none.
@@ -105,7 +106,11 @@ class GraphConfig:
         from .passes import require_pass
 
         require_pass(name)
-        self.disabled.add(name)
+        self.disabled = {*self.disabled, name}
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        changed()
 
     # OneFlow's names
 
@@ -169,7 +174,7 @@ class GraphConfig:
 
     def _allow_pass(self, name: str, mode: bool) -> None:
         if mode:
-            self.disabled.discard(name)
+            self.disabled = self.disabled - {name}
         else:
             self.disable_pass(name)
 

@@ -110,6 +110,10 @@ class FunctionGraph(Graph):
             raise ValueError(f"{self.name}: the loss does not depend on anything that requires a gradient")
         return first
 
+    def _functions(self) -> list[Callable[..., Any]]:
+        function = _FUNCTION.get()
+        return [*super()._functions(), *([] if function is None else [function])]
+
     def _names(self) -> dict[Storage, tuple[str, Tensor]]:
         names = super()._names()
         paths: naming.Paths = {}

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.amp import autocast
+from vmflow.changes import changed
 from vmflow.context import MODE
+from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Storage
 from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
@@ -23,6 +27,7 @@ from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside, call_one_on_arrays
 from .config import GraphConfig
 from .describing import BuildReport, described
+from .guards import Watch, forwards
 from .lazy import JobBuilder
 from .passes import Settings
 from .saving import save_graph
@@ -36,6 +41,29 @@ if TYPE_CHECKING:
     from .plan import Plan
 
 _counts: defaultdict[str, int] = defaultdict(int)
+
+# How many forms are kept for arguments of one kind: as many states of modules, settings and variables.
+_STATES: Final = 8
+
+# The attributes of graphs that are not their users'.
+_OWN: Final = frozenset(
+    {
+        "_block_configs",
+        "_blocks",
+        "_built_for",
+        "_compiled",
+        "_debug",
+        "_dynamic",
+        "_forms",
+        "_kind",
+        "_last",
+        "_optimizers",
+        "_scaler",
+        "_warned",
+        "config",
+        "name",
+    }
+)
 
 # Of a group of parameters: what is part of no op, or compared in another way.
 _SET_AT_EACH_LAUNCH: Final = frozenset({"params", "lr", "initial_lr", "min_lr", "max_lr"})
@@ -79,18 +107,31 @@ class Graph:
         self._block_configs: dict[str, BlockConfig] = {}
         self._optimizers: list[tuple[Optimizer, Any]] = []
         self._scaler: GradScaler | None = None
-        self._compiled: OrderedDict[Any, CompiledGraph] = OrderedDict()
+        # By the structure and metas of the arguments, or None if they are fixed: the forms built for different states
+        # of modules and settings, the one used last first.
+        self._compiled: OrderedDict[Any, list[CompiledGraph]] = OrderedDict()
         self._built_for: list[Any] = []
         self._last: CompiledGraph | None = None
         # The values of `_compiled`: to walk through that takes time in which other threads change it.
         self._forms: tuple[CompiledGraph, ...] = ()
         self._dynamic = 0
         self._debug = -1
+        self._warned = False
 
     def build(self, *args: Any, **kwargs: Any) -> Any:
         """What the graph does; defined by subclasses.
 
         Arguments and results may be nested in tuples, lists and dicts.  What is no tensor is part of the graph.
+
+        It runs once for each form of the graph.  A call builds another form if something has changed that `build` has
+        read: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
+        submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
+        globals that `build`, `forward` and functions beside them use; and autocast and the default dtype around the
+        call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
+
+        A graph cannot see anything else that Python computes while it is built, and repeats it as it was: random numbers of
+        `random` and numpy, the time, counters, files, and what changes inside of lists, dicts and arrays.  Random
+        numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -104,6 +145,11 @@ class Graph:
     # What it is made of
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN:
+            super().__setattr__(name, value)
+            if name == "config":
+                changed()
+            return
         if isinstance(value, Module):
             if "_blocks" not in self.__dict__:
                 raise AttributeError(
@@ -111,6 +157,7 @@ class Graph:
                 )
             self._blocks[name] = Block(value, name, self._block_configs)
             self.__dict__.pop(name, None)
+            changed()
             return
         if isinstance(value, Tensor):
             raise TypeError(
@@ -121,6 +168,7 @@ class Graph:
             raise TypeError(f"{type(self).__name__}.{name}: give optimizers to the graph with add_optimizer()")
         self.__dict__.get("_blocks", {}).pop(name, None)
         super().__setattr__(name, value)
+        changed()
 
     def __getattr__(self, name: str) -> Any:
         blocks = self.__dict__.get("_blocks", {})
@@ -133,6 +181,7 @@ class Graph:
             del self._blocks[name]
         else:
             super().__delattr__(name)
+        changed()
 
     def add_optimizer(self, optim: Optimizer, *, lr_sch: Any = None) -> None:
         """Let each call take a step of an optimizer, behind what `build` computes.
@@ -282,15 +331,13 @@ class Graph:
         if self._compiled and self._built_for != self._training():
             self.close()
         key = (tree, metas) if self._dynamic else None
-        found = self._compiled.get(key)
+        found = self._form(key)
         if found is None:
             with building_alone():
-                found = self._compiled.get(key)  # another thread may have been quicker
+                found = self._form(key)  # another thread may have been quicker
                 if found is None:
-                    found = self._compiled[key] = self._built(tree, given)
-                    self._forms = (*self._forms, found)
-                    while len(self._compiled) > max(self._dynamic, 1):
-                        self._forget(self._compiled.popitem(last=False)[1])
+                    found = self._built(tree, given)
+                    self._keep(key, found)
         if not self._dynamic and (found.metas != metas or (found.tree is not tree and found.tree != tree)):
             misfit = args_tree.misfit(found.tree, found.metas, tree, metas)
             if misfit is not None:
@@ -300,6 +347,39 @@ class Graph:
             with suppress(KeyError):  # another thread may have let go of it
                 self._compiled.move_to_end(key)
         return found
+
+    def _form(self, key: Any) -> CompiledGraph | None:
+        """The form for arguments of this key and the present state of what it was built from; None if there is none."""
+        forms = self._compiled.get(key)
+        if not forms:
+            return None
+        first = forms[0]
+        if first.holds():
+            return first
+        for form in list(forms):
+            if form.holds():
+                self._compiled[key] = [form, *[other for other in forms if other is not form]]
+                return form
+        return None
+
+    def _keep(self, key: Any, form: CompiledGraph) -> None:
+        """Take a form that has been built, and let go of those used longest ago if there are too many."""
+        others = self._compiled.get(key, [])
+        self._compiled[key] = [form, *others[: _STATES - 1]]
+        self._forms = (*self._forms, form)
+        for old in others[_STATES - 1 :]:
+            self._forget(old)
+        while len(self._compiled) > max(self._dynamic, 1):
+            for old in self._compiled.popitem(last=False)[1]:
+                self._forget(old)
+        if len(others) == _STATES and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"{self.name} has been built for {_STATES + 1} states, and keeps {_STATES}, because what build() uses "
+                f"changes again and again: {others[0].difference()}.  Building takes far longer than a call: make what "
+                "changes often a tensor, and an argument of build()",
+                stacklevel=origin.depth(),
+            )
 
     # Building
 
@@ -321,6 +401,7 @@ class Graph:
         report = BuildReport(self.name, self._debug)
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
         builder = JobBuilder(self.name, self._names(), self._paths(), stages)
+        watch = Watch(Graph, _OWN, self._functions())
         names = args_tree.call_paths(tree)
         inputs = [builder.input(tensor._blob.meta, name) for name, tensor in zip(names, given, strict=True)]
         count, parameters = self.config.gradient_accumulation_steps, self._parameters()
@@ -333,7 +414,7 @@ class Graph:
             lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
             token = MODE.set(lazy)
             try:
-                with self._precision(given):
+                with self._precision(given), watch.building():
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 if count > 1:
@@ -344,11 +425,26 @@ class Graph:
                 builder.restore_gradients()
                 builder.prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
         self._built_for = self._training()
+        paths = builder.paths
         job = builder.finish(outputs)
         report.recorded(job)
         outside = Outside(builder.bindings, tuple(builder.generators))
         metas = tuple([it._blob.meta for it in given])
-        return CompiledGraph(job, outside, Settings(self.config, self._block_configs), tree, metas, out_tree, report)
+        guard = watch.guard(self._settings, paths)
+        settings = Settings(copy(self.config), self._block_configs)
+        return CompiledGraph(job, outside, settings, tree, metas, out_tree, report, guard)
+
+    def _functions(self) -> list[Callable[..., Any]]:
+        """The functions that are run by building, as far as that is known before."""
+        modules = [module for block in self._blocks.values() for module in block.origin.modules()]
+        return [type(self).build, *forwards(modules)]
+
+    def _settings(self) -> dict[str, Any]:
+        """The settings of the graph and of its blocks, by name."""
+        found = {f"{self.name}.config.{name}": value for name, value in vars(self.config).items()}
+        for path, config in self._block_configs.items():
+            found.update({f"{path}.config.{name}": getattr(config, name) for name in config.__slots__})
+        return found
 
     def _precision(self, given: list[Tensor]) -> AbstractContextManager[object]:
         """Automatic mixed precision, if that is asked for."""
@@ -463,7 +559,7 @@ class Graph:
     def _latest(self, what: str) -> CompiledGraph:
         if not self._compiled:
             raise RuntimeError(f"{self.name} has no {what} yet: it is built by its first call")
-        return next(reversed(self._compiled.values()))
+        return next(reversed(self._compiled.values()))[0]
 
     def state_dict(self) -> dict[str, dict[str, Any]]:
         """The state of each module by its name in the graph, and that of optimizers and schedulers."""
@@ -502,13 +598,30 @@ class Graph:
 
     def save_to_folder(self, folder: str | os.PathLike[str]) -> None:
         """What `vmflow.save` does."""
-        save_graph(self.name, self.config, self._block_configs, list(self._compiled.values()), folder)
+        save_graph(self.name, self.config, self._block_configs, self._forms_to_save(), folder)
+
+    def _forms_to_save(self) -> list[CompiledGraph]:
+        """The forms for the present state of the graph, one for each kind of arguments.
+
+        Raises:
+            RuntimeError: if the graph was built, but for another state.
+        """
+        found: list[CompiledGraph] = []
+        for forms in self._compiled.values():
+            found += [form for form in forms if form.difference(around=False) is None][:1]
+        if self._compiled and not found:
+            raise RuntimeError(
+                f"save: {self.name} has changed since it was built: {self._latest('form').difference(around=False)}; "
+                "call it once, and save it then"
+            )
+        return found
 
     def close(self) -> None:
         """Forget what was built; launches under way end as they would.  The next call builds anew."""
         self._last = None
         while self._compiled:
-            self._forget(self._compiled.popitem()[1])
+            for form in self._compiled.popitem()[1]:
+                self._forget(form)
 
     def _forget(self, form: CompiledGraph) -> None:
         self._forms = tuple([it for it in self._forms if it is not form])
@@ -519,7 +632,7 @@ class Graph:
             raise RuntimeError(f"{self.name}: {what} must be called before the graph is built by its first call")
 
     def __del__(self) -> None:
-        for compiled in list(self.__dict__.get("_compiled", {}).values()):
+        for compiled in self.__dict__.get("_forms", ()):
             compiled.close()
 
     def __repr__(self) -> str:

@@ -148,6 +148,10 @@ class JobBuilder:
             self.micro_batches,
         )
         job.check()
+        # Lazy tensors hold the builder.  Without these, what is left of it is gone without a garbage collection.
+        self.paths, self._names = {}, {}
+        for kept in (self._results, self._modules, self._captured, self._gradients):
+            kept.clear()
         return job
 
     def gather(self, kind: Gathering, tensors: Sequence[Tensor], shapes: Sequence[tuple[int, ...]]) -> list[Tensor]:

@@ -17,6 +17,7 @@ import numpy as np
 from . import dtypes
 from . import interpreter as _interpreter
 from .autograd.views import renewed
+from .changes import changed
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .errors import BlockingCallWarning
@@ -443,6 +444,8 @@ class Tensor(TensorFields, TensorOps):
         if not requires_grad and not self.is_leaf:
             raise RuntimeError("requires_grad can be turned off on leaves only; use .detach()")
         if requires_grad != self.requires_grad:
+            if self._autograd is not None:  # a tensor that is just being made can be part of no graph yet
+                changed()
             self._autograd_meta().requires_grad = requires_grad
         return self
 

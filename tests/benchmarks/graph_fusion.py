@@ -60,7 +60,7 @@ def gelu(x: Any, y: Any) -> Any:
 def program_of(graph: GraphOf, *arguments: flow.Tensor) -> Work:
     """What a graph of one chain computes, and nothing else."""
     graph(*arguments).numpy()
-    (compiled,) = graph._compiled.values()
+    (compiled,) = graph._forms
     runtime = compiled._runtime(default_machine())
     (program,) = runtime.memory._programs.values()
     assert isinstance(program, Program)

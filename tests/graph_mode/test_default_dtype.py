@@ -35,13 +35,17 @@ def forget() -> None:
 def test_what_was_built_with_doubles_computes_doubles() -> None:
     graph, x = Forward(lambda x: x.exp()), flow.arange(5)
     assert graph(x).numpy().tobytes() == expected()
+    job = compiled(graph, x).job
     forget()
     flow.set_default_dtype(flow.float32)
-    again = Job.from_json(compiled(graph, x).job.to_json())
-    assert again == graph.job
+    again = Job.from_json(job.to_json())
+    assert again == job
     assert again.ops[0].infer().outputs[0].dtype is flow.float64
+    assert graph(x).dtype is flow.float32  # built anew for the other default
+    flow.set_default_dtype(flow.float64)
     assert graph(x).numpy().tobytes() == expected()
     assert graph.run_by_vm(x).numpy().tobytes() == expected()
+    assert graph.job == job
 
 
 @pytest.mark.usefixtures("doubles")

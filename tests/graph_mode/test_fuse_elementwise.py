@@ -40,7 +40,7 @@ def _job(function: Built, *args: flow.Tensor) -> Job:
     """As recorded, before all passes."""
     graph = _Graph(function)
     graph._compile(*args)
-    (compiled,) = graph._compiled.values()
+    (compiled,) = graph._forms
     return compiled.job
 
 

@@ -60,7 +60,7 @@ class Train(nn.Graph):
 
 def compiled(graph: nn.Graph, *args: Any) -> CompiledGraph:
     graph._compile(*args)
-    (found,) = graph._compiled.values()
+    (found,) = graph._forms
     return found
 
 

@@ -7,10 +7,11 @@ backward hooks live in `state` and `backward_hooks`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
+from vmflow.changes import Registry, changed
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -23,6 +24,9 @@ from .module_path import ModulePath
 from .parameter import Buffer, Parameter
 
 Member = TypeVar("Member")
+
+# An attribute of modules of which graphs were built: assigning their other attributes counts as a change.
+WATCHED: Final = "_watched"
 
 # Where a module keeps what is registered, and what it calls one of them.
 _REGISTRIES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
@@ -63,14 +67,14 @@ class Module:
         # Not through __setattr__, which looks into what is made here.
         self.__dict__.update(
             training=True,
-            _parameters={},
-            _buffers={},
-            _modules={},
+            _parameters=Registry(),
+            _buffers=Registry(),
+            _modules=Registry(),
             _non_persistent_buffers_set=set(),
-            _forward_hooks={},
-            _forward_pre_hooks={},
-            _backward_hooks={},
-            _backward_pre_hooks={},
+            _forward_hooks=Registry(),
+            _forward_pre_hooks=Registry(),
+            _backward_hooks=Registry(),
+            _backward_pre_hooks=Registry(),
             _hooks_with_kwargs=set(),
             _hooks_always_called=set(),
             _state_dict_pre_hooks={},
@@ -172,6 +176,8 @@ class Module:
             self._replace("_buffers", name, value)
         else:
             object.__setattr__(self, name, value)
+            if own.get(WATCHED):
+                changed()
 
     def _make_room(self, name: str, registry: str) -> None:
         """Forget whatever else had this name."""
@@ -217,6 +223,8 @@ class Module:
                 self._non_persistent_buffers_set.discard(name)
                 return
         object.__delattr__(self, name)
+        if WATCHED in self.__dict__:
+            changed()
 
     def __dir__(self) -> list[str]:
         names = {*object.__dir__(self), *self._parameters, *self._buffers, *self._modules}

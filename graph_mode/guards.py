@@ -1,0 +1,250 @@
+"""`Guard`: what a built form of a graph was built from, and whether that still holds.
+
+A form depends on the attributes that `build` has read of modules and of the graph (`reads.py`), on the values that its
+functions have found around them (`surroundings.py`), on the settings of the graph, and on autocast and the defaults of
+new tensors.  A call compares the last two, the values around by identity, and one count of changes
+(`vmflow.changes`); everything is compared only if one of these differs.
+
+What building itself changes does not count: a counter that `forward` advances would make every call build anew.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from types import CellType
+from typing import Any, Final, final
+
+from vmflow import dtypes
+from vmflow.changes import COUNT
+from vmflow.context import MODE, Mode
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.nn.module import WATCHED, Module
+from vmflow.tensors import Tensor
+
+from .reads import ABSENT, Reads, recorded
+from .surroundings import Cell, Global, Member, Place, around
+
+# Values that are compared by what they are, not by which object they are.
+_PLAIN: Final = (int, float, complex, str, bytes, bool, type(None), DType, Device)
+
+
+# Where tensors are made, unless something else is said.
+_HOST: Final = Device("cpu")
+
+
+class _Never:
+    """Equal to nothing."""
+
+    def __eq__(self, other: object) -> bool:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@final
+class Identity:
+    """Equal to another of the same object, as long as that is there.
+
+    The object is not kept alive where it can be referred to weakly.
+    """
+
+    __slots__ = ("_find",)
+
+    def __init__(self, value: object) -> None:
+        self._find: Callable[[], object]
+        try:
+            self._find = weakref.ref(value)
+        except TypeError:
+            self._find = lambda: value
+
+    def __eq__(self, other: object) -> bool:
+        mine = self._find()
+        return mine is not None and isinstance(other, Identity) and mine is other._find()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        value = self._find()
+        return "an object that is gone" if value is None else f"a {type(value).__name__}"
+
+
+def frozen(value: Any) -> Any:
+    """Something that is equal to that of another value if a graph may take the one for the other."""
+    if value is ABSENT:
+        return "absent"
+    if isinstance(value, Tensor):
+        if value.is_lazy:
+            return _Never()  # made while building
+        value._autograd_meta()  # so that a change of `requires_grad` counts
+        return Identity(value), value.requires_grad
+    if type(value) in _PLAIN:
+        return type(value), value
+    if type(value) is tuple and len(value) <= 64:
+        return tuple([frozen(each) for each in value])
+    return Identity(value)
+
+
+@final
+class Guard:
+    """What one form was built from.
+
+    Args:
+        mode: around the call for which it was built.
+        places: what else it depends on.
+        settings: a method that gives the settings of the graph, by name; its object is not kept alive.
+    """
+
+    def __init__(self, mode: Mode, places: list[Place], settings: Callable[[], Mapping[str, Any]]) -> None:
+        # Weakly, for it is a method of the graph that has the form that has this.
+        self._settings: Callable[[], Callable[[], Mapping[str, Any]] | None] = weakref.WeakMethod(settings)
+        self._set = dict(settings())
+        self._places = [(place, frozen(place.now())) for place in places]
+        self._count = COUNT[0]
+        self._dtype, self._device, self._autocast = mode.dtype, mode.device, mode.autocast
+        self._casts = _casts(mode)
+        self._cells: list[tuple[CellType, Any]] = []
+        self._globals: list[tuple[dict[str, Any], str, Any]] = []
+        # Of other objects than modules, whose changes are not counted.
+        self._members = [
+            (place, value) for place, value in self._places if isinstance(place, Member) and not place.is_counted
+        ]
+        self._see_identities()
+
+    def holds(self) -> bool:
+        """Whether the form may be used now.  Every call of a graph passes here."""
+        mode = MODE.get()
+        if mode.dtype is not self._dtype or mode.device is not self._device or COUNT[0] != self._count:
+            return self._compared()
+        if mode.autocast is not self._autocast:
+            return self._compared()
+        try:
+            for cell, value in self._cells:
+                if cell.cell_contents is not value:
+                    return self._compared()
+        except ValueError:  # a variable has been deleted
+            return self._compared()
+        for space, name, value in self._globals:
+            if space.get(name, ABSENT) is not value:
+                return self._compared()
+        for member, value in self._members:  # noqa: SIM110 (no generator, for every call passes here)
+            if frozen(member.now()) != value:
+                return False
+        return True
+
+    def _compared(self) -> bool:
+        """`holds`, after everything has been compared."""
+        count = COUNT[0]
+        if self.difference() is not None:
+            return False
+        self._count = count
+        mode = MODE.get()
+        self._dtype, self._device, self._autocast = mode.dtype, mode.device, mode.autocast
+        self._see_identities()
+        return True
+
+    def _see_identities(self) -> None:
+        places = [place for place, _ in self._places]
+        self._cells = [(place.cell, place.now()) for place in places if isinstance(place, Cell)]
+        self._cells = [(cell, value) for cell, value in self._cells if value is not ABSENT]
+        self._globals = [(place.space, place.name, place.now()) for place in places if isinstance(place, Global)]
+
+    def difference(self) -> str | None:
+        """What is not as it was when the form was built, in words; None if nothing is."""
+        return self._difference_around() or self.difference_within()
+
+    def _difference_around(self) -> str | None:
+        """`difference` in what surrounds the call."""
+        mode = MODE.get()
+        for title, before, now in (
+            ("the default dtype", self._dtype or dtypes.float32, mode.dtype or dtypes.float32),
+            ("the default device", self._device or _HOST, mode.device or _HOST),
+            ("autocast", self._casts, _casts(mode)),
+        ):
+            if before != now:
+                return f"{title} was {_shown(before)}, and is {_shown(now)}"
+        return None
+
+    def difference_within(self) -> str | None:
+        """`difference` in the graph, its modules and the variables that it uses."""
+        settings = self._settings()
+        given = self._set if settings is None else settings()
+        for name, before in self._set.items():
+            if given.get(name) != before:
+                return f"{name} was {before!r}, and is {given.get(name)!r}"
+        for place, value in self._places:
+            now = frozen(place.now())
+            if now != value:
+                return f"{place.title} was {_shown(value)}, and is {_shown(now)}"
+        return None
+
+
+def _casts(mode: Mode) -> dict[str, DType] | None:
+    return None if mode.autocast is None else dict(mode.autocast.chosen)
+
+
+def _shown(value: Any) -> str:
+    """A frozen value in words."""
+    if isinstance(value, tuple) and len(value) == 2 and value[0] in _PLAIN:
+        return repr(value[1])
+    if isinstance(value, tuple) and len(value) == 2 and isinstance(value[0], Identity):
+        return f"{value[0]!r} that {'requires' if value[1] else 'does not require'} a gradient"
+    if isinstance(value, tuple):
+        return f"{len(value)} values" if value else "empty"
+    return str(value)
+
+
+@final
+class Watch:
+    """Watches what building a graph depends on.
+
+    Args:
+        kind: the class of the graph.
+        own: the graph's attributes that are not its user's.
+        functions: of which `build` consists, as far as that is known before.
+    """
+
+    def __init__(self, kind: type, own: frozenset[str], functions: list[Callable[..., Any]]) -> None:
+        self._mode = MODE.get()
+        self._kind = kind
+        self._reads = Reads(own)
+        self._functions = functions
+        self._before = [(place, frozen(place.now())) for place in around(functions)]
+
+    @contextmanager
+    def building(self) -> Iterator[None]:
+        """Around the call of `build`."""
+        with recorded(self._reads, self._kind):
+            yield
+
+    def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
+        """What was watched, as a guard.
+
+        Args:
+            settings: see `Guard`.
+            paths: of modules in the graph, for messages.
+        """
+        places = [place for place, value in self._before if frozen(place.now()) == value]
+        known = {id(function) for function in self._functions}
+        places += around([function for function in self._forwards() if id(function) not in known])
+        for (number, name), value in self._reads.values.items():
+            owner = self._reads.owners[number]
+            title = f"{paths.get(owner) or type(owner).__name__}.{name}"
+            member = Member(weakref.ref(owner), name, title, is_counted=True)
+            if frozen(member.now()) == frozen(value):
+                places.append(member)
+        for owner in self._reads.owners.values():
+            if isinstance(owner, Module):
+                owner.__dict__[WATCHED] = True
+        return Guard(self._mode, places, settings)
+
+    def _forwards(self) -> list[Callable[..., Any]]:
+        return forwards([owner for owner in self._reads.owners.values() if isinstance(owner, Module)])
+
+
+def forwards(modules: list[Module]) -> list[Callable[..., Any]]:
+    """The `forward` functions of these modules' classes, of those that are not this package's."""
+    kinds = dict.fromkeys([type(module) for module in modules])
+    return [kind.forward for kind in kinds if not kind.__module__.startswith("vmflow.")]

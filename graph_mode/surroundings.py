@@ -1,0 +1,143 @@
+"""Where functions find values around them: in cells of closures, in globals, and in attributes of objects."""
+
+from __future__ import annotations
+
+import builtins
+import dis
+import inspect
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any, Final, Protocol
+
+import attrs
+
+from .reads import ABSENT, own_value
+
+_FIXED: Final = (ModuleType, type, BuiltinFunctionType)
+
+
+class Place(Protocol):
+    """Something that has a value."""
+
+    @property
+    def title(self) -> str:
+        """What it is called in messages."""
+        ...
+
+    def now(self) -> Any:
+        """Its value at present; `ABSENT` if it has none."""
+        ...
+
+
+@attrs.frozen(eq=False)
+class Cell:
+    """A variable of an outer function."""
+
+    cell: CellType
+    name: str
+
+    @property
+    def title(self) -> str:
+        return f"the variable {self.name!r}"
+
+    def now(self) -> Any:
+        try:
+            return self.cell.cell_contents
+        except ValueError:
+            return ABSENT
+
+
+@attrs.frozen(eq=False)
+class Global:
+    """A global variable of a module."""
+
+    space: dict[str, Any]
+    name: str
+
+    @property
+    def title(self) -> str:
+        return f"the global {self.name!r}"
+
+    def now(self) -> Any:
+        return self.space.get(self.name, ABSENT)
+
+
+@attrs.frozen(eq=False)
+class Member:
+    """An attribute of an object, which this does not keep alive: a compiled method is kept by its object.
+
+    Attributes:
+        is_counted: whether a change of it is counted, see `vmflow.changes`.
+    """
+
+    owner: weakref.ref[Any]
+    name: str
+    title: str
+    is_counted: bool = False
+
+    def now(self) -> Any:
+        owner = self.owner()
+        value = ABSENT if owner is None else own_value(owner, self.name)
+        # Of a registry of a module the members count, which may change while it stays.
+        return tuple(value.items()) if isinstance(value, dict) else value
+
+
+def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
+    """Where these functions look for values, and functions of the same modules that they call.
+
+    Args:
+        functions: functions and methods; other objects are passed over.
+    """
+    places: dict[tuple[int, str], Place] = {}
+    waiting: list[Any] = list(functions)
+    seen: set[CodeType] = set()
+    while waiting:
+        given = inspect.unwrap(waiting.pop())
+        function = getattr(given, "__func__", given)
+        if not isinstance(function, FunctionType) or function.__code__ in seen:
+            continue
+        seen.add(function.__code__)
+        for place in _places(function, getattr(given, "__self__", None)):
+            value = place.now()
+            if not _is_fixed(value):
+                places[_key(place)] = place
+            if isinstance(value, FunctionType) and value.__globals__ is function.__globals__:
+                waiting.append(value)
+    return list(places.values())
+
+
+def _is_fixed(value: Any) -> bool:
+    """Whether programs do not exchange the value while they run: modules, classes, and functions of this package."""
+    if isinstance(value, FunctionType):
+        return value.__module__.startswith("vmflow.")
+    return isinstance(value, _FIXED)
+
+
+def _key(place: Place) -> tuple[int, str]:
+    if isinstance(place, Cell):
+        return id(place.cell), ""
+    return (id(place.space), place.name) if isinstance(place, Global) else (0, place.title)
+
+
+def _places(function: FunctionType, owner: Any) -> Iterator[Place]:
+    code, space = function.__code__, function.__globals__
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        yield Cell(cell, name)
+    for name in _names(code, ("LOAD_GLOBAL", "LOAD_NAME")):
+        if name in space or not hasattr(builtins, name):
+            yield Global(space, name)
+    own = getattr(owner, "__dict__", None)
+    if own is not None and not isinstance(owner, _FIXED) and hasattr(owner, "__weakref__"):
+        for name in _names(code, ("LOAD_ATTR", "LOAD_METHOD")):
+            if name in own:
+                yield Member(weakref.ref(owner), name, f"{type(owner).__name__}.{name}")
+
+
+def _names(code: CodeType, operations: tuple[str, ...]) -> list[str]:
+    """The names that the code, and code within it, looks up by these operations."""
+    names = [step.argval for step in dis.get_instructions(code) if step.opname in operations]
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            names += _names(constant, operations)
+    return list(dict.fromkeys(names))

@@ -1,0 +1,445 @@
+"""A graph notices that what it was built from has changed, and builds a form for the new state."""
+
+from __future__ import annotations
+
+import gc
+import pathlib
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+from vmflow.vm.at_once import NOT_NOW
+
+SCALE = 2.0
+WEIGHTS = flow.ones(3)
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 3)
+        self.dropout = nn.Dropout(0.5)
+        self.norm = nn.BatchNorm1d(3)
+        self.factor = 2.0
+        self.register_buffer("offset", flow.zeros(3))
+        self.extra: Any = None
+        self.calls = 0
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        self.calls += 1
+        result = self.dropout(self.norm(self.linear(x))) * self.factor + self.offset
+        return result if self.extra is None else self.extra(result)  # type: ignore[no-any-return]
+
+
+class Of(nn.Graph):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: flow.Tensor) -> Any:
+        return self.model(x)
+
+
+def forms(graph: nn.Graph) -> int:
+    return len(graph._forms)
+
+
+def same_as_eager(graph: nn.Graph, eager: Callable[..., flow.Tensor], x: flow.Tensor) -> None:
+    """Compare the three ways of calling with eager code, random numbers and running statistics included."""
+    for call in (graph, graph, graph.run_by_vm):
+        flow.manual_seed(3)
+        found = call(x).numpy()
+        flow.manual_seed(3)
+        np.testing.assert_allclose(found, eager(x).detach().numpy(), rtol=1e-5, atol=1e-6)
+
+
+def replaced_weight(net: Net) -> None:
+    net.linear.weight = nn.Parameter(flow.full((3, 3), 0.5))
+
+
+def assigned_state(net: Net) -> None:
+    net.load_state_dict({name: flow.ones_like(value) for name, value in net.state_dict().items()}, assign=True)
+
+
+def through_the_registry(net: Net) -> None:
+    net.linear._parameters["weight"] = nn.Parameter(flow.full((3, 3), 0.25))
+
+
+def set_factor(net: Net) -> None:
+    net.factor = 3.0
+
+
+def replaced_buffer(net: Net) -> None:
+    net.offset = flow.ones(3)
+
+
+def replaced_module(net: Net) -> None:
+    net.linear = nn.Linear(3, 3)
+
+
+def added_module(net: Net) -> None:
+    net.extra = nn.Tanh()
+
+
+def deleted_bias(net: Net) -> None:
+    net.linear.bias = None
+
+
+def set_probability(net: Net) -> None:
+    net.dropout.p = 0.1
+
+
+def set_momentum(net: Net) -> None:
+    net.norm.momentum = 0.5
+
+
+def added_hook(net: Net) -> None:
+    net.linear.register_forward_hook(lambda module, args, result: result * 2)
+
+
+def added_hook_before(net: Net) -> None:
+    net.linear.register_forward_pre_hook(lambda module, args: (args[0] + 1,))
+
+
+def monkeypatched_forward(net: Net) -> None:
+    setattr(net.dropout, "forward", lambda x: x * 7)  # noqa: B010 (mypy allows no assignment to a method)
+
+
+CHANGES: list[Callable[[Net], Any]] = [
+    lambda net: net.eval(),
+    lambda net: net.norm.eval(),
+    replaced_weight,
+    assigned_state,
+    through_the_registry,
+    set_factor,
+    replaced_buffer,
+    replaced_module,
+    added_module,
+    deleted_bias,
+    set_probability,
+    set_momentum,
+    added_hook,
+    added_hook_before,
+    monkeypatched_forward,
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_changes_of_modules(change: Callable[[Net], Any]) -> None:
+    net = Net()
+    twin = Net()
+    twin.load_state_dict(net.state_dict())
+    graph, x = Of(net), flow.randn(4, 3)
+    same_as_eager(graph, twin, x)
+    assert forms(graph) == 1
+    flow.manual_seed(5)
+    change(net)
+    flow.manual_seed(5)
+    change(twin)
+    same_as_eager(graph, twin, x)
+    assert forms(graph) == 2
+
+
+def test_a_state_that_was_there_before_is_not_built_again() -> None:
+    net = Net()
+    graph, x = Of(net), flow.randn(4, 3)
+    for _ in range(3):
+        net.train()
+        graph(x).numpy()
+        net.eval()
+        graph(x).numpy()
+    assert forms(graph) == 2
+    handle = net.linear.register_forward_hook(lambda module, args, result: result * 2)
+    graph(x).numpy()
+    handle.remove()
+    graph(x).numpy()
+    assert forms(graph) == 3
+
+
+def test_what_build_does_not_read_makes_nothing_anew() -> None:
+    net = Net()
+    graph, x = Of(net), flow.randn(4, 3)
+    graph(x).numpy()
+    net.step = 3
+    net.linear.note = "of a training loop"
+    graph.best = 0.5
+    nn.Linear(2, 2).extra = 1
+    net(x)  # advances its counter
+    graph(x).numpy()
+    assert forms(graph) == 1
+
+
+def test_flags_of_parameters_decide_what_is_trained() -> None:
+    def steps(frozen: bool) -> Any:
+        flow.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1))
+        optimizer = flow.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+        class Train(nn.Graph):
+            def __init__(self) -> None:
+                super().__init__()
+                self.model = model
+                self.add_optimizer(optimizer)
+
+            def build(self, x: flow.Tensor) -> flow.Tensor:
+                loss: flow.Tensor = self.model(x).square().mean()
+                loss.backward()
+                return loss
+
+        graph, x = Train(), flow.linspace(-1, 1, 12).reshape(4, 3)
+        before = model[0].weight.detach().clone()
+        model[0].requires_grad_(not frozen)
+        graph(x).numpy()
+        model[0].requires_grad_(frozen)
+        middle = model[0].weight.detach().clone()
+        graph(x).numpy()
+        return [bool((one == other).all()) for one, other in ((before, middle), (middle, model[0].weight.detach()))]
+
+    assert steps(frozen=True) == [True, False]
+    assert steps(frozen=False) == [False, True]
+
+
+def test_a_parameter_that_was_made_without_a_gradient() -> None:
+    model = nn.Linear(2, 1, bias=False)
+    model.weight = nn.Parameter(flow.ones(1, 2), requires_grad=False)
+
+    class Graded(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: flow.Tensor) -> Any:
+            return flow.ones(()) if self.model.weight.requires_grad else flow.zeros(())
+
+    graph, x = Graded(), flow.ones(1, 2)
+    assert graph(x).item() == 0
+    model.weight.requires_grad_()
+    assert graph(x).item() == 1
+
+
+def test_variables_of_closures_and_globals(monkeypatch: pytest.MonkeyPatch) -> None:
+    shift = flow.zeros(3)
+    power = 1
+
+    def scaled(x: flow.Tensor) -> flow.Tensor:
+        return x * SCALE + WEIGHTS
+
+    helper: Callable[..., flow.Tensor] = scaled
+
+    class Around(nn.Graph):
+        def build(self, x: flow.Tensor) -> Any:
+            return helper(x) ** power + shift
+
+    graph, x = Around(), flow.ones(2, 3)
+    same_as_eager(graph, lambda x: (x * 2 + 1) ** 1, x)
+    shift = flow.ones(3)
+    same_as_eager(graph, lambda x: (x * 2 + 1) ** 1 + 1, x)
+    power = 2
+    same_as_eager(graph, lambda x: (x * 2 + 1) ** 2 + 1, x)
+    monkeypatch.setitem(globals(), "SCALE", 3.0)
+    same_as_eager(graph, lambda x: (x * 3 + 1) ** 2 + 1, x)
+    monkeypatch.setitem(globals(), "WEIGHTS", flow.zeros(3))
+    same_as_eager(graph, lambda x: (x * 3) ** 2 + 1, x)
+    assert forms(graph) == 5
+    number = 3.0
+    monkeypatch.setitem(globals(), "SCALE", number * 1)  # an equal one, and another object
+    same_as_eager(graph, lambda x: (x * 3) ** 2 + 1, x)
+    assert forms(graph) == 5
+    helper = flow.exp
+    same_as_eager(graph, lambda x: x.exp() ** 2 + 1, x)
+
+
+def test_compiled_functions_and_methods() -> None:
+    bias = flow.ones(2)
+
+    @flow.global_function
+    def add(x: flow.Tensor) -> flow.Tensor:
+        return x + bias
+
+    assert add(flow.ones(2)).tolist() == [2, 2]
+    bias = flow.full((2,), 5.0)
+    assert add(flow.ones(2)).tolist() == [6, 6]
+
+    class Service:
+        def __init__(self) -> None:
+            self.model = nn.Linear(2, 2)
+            self.factor = 1.0
+            self.requests = 0
+
+        @flow.global_function
+        def predict(self, x: flow.Tensor) -> flow.Tensor:
+            return self.model(x) * self.factor  # type: ignore[no-any-return]
+
+    service, x = Service(), flow.ones(1, 2)
+    for factor in (1.0, 3.0):
+        service.factor = factor
+        expected = (service.model(x) * service.factor).detach().numpy()
+        np.testing.assert_allclose(service.predict(x).numpy(), expected, rtol=1e-6)
+    service.model = nn.Linear(2, 2)
+    expected = (service.model(x) * 3).detach().numpy()
+    np.testing.assert_allclose(service.predict(x).numpy(), expected, rtol=1e-6)
+    service.requests += 1
+    service.predict(x).numpy()
+    assert forms(service.predict.graph) == 3
+    gone = weakref.ref(service)
+    del service
+    assert gone() is None  # without the collector: nothing that was noticed keeps the object
+
+
+def test_attributes_of_the_graph() -> None:
+    class Scaled(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.factor = 2
+
+        def build(self, x: flow.Tensor) -> Any:
+            return x * self.factor
+
+    graph, x = Scaled(), flow.ones(2)
+    assert graph(x).tolist() == [2, 2]
+    graph.factor = 3
+    assert graph(x).tolist() == [3, 3]
+    net = nn.Linear(2, 2)
+    other = Of(net)
+    other(flow.ones(1, 2)).numpy()
+    other.model = nn.Identity()
+    assert other(flow.ones(1, 2)).tolist() == [[1, 1]]
+
+
+def test_settings_after_the_build() -> None:
+    net = nn.Linear(3, 3)
+    graph, x = Of(net), flow.ones(2, 3)
+    assert graph(x).dtype is flow.float32
+    graph.config.enable_amp(dtype=flow.bfloat16)
+    assert graph(x).dtype is flow.bfloat16
+    graph.config.enable_amp(False)
+    assert graph(x).dtype is flow.float32
+    assert forms(graph) == 2
+    graph.config.disable_pass("fuse_elementwise")
+    graph(x).numpy()
+    assert forms(graph) == 3
+    graph.model.config.activation_checkpointing = True
+    graph(x).numpy()
+    assert forms(graph) == 4
+
+
+def test_what_surrounds_a_call() -> None:
+    class Made(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.linear = nn.Linear(2, 2)
+
+        def build(self, x: flow.Tensor) -> Any:
+            return self.linear(x), flow.zeros(2)
+
+    graph, x = Made(), flow.ones(1, 2)
+    for _ in range(2):
+        assert [result.dtype for result in graph(x)] == [flow.float32, flow.float32]
+        with flow.autocast("cpu", dtype=flow.bfloat16):
+            assert [result.dtype for result in graph(x)] == [flow.bfloat16, flow.float32]
+        with flow.autocast("cpu", dtype=flow.float16):
+            assert [result.dtype for result in graph(x)] == [flow.float16, flow.float32]
+    assert forms(graph) == 3
+    before = flow.get_default_dtype()
+    flow.set_default_dtype(flow.float64)
+    try:
+        assert graph(x)[1].dtype is flow.float64
+    finally:
+        flow.set_default_dtype(before)
+    assert graph(x)[1].dtype is flow.float32
+    assert forms(graph) == 4
+
+
+def test_calls_that_issue_nothing_look_as_well() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
+    graph, x = Of(net), flow.ones(2, 3)
+    for _ in range(3):
+        graph(x).numpy()
+    arrays = [x.numpy()]
+    assert graph._call_on_arrays(arrays) is not NOT_NOW
+    net[0].bias = nn.Parameter(flow.full((3,), 100.0))
+    assert graph._call_on_arrays(arrays) is NOT_NOW
+    for _ in range(3):
+        assert (graph(x).numpy() > 50).all()
+    assert (np.asarray(graph._call_on_arrays(arrays)) > 50).all()
+
+
+def test_forms_of_several_shapes_and_states() -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    graph = Of(net)
+    graph.with_dynamic_input_shape(size=2)
+    for mode in (True, False, True, False):
+        net.train(mode)
+        for rows in (1, 2):
+            same_as_eager(graph, net, flow.randn(rows, 3))
+    assert forms(graph) == 4
+    graph(flow.randn(3, 3)).numpy()
+    assert forms(graph) == 3
+
+
+def test_changes_again_and_again_are_warned_of_once() -> None:
+    net = nn.Dropout(0.0)
+    graph, x = Of(net), flow.ones(2)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        for step in range(20):
+            net.p = step / 20
+            graph(x).numpy()
+    assert forms(graph) == 8
+    (message,) = [str(one.message) for one in found]
+    assert "has been built for 9 states" in message
+    assert "model.p was 0.35, and is 0.4" in message
+    assert found[0].filename == __file__
+
+
+def test_a_graph_of_another_state_is_not_saved(tmp_path: pathlib.Path) -> None:
+    net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5))
+    graph, x = Of(net), flow.ones(2, 3)
+    graph(x).numpy()
+    net.eval()
+    with pytest.raises(RuntimeError, match=r"changed since it was built: model\.1\.training was True, and is False"):
+        flow.save(graph, tmp_path / "graph")
+    graph(x).numpy()
+    flow.save(graph, tmp_path / "graph")
+    np.testing.assert_array_equal(flow.load_graph(tmp_path / "graph")(x).numpy(), graph(x).numpy())
+
+
+def test_a_build_that_fails_leaves_the_forms_there_are() -> None:
+    net = nn.Sequential(nn.Linear(3, 3))
+    graph, x = Of(net), flow.ones(2, 3)
+    expected = graph(x).numpy()
+    kept = net[0]
+    net[0] = nn.Linear(4, 4)
+    with pytest.raises(ValueError, match="linear"):
+        graph(x)
+    net[0] = kept
+    np.testing.assert_array_equal(graph(x).numpy(), expected)
+    assert forms(graph) == 1
+
+
+def test_nothing_is_kept_alive() -> None:
+    net = Net()
+    graph, x = Of(net), flow.ones(2, 3)
+    graph(x).numpy()
+    net.eval()
+    graph(x).numpy()
+    references: list[weakref.ref[Any]] = [weakref.ref(graph), weakref.ref(net), weakref.ref(net.linear)]
+    gc.disable()
+    try:
+        del graph, net
+        assert [reference() for reference in references] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+def test_what_is_recorded_while_building_is_recorded_by_nobody_else() -> None:
+    net = Net()
+    Of(net)(flow.ones(2, 3)).numpy()
+    assert "__getattribute__" not in nn.Module.__dict__
+    assert "__getattribute__" not in nn.Graph.__dict__
