@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from vmflow.tensors import Tensor
 
 if TYPE_CHECKING:
+    from vmflow.autograd.node import AutogradMeta
+
     from .lazy import JobBuilder
 
 
@@ -32,17 +34,27 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
         The arguments' parts.
 
     Raises:
-        ValueError: if there is no argument, or if one cannot be cut into so many equal parts.
+        ValueError: if one cannot be cut into so many equal parts.
     """
-    if not inputs:
-        raise ValueError(
-            f"graph {builder.name!r}: with set_gradient_accumulation_steps({count}) the arguments are cut into "
-            "micro-batches, but there is no tensor among them; make the batch an argument of build()"
-        )
-    shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     builder.micro_batches = count
     builder.phase = "micro"
-    return builder.gather("unpack", inputs, shapes)
+    return parts(builder, inputs, names)
+
+
+def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
+    """What a micro-batch sees of whole arguments, or of a whole batch of a loader; see `cut`."""
+    count = builder.micro_batches
+    shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
+    return builder.gather("unpack", inputs, shapes) if inputs else []
+
+
+def require_parts(builder: JobBuilder, inputs: Sequence[Tensor]) -> None:
+    """Raise ValueError if there was nothing to be cut into micro-batches."""
+    if not inputs and not builder.outlets:
+        raise ValueError(
+            f"graph {builder.name!r}: with set_gradient_accumulation_steps({builder.micro_batches}) the arguments are "
+            "cut into micro-batches, but there is no tensor among them; make the batch an argument of build()"
+        )
 
 
 def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
@@ -56,20 +68,22 @@ def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
     return shape[0] // count, *shape[1:]
 
 
-def put_together(builder: JobBuilder, outputs: Sequence[Tensor], parameters: Sequence[Tensor]) -> list[Tensor]:
+def put_together(
+    builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequence[Tensor | AutogradMeta]
+) -> list[Tensor]:
     """End the micro-batches: what is recorded from now on runs once, with the sums of the gradients in `grad`.
 
     Args:
         builder: of the job.
         outputs: what `build` has returned.
-        parameters: those whose gradients are wanted.
+        leaves: those whose gradients are wanted, in their `grad`.
 
     Returns:
         The results of all micro-batches, one after the other; of those without dimensions, one element each.
     """
     parts = [builder.whole(tensor) for tensor in outputs]
-    owners = list(dict.fromkeys([it for it in parameters if it.grad is not None]))
-    gradients = [builder.whole(it.grad) for it in owners if it.grad is not None]
+    owners = list(dict.fromkeys([leaf for leaf in leaves if leaf.grad is not None]))
+    gradients = [builder.whole(leaf.grad) for leaf in owners if leaf.grad is not None]
     sums = builder.gather("accumulate", gradients, [tuple(it.shape) for it in gradients])
     count = builder.micro_batches
     packed = builder.gather("pack", parts, [_packed(tuple(it.shape), count) for it in parts])

@@ -9,6 +9,8 @@ from typing import Any, final
 
 import attrs
 
+from vmflow.autograd.grad_mode import no_grad
+from vmflow.autograd.node import AutogradMeta
 from vmflow.context import MODE, Mode
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
@@ -32,6 +34,7 @@ from . import args_tree, vm_run
 from .args_tree import Branch, Leaf, Tree
 from .compiler import compile_job
 from .describing import SILENT, BuildReport
+from .feeds import Outlet
 from .guards import Guard
 from .job import Draw, Job
 from .launch import Launch
@@ -50,10 +53,14 @@ class Outside:
     Attributes:
         bindings: by buffer, the tensors that share the memory of its variables.
         generators: those that were given explicitly.
+        leaves: whose gradients the last outputs of the job are; a call adds them to `grad`.
+        outlets: where batches of loaders come in; their tensors are behind those of the arguments.
     """
 
     bindings: dict[int, Tensor]
     generators: tuple[RandomGenerator, ...] = ()
+    leaves: tuple[AutogradMeta, ...] = ()
+    outlets: tuple[Outlet, ...] = ()
 
 
 @final
@@ -120,7 +127,7 @@ class CompiledGraph:
         self._is_pure = (
             isinstance(out_tree, Leaf)
             and tree == args_tree.of_tensors(len(metas))
-            and not (self.full_job.draws or self.full_job.numbers)
+            and not (self.full_job.draws or self.full_job.numbers or outside.leaves or outside.outlets)
         )
         # Of the runtime that has run a call at once last.
         self._last: Handle | None = None
@@ -148,6 +155,8 @@ class CompiledGraph:
         """In a forked child: locks may have been held by threads that are not here."""
         self.calling = threading.Lock()
         self._lock = threading.Lock()
+        for outlet in self.outside.outlets:
+            outlet.feed.forget_threads()
 
     def pure_call(self, arguments: tuple[Any, ...]) -> Any:
         """`call` with arguments by place, if there is a shorter way; else `NOT_NOW`, and nothing has happened."""
@@ -174,7 +183,7 @@ class CompiledGraph:
         """Run it once; returns at once.
 
         Args:
-            given: the tensors among the arguments.
+            given: the tensors among the arguments, and behind them those of batches.
             numbers: what the job's numbers are this time.
 
         Raises:
@@ -346,7 +355,14 @@ class CompiledGraph:
         generator = self.outside.generators[draw.generator - 1] if draw.generator else chosen_generator(None)
         return generator.take(draw.elements)
 
-    def _structured(self, results: Sequence[Tensor]) -> Any:
+    def _structured(self, results: list[Tensor]) -> Any:
+        """What `build` has returned, after the gradients among the results have gone to their leaves."""
+        leaves = self.outside.leaves
+        if leaves:
+            results, gradients = results[: -len(leaves)], results[-len(leaves) :]
+            with no_grad():
+                for leaf, gradient in zip(leaves, gradients, strict=True):
+                    leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 

@@ -27,6 +27,7 @@ from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside, call_one_on_arrays
 from .config import GraphConfig
 from .describing import BuildReport, described
+from .feeds import Feed
 from .guards import Watch, forwards
 from .lazy import JobBuilder
 from .passes import Settings
@@ -54,6 +55,7 @@ _OWN: Final = frozenset(
         "_compiled",
         "_debug",
         "_dynamic",
+        "_feeds",
         "_forms",
         "_kind",
         "_last",
@@ -92,6 +94,7 @@ class Graph:
         probabilities = predict(x)
 
     With optimizers (see `add_optimizer`), `build` calls ``loss.backward()``, and each call of the graph takes a step.
+    Without, each call adds the gradients to the `grad` of parameters and other leaves, as eager code does.
 
     Attributes:
         name: of this graph, unique in the process.
@@ -114,6 +117,7 @@ class Graph:
         self._last: CompiledGraph | None = None
         # The values of `_compiled`: to walk through that takes time in which other threads change it.
         self._forms: tuple[CompiledGraph, ...] = ()
+        self._feeds: dict[int, Feed] = {}
         self._dynamic = 0
         self._debug = -1
         self._warned = False
@@ -123,15 +127,18 @@ class Graph:
 
         Arguments and results may be nested in tuples, lists and dicts.  What is no tensor is part of the graph.
 
+        A `DataLoader` may be iterated over: each call takes the loader's next batches, as many as `build` has taken,
+        and goes on from the beginning when they end.  A call waits for them, also in a coroutine.
+
         It runs once for each form of the graph.  A call builds another form if something has changed that `build` has
         read: attributes of modules and of the graph, such as `training` or ``Dropout.p``; parameters, buffers and
         submodules that were replaced; whether parameters require gradients; hooks; `config`; variables of closures and
         globals that `build`, `forward` and functions beside them use; and autocast and the default dtype around the
         call.  Eight forms are kept for such changes.  A form whose state comes back is used again.
 
-        A graph cannot see anything else that Python computes while it is built, and repeats it as it was: random numbers of
-        `random` and numpy, the time, counters, files, and what changes inside of lists, dicts and arrays.  Random
-        numbers of this package are drawn anew in each call.
+        A graph cannot see anything else that Python computes while it is built, and repeats it as it was: random
+        numbers of `random` and numpy, the time, counters, files, and what changes inside of lists, dicts and arrays.
+        Random numbers of this package are drawn anew in each call.
         """
         raise NotImplementedError(f"{type(self).__name__} defines no build()")
 
@@ -312,6 +319,9 @@ class Graph:
         """What is to be run, on which tensors, at which learning rates: of which each call takes the next."""
         tree, given = args_tree.flatten_call(args, kwargs)
         compiled = self._compile_for(tree, given)
+        if compiled.outside.outlets:
+            compiled.require_open()
+            given = [*given, *[tensor for outlet in compiled.outside.outlets for tensor in outlet.take()]]
         if not self._optimizers:
             compiled.require_open()
             return compiled, given, []
@@ -354,13 +364,19 @@ class Graph:
         if not forms:
             return None
         first = forms[0]
-        if first.holds():
+        if self._fits(first):
             return first
         for form in list(forms):
-            if form.holds():
+            if self._fits(form):
                 self._compiled[key] = [form, *[other for other in forms if other is not form]]
                 return form
         return None
+
+    def _fits(self, form: CompiledGraph) -> bool:
+        """Whether a form is for the present state, and if shapes are not fixed, for the batches that come next."""
+        if not form.holds():
+            return False
+        return not self._dynamic or all([outlet.misfit() is None for outlet in form.outside.outlets])
 
     def _keep(self, key: Any, form: CompiledGraph) -> None:
         """Take a form that has been built, and let go of those used longest ago if there are too many."""
@@ -400,7 +416,7 @@ class Graph:
         default_session().require_open(self.name)
         report = BuildReport(self.name, self._debug)
         stages = {path: it.stage_id for path, it in self._block_configs.items() if it.stage_id is not None}
-        builder = JobBuilder(self.name, self._names(), self._paths(), stages)
+        builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds)
         watch = Watch(Graph, _OWN, self._functions())
         names = args_tree.call_paths(tree)
         inputs = [builder.input(tensor._blob.meta, name) for name, tensor in zip(names, given, strict=True)]
@@ -417,18 +433,21 @@ class Graph:
                 with self._precision(given), watch.building():
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
+                leaves = [] if self._optimizers else builder.gradients()
                 if count > 1:
-                    outputs = accumulation.put_together(builder, outputs, parameters if self._optimizers else [])
+                    accumulation.require_parts(builder, inputs)
+                    outputs = accumulation.put_together(builder, outputs, parameters if self._optimizers else leaves)
                 self._take_steps()
+                gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
             finally:
                 MODE.reset(token)
                 builder.restore_gradients()
                 builder.prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
         self._built_for = self._training()
         paths = builder.paths
-        job = builder.finish(outputs)
+        job = builder.finish([*outputs, *gradients])
         report.recorded(job)
-        outside = Outside(builder.bindings, tuple(builder.generators))
+        outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
         metas = tuple([it._blob.meta for it in given])
         guard = watch.guard(self._settings, paths)
         settings = Settings(copy(self.config), self._block_configs)

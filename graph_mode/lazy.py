@@ -6,7 +6,7 @@ tensors that ops meet while a graph is built become variables of its job, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from vmflow.context import MODE
@@ -16,7 +16,8 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.interpreter import check_fits, eagerly, infer, new_tensor, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
-from . import naming
+from . import accumulation, args_tree, naming
+from .feeds import Feed, Outlet, RecordedBatches
 from .job import Buffer, Draw, Drawn, Gathering, Job, JobOp, Operand, Role
 
 if TYPE_CHECKING:
@@ -69,9 +70,11 @@ class JobBuilder:
         names: what tensors of modules are called in the job, by their storages.
         paths: by module, its path in the graph.
         stages: by the path of a module, the stage of a pipeline that it belongs to.
+        feeds: of the loaders of the graph, by the ids of these; those that `build` meets are added.
 
     Attributes:
         bindings: by buffer, the tensor outside that shares the memory of a variable.
+        outlets: where batches of loaders come in; their tensors are the last inputs of the job, in order.
         generators: the random generators that were given explicitly; `Draw.generator` counts them from 1.
         node: the step of the backward pass that is being recorded; None outside of one.
         paths, stages: as given.
@@ -86,6 +89,7 @@ class JobBuilder:
         names: dict[Storage, tuple[str, Tensor]],
         paths: dict[Any, str],
         stages: Mapping[str, int] | None = None,
+        feeds: dict[int, Feed] | None = None,
     ) -> None:
         self.name = name
         self.paths = paths
@@ -93,6 +97,8 @@ class JobBuilder:
         # By buffer, the stage of the op that made it.
         self._made_in: dict[int, int] = {}
         self.bindings: dict[int, Tensor] = {}
+        self.outlets: list[Outlet] = []
+        self._feeds = {} if feeds is None else feeds
         self.generators: list[Generator] = []
         self.node: Node | None = None
         self.phase: Literal["micro", "step"] = "step"
@@ -264,6 +270,23 @@ class JobBuilder:
         self._draws.append(Draw(elements, number, self.phase))
         return Drawn(len(self._draws) - 1, 0), Drawn(len(self._draws) - 1, 1)
 
+    def batches(self, source: Iterable[Any]) -> Iterator[Any]:
+        """Batches of a loader, as inputs of the job: each launch is given the next ones."""
+        feed = self._feeds.setdefault(id(source), Feed(source))
+        return RecordedBatches(lambda: self._batch(feed))
+
+    def _batch(self, feed: Feed) -> Any:
+        self._require_open()
+        place = len([outlet for outlet in self.outlets if outlet.feed is feed])
+        with eagerly():
+            tree, tensors = args_tree.flatten(feed.peek(place))
+        names = args_tree.paths(tree, f"batch_{len(self.outlets)}")
+        self.outlets.append(Outlet(feed, place, tree, tuple([tensor._blob.meta for tensor in tensors])))
+        inputs = [self.input(tensor._blob.meta, name) for tensor, name in zip(tensors, names, strict=True)]
+        if self.micro_batches > 1:
+            inputs = accumulation.parts(self, inputs, names)
+        return args_tree.unflatten(tree, inputs)
+
     def made(self, storage: Storage) -> None:
         """This storage was made from data while building: it is nobody else's, and a constant."""
         self._made.add(storage)
@@ -275,6 +298,10 @@ class JobBuilder:
             if before is None or not before.is_lazy:
                 self._gradients[autograd] = before
                 autograd.grad = None
+
+    def gradients(self) -> list[AutogradMeta]:
+        """The leaves that `build` has given a gradient, which is in their `grad`."""
+        return [leaf for leaf in self._gradients if leaf.node is None and leaf.grad is not None and leaf.grad.is_lazy]
 
     def restore_gradients(self) -> None:
         """Give what was met outside the gradients back that it had."""

@@ -147,6 +147,15 @@ def save_graph(
         raise RuntimeError(f"save: {name} has not been built, which its first call does; call it once and save it then")
     for form in forms:
         _require_prediction(name, form.job)
+        if form.outside.outlets:
+            raise RuntimeError(
+                f"save: {name} takes batches of a DataLoader, which is not saved; make the batch an argument of build()"
+            )
+        if form.outside.leaves:
+            raise RuntimeError(
+                f"save: {name} adds gradients to the parameters of its modules; save a graph that predicts: of the "
+                "same modules, without backward()"
+            )
     path = os.path.realpath(os.fspath(folder))
     _require_place(path)
     tensors: dict[str, Tensor] = {}

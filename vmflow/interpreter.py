@@ -6,7 +6,7 @@ mode, and has the same methods and some more, for what is eager elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -93,6 +93,8 @@ class Recorder(Interpreter, Protocol):
     def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]: ...
 
     def made(self, storage: Storage) -> None: ...
+
+    def batches(self, source: Iterable[Any]) -> Iterator[Any]: ...
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
 

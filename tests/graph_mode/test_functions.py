@@ -229,7 +229,7 @@ def test_modules_are_named_when_they_are_met() -> None:
     assert {op.module for op in graph.job.ops} == {name.rpartition(".")[0] for name in names}
 
 
-def test_gradients_of_modules_that_are_met_stay_as_they_were() -> None:
+def test_gradients_of_modules_that_are_met_are_added_to() -> None:
     layer, free = nn.Linear(3, 1), values(3).requires_grad_()
     layer.weight.grad = before = flow.ones(1, 3)
 
@@ -241,11 +241,18 @@ def test_gradients_of_modules_that_are_met_stay_as_they_were() -> None:
             return layer.weight.grad
 
     x = values(2, 3)
-    found = Backward()(x)
-    equal(found, (x * free).sum(0, keepdim=True))
+    graph = Backward()
+    found = graph(x)
+    gradient = (x * free).detach().sum(0, keepdim=True)
+    equal(found, gradient)
+    graph(x)
+    equal(found, gradient)  # which is not the memory of what is added to
     assert layer.weight.grad is before
-    assert layer.bias.grad is None
-    assert free.grad is None
+    equal(before, 1 + gradient + gradient)
+    assert layer.bias.grad is not None
+    assert layer.bias.grad.tolist() == [4.0]
+    assert free.grad is not None
+    equal(free.grad, 2 * (x * layer.weight).detach().sum(0))
 
 
 # Methods

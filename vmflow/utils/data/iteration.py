@@ -11,6 +11,8 @@ from contextvars import copy_context
 from functools import partial
 from typing import Any
 
+from vmflow.context import MODE
+
 from .prefetch import END, NOTHING, Prefetch
 from .worker import Assignment, Crew, Inbox, Job, Letter
 
@@ -164,6 +166,9 @@ class Batches(Iterator[Any]):
         self._finalizer = weakref.finalize(self, iteration.stop)
 
     def __next__(self) -> Any:
+        recorder = MODE.get().interpreter
+        if recorder is not None:
+            return next(recorder.batches(self))
         iteration = self._iteration
         iteration.enter()
         deadline = None if iteration.timeout is None else time.monotonic() + iteration.timeout

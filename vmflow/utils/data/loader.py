@@ -7,8 +7,9 @@ import math
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from vmflow.context import MODE
 from vmflow.random import Generator
 
 from .collate import default_collate, default_convert
@@ -130,6 +131,9 @@ class DataLoader:
         weakref.finalize(self, self._kept.close)
 
     def __iter__(self) -> Batches:
+        recorder = MODE.get().interpreter
+        if recorder is not None:  # the graph that is being built takes a batch in each of its launches
+            return cast("Batches", recorder.batches(self))
         return Batches(self._begin(self.num_workers, prime=False))
 
     def __aiter__(self) -> AsyncIterator[Any]:

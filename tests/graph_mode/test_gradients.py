@@ -1,0 +1,144 @@
+"""A graph whose `build` calls `backward` fills `grad` as eager code does, if no optimizer uses the gradients up."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+from vmflow import nn
+
+
+class Backward(nn.Graph):
+    def __init__(self, model: nn.Module, free: flow.Tensor, batches: int = 1) -> None:
+        super().__init__()
+        self.model = model
+        self.free = {"scale": free}
+        self.config.set_gradient_accumulation_steps(batches)
+
+    def build(self, x: flow.Tensor) -> Any:
+        loss = loss_of(self.model, self.free["scale"], x)
+        loss.backward()
+        return loss
+
+
+def loss_of(model: Any, scale: flow.Tensor, x: flow.Tensor) -> flow.Tensor:
+    return (model(x) * scale).square().mean()  # type: ignore[no-any-return]
+
+
+def made() -> tuple[nn.Sequential, flow.Tensor]:
+    flow.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))
+    model[2].bias.requires_grad_(False)
+    return model, flow.tensor([2.0, 3.0], requires_grad=True)
+
+
+def gradients(model: nn.Module, free: flow.Tensor) -> list[Any]:
+    return [None if one.grad is None else one.grad.numpy() for one in (*model.parameters(), free)]
+
+
+@pytest.mark.parametrize("by_vm", [False, True])
+def test_they_add_up_as_in_eager_code(by_vm: bool) -> None:
+    (model, free), (twin, other) = made(), made()
+    graph = Backward(model, free)
+    graph.config.allow_fusion(False)
+    call = graph.run_by_vm if by_vm else graph
+    for step in range(3):
+        x = flow.randn(5, 3)
+        loss = call(x)
+        eager = loss_of(twin, other, x)
+        eager.backward()
+        assert loss.item() == eager.item()
+        for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
+            assert (found is None) == (expected is None)
+            if found is not None:
+                np.testing.assert_array_equal(found, expected)
+        if step == 1:
+            for one in (model, twin):
+                one.zero_grad()
+            free.grad = other.grad = None
+    assert model[2].bias.grad is None
+
+
+def test_an_optimizer_outside_of_the_graph_trains() -> None:
+    (model, free), (twin, other) = made(), made()
+    graph = Backward(model, free)
+    graph.config.allow_fusion(False)
+    optimizer, eager_optimizer = [flow.optim.SGD([*one.parameters()], lr=0.1) for one in (model, twin)]
+    for _ in range(3):
+        x = flow.randn(5, 3)
+        optimizer.zero_grad()
+        graph(x)
+        optimizer.step()
+        eager_optimizer.zero_grad()
+        loss_of(twin, other, x).backward()
+        eager_optimizer.step()
+    for found, expected in zip(model.parameters(), twin.parameters(), strict=True):
+        np.testing.assert_array_equal(found.detach().numpy(), expected.detach().numpy())
+
+
+def test_of_micro_batches_the_mean() -> None:
+    (model, free), (twin, other) = made(), made()
+    graph, x = Backward(model, free, batches=4), flow.randn(8, 3)
+    losses = graph(x)
+    eager = loss_of(twin, other, x)
+    eager.backward()
+    assert losses.shape == (4,)
+    for found, expected in zip(gradients(model, free), gradients(twin, other), strict=True):
+        if expected is not None:
+            np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+async def test_in_a_coroutine() -> None:
+    model, free = made()
+    graph = Backward(model, free)
+    await graph(flow.ones(2, 3))
+    assert model[0].weight.grad is not None
+    first = await model[0].weight.grad.clone()
+    await graph(flow.ones(2, 3))
+    np.testing.assert_allclose((await model[0].weight.grad).numpy(), 2 * first.numpy(), rtol=1e-6)
+
+
+def test_what_build_has_used_up_does_not_come_out() -> None:
+    model, free = made()
+
+    class ByHand(nn.Graph):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def build(self, x: flow.Tensor) -> Any:
+            loss = loss_of(self.model, free, x)
+            loss.backward()
+            for parameter in self.model.parameters():
+                parameter.grad = None
+            return loss
+
+    ByHand()(flow.ones(2, 3)).item()
+    assert [one is None for one in gradients(model, free)] == [True] * 4 + [False]
+
+
+def test_a_failed_call_and_a_failed_build_leave_the_gradients_there_were() -> None:
+    model, free = made()
+
+    class Broken(Backward):
+        def build(self, x: flow.Tensor) -> Any:
+            super().build(x)
+            raise KeyError("after backward")
+
+    free.grad = flow.ones(2)
+    with pytest.raises(KeyError):
+        Broken(model, free)(flow.ones(2, 3))
+    assert gradients(model, free)[:4] == [None] * 4
+    assert free.grad.tolist() == [1, 1]
+
+
+def test_it_is_not_saved(tmp_path: pathlib.Path) -> None:
+    model, free = made()
+    graph = Backward(model, free)
+    graph(flow.ones(2, 3)).item()
+    with pytest.raises(RuntimeError, match="adds gradients to the parameters"):
+        flow.save(graph, tmp_path / "graph")
