@@ -2,8 +2,9 @@
 
 A compiled graph of one op, ``x + 1`` for eight floats, is called in a script and in a coroutine; "issued" is the call
 alone, "read" ends with the value.  Next to it: the same op eagerly, in numpy and, if installed, in torch.  The last
-table is a training step (784-256-128-10, batches of 64, SGD with momentum) as a graph and eagerly.  What counts are the
-ratios of medians of one run.
+table but one is a training step (784-256-128-10, batches of 64, SGD with momentum) as a graph and eagerly.  The last is
+what a call spends on noticing that something has changed that the graph was built from.  What counts are the ratios of
+medians of one run.
 """
 
 # ruff: noqa: E402 (the environment has to be set before numpy is imported)
@@ -111,6 +112,40 @@ def training(count: int, rounds: int) -> dict[str, float]:
     ).microseconds
 
 
+def guards(count: int, rounds: int) -> dict[str, float]:
+    """Microseconds that a call spends on noticing changes, of a small model and a large one; and those of a call."""
+    model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(120)])
+    small, large = AddOne(), Of(model)
+    x = flow.ones(ELEMENTS)
+    small(x).numpy()
+    large(flow.ones(1, 4)).numpy()
+    (of_small,), (of_large,) = small._forms, large._forms
+
+    def after_a_change() -> bool:
+        model.note = None
+        return of_large.holds()
+
+    works: dict[str, Work] = {
+        "graph": of_small.holds,
+        "120 layers": of_large.holds,
+        "120 layers after a change": after_a_change,
+        "call": lambda: small(x),
+    }
+    case = Case("guards", {name: repeated(work, count) for name, work in works.items()}, count)
+    return measure(case, rounds).microseconds
+
+
+class Of(nn.Graph):
+    """A module as a graph."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def build(self, x: flow.Tensor) -> Any:
+        return self.model(x)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.graph_calls", description=__doc__)
@@ -126,6 +161,7 @@ def main() -> None:
         "read": in_a_script(torch, count, rounds),
         "awaited": asyncio.run(in_a_coroutine(count, rounds)),
         "training step": training(max(1, count // 20), rounds),
+        "guard": guards(count, rounds),
     }
     for name, times in tables.items():
         ratios = [f"{times['graph'] / it:7.2f} of {other}" for other, it in times.items() if other != "graph"]
