@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Generator
-from types import FunctionType, TracebackType
+from opcode import opmap
+from types import CellType, FunctionType, TracebackType
+from typing import Final
 
 from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
 
@@ -106,20 +108,72 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
         trace = trace.tb_next
     lines: TracebackType | None = None
     for entry in reversed(entries):
-        code = entry.tb_frame.f_code
-        stand_in = _stand_in.__code__.replace(
-            co_filename=code.co_filename,
-            co_firstlineno=code.co_firstlineno,
-            co_name=code.co_name,
-            co_qualname=code.co_qualname,
-        )
-        # The one kind of frame that has neither run nor a caller is that of a generator not yet started.
-        frame = FunctionType(stand_in, entry.tb_frame.f_globals)().gi_frame
-        # Code that the compiler has made up belongs to no line, and Ctrl-C may come there.
-        number: int | None = entry.tb_lineno
-        lines = TracebackType(lines, frame, -1, code.co_firstlineno if number is None else number)
+        lines = _without_frame(entry, lines)
     return lines
 
 
-def _stand_in() -> Generator[None, None, None]:
+def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
+    """One entry of a traceback with the same code, instruction and line, and without what its frame holds.
+
+    The one kind of frame that has neither run nor a caller is that of a generator not yet started.  So the code is made
+    a generator's by instructions in front, behind which all others keep their positions in the source.  Python shows
+    the line of the instruction rather than ``tb_lineno``, and other tools search for the instruction until they find
+    it: it has to be there.
+    """
+    code = entry.tb_frame.f_code
+    # Code that the compiler has made up belongs to no line, and Ctrl-C may come there.
+    number: int | None = entry.tb_lineno
+    line = code.co_firstlineno if number is None else number
+    free = code.co_freevars
+    start = bytes([_COPY_FREE_VARS, len(free)]) + _START if 0 < len(free) < 256 else _START
+    if entry.tb_lasti < 0 or len(free) > 255:
+        # Compiled modules tell the line, and no instruction.
+        free, body, last = (), _START, 0
+        positions = _position(_START, line - code.co_firstlineno)
+    elif code.co_code.startswith(start):
+        body, last, positions = code.co_code, entry.tb_lasti, code.co_linetable
+    else:
+        body, last = start + code.co_code, len(start) + entry.tb_lasti
+        positions = _position(start, 0) + code.co_linetable
+    stand_in = code.replace(
+        co_code=body,
+        co_linetable=positions,
+        co_exceptiontable=b"",
+        co_flags=_generator.__code__.co_flags,
+        co_argcount=0,
+        co_posonlyargcount=0,
+        co_kwonlyargcount=0,
+        co_freevars=free,
+    )
+    frame = FunctionType(stand_in, entry.tb_frame.f_globals, closure=tuple(CellType() for _ in free))().gi_frame
+    return TracebackType(following, frame, last, line)
+
+
+def _generator() -> Generator[None, None, None]:
     yield
+
+
+def _start_of_generators() -> bytes:
+    """The instructions that the code of every generator begins with, up to where it resumes."""
+    code = _generator.__code__.co_code
+    end = next(offset for offset in range(0, len(code), 2) if code[offset] == opmap["RESUME"])
+    return code[: end + 2]
+
+
+_START: Final = _start_of_generators()
+_COPY_FREE_VARS: Final = opmap["COPY_FREE_VARS"]
+
+
+def _position(code: bytes, lines: int) -> bytes:
+    """The entry in a table of positions that puts `code` on a line, so many behind the function's first.
+
+    The format is that of CPython's ``Objects/locations.md``: a byte for the kind of entry, 13 for a line without
+    columns, and the number of code units; then the signed number of lines in groups of six bits.
+    """
+    entry = bytearray([0x80 | 13 << 3 | len(code) // 2 - 1])
+    rest = lines << 1 if lines >= 0 else -lines << 1 | 1
+    while rest >= 64:
+        entry.append(rest & 63 | 64)
+        rest >>= 6
+    entry.append(rest)
+    return bytes(entry)
