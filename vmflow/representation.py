@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
@@ -92,12 +94,15 @@ def printoptions(**options: Any) -> Iterator[None]:
 
 
 def represent(tensor: Tensor) -> str:
-    """As PyTorch does; a value that is not there yet is not waited for on a running loop."""
+    """As PyTorch does.
+
+    Waits for the value, except on a running loop.  There the cell of a notebook waits, too, and nothing else.
+    """
     name = type(tensor).__name__
     heading = f"{name} containing:\n" if name != "Tensor" else ""
     more = _more(tensor)
     size = f"size={tuple(tensor.shape)}"
-    if not tensor.is_ready() and running_loop() is not None:
+    if not tensor.is_ready() and running_loop() is not None and not _is_called_by_cell():
         return heading + _joined("tensor(...", [size, "pending", *more])
     try:
         array = tensor.detach()._array()
@@ -111,6 +116,21 @@ def represent(tensor: Tensor) -> str:
     write, width = _formatter(_borders(array))
     text = _nested(array, _INDENT, write, width, array.size > _chosen.threshold)
     return heading + _joined(f"tensor({text}", more)
+
+
+def _is_called_by_cell() -> bool:
+    """Whether a cell of IPython is running on this stack: the loop waits for the cell anyway.
+
+    Jupyter runs every cell on a running loop.  The tasks that a cell has started are not called by it.
+    """
+    shell = sys.modules.get("IPython.core.interactiveshell")
+    if shell is None:
+        return False
+    runs_cells = shell.InteractiveShell.run_code.__code__
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not runs_cells:
+        frame = frame.f_back
+    return frame is not None
 
 
 _INDENT: Final = len("tensor(")
