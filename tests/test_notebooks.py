@@ -19,7 +19,7 @@ from tests.deferred_errors import PROGRAMS, line_that_looks, places_to_blame, ra
 from tests.vm.gates import entered
 from vmflow.vm.virtual_machine import VirtualMachine
 
-pytest.importorskip("IPython", reason="IPython is not installed")
+pytest.importorskip("IPython", minversion="9", reason="IPython 9 is not installed")
 
 from IPython.core import ultratb
 from IPython.core.interactiveshell import InteractiveShell

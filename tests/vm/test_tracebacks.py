@@ -138,7 +138,7 @@ def test_an_entry_of_a_compiled_module_has_its_line_and_no_instruction(line: int
     (entry,) = entries(error)
     assert entry.tb_lineno == line
     assert entry.tb_lasti == 0
-    assert next(entry.tb_frame.f_code.co_positions())[0] == line
+    assert next(iter(entry.tb_frame.f_code.co_positions()))[0] == line
     assert f"line {line}, in test_an_entry" in "".join(traceback.format_exception(error))
 
 
