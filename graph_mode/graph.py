@@ -504,7 +504,7 @@ class Graph:
         """Put tensors in place of the learning rates, to be set at each launch."""
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, group in enumerate(optimizer.param_groups):
-                if not isinstance(group["lr"], Tensor):
+                if _has_rate(group):
                     device = group["params"][0].device
                     group["lr"] = builder.number(f"optimizer{number}.{position}.lr", device)
 
@@ -537,10 +537,7 @@ class Graph:
     def learning_rates(self) -> list[float]:
         """What the numbers of the job are now, in order."""
         return [
-            group["lr"]
-            for optimizer, _ in self._optimizers
-            for group in optimizer.param_groups
-            if not isinstance(group["lr"], Tensor)
+            group["lr"] for optimizer, _ in self._optimizers for group in optimizer.param_groups if _has_rate(group)
         ]
 
     def advance_schedules(self) -> None:
@@ -697,6 +694,11 @@ def _stages_apart(scaler: GradScaler | None) -> Iterator[None]:
         yield
     finally:
         scaler._stages, scaler._found = kept
+
+
+def _has_rate(group: dict[str, Any]) -> bool:
+    """Whether a group's learning rate is a number of the job; a group of no parameters takes no step."""
+    return bool(group["params"]) and not isinstance(group["lr"], Tensor)
 
 
 @contextmanager

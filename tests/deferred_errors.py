@@ -88,7 +88,9 @@ def a_user_function_of_backward() -> None:
 
         @staticmethod
         def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-            wrong: flow.Tensor = flow.gather(gradient, 0, flow.tensor([5, 5, 5]))  # to blame: a_user_function_of_backward
+            wrong: flow.Tensor = flow.gather(
+                gradient, 0, flow.tensor([5, 5, 5])
+            )  # to blame: a_user_function_of_backward
             return wrong
 
     x = flow.ones(3, requires_grad=True)

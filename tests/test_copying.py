@@ -148,10 +148,27 @@ def test_a_deep_copy_shares_nothing() -> None:
     assert first.grad is not None
     assert first.grad.tolist() == [3, 3]
     assert first.grad._blob.storage is not x.grad._blob.storage  # type: ignore[union-attr]
-    with pytest.raises(RuntimeError, match="only leaves can be deep-copied"):
-        copy.deepcopy(x * 2)
     view = flow.arange(6).reshape(2, 3).t()
     assert copy.deepcopy(view).tolist() == view.tolist()
+
+
+def test_a_deep_copy_of_a_result_is_detached() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 3
+    y.retain_grad()
+    y.sum().backward(retain_graph=True)
+    first, second = copy.deepcopy({"loss": [y, y]})["loss"]
+    assert first is second
+    assert first.is_leaf
+    assert not first.requires_grad
+    assert first.grad is None
+    first.add_(1)
+    assert y.tolist() == [3, 3]
+    assert first.tolist() == [4, 4]
+    # The original still has its history.
+    y.sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [6, 6]
 
 
 @pytest.mark.parametrize("again", [pickled, copy.deepcopy])

@@ -12,6 +12,7 @@ import pytest
 import vmflow as flow
 from tests.planted import failed_tensor
 from tests.vm.gates import PATIENCE, eager, entered
+from vmflow import nn
 from vmflow.instructions.builder import physical_run
 from vmflow.utils import dlpack
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
@@ -69,11 +70,25 @@ def test_copies_are_made_when_asked_for_and_never_when_forbidden() -> None:
 
 def test_what_requires_a_gradient_is_not_read_by_numpy() -> None:
     x = flow.ones(2, requires_grad=True)
-    with pytest.raises(RuntimeError, match=r"use \.detach"):
-        np.asarray(x)
-    with pytest.raises(RuntimeError, match=r"use \.detach"):
-        np.sin(x)
+    for tensor in (x, x * 1, x.to("sim")):
+        for read in (np.asarray, np.array, np.sin, np.mean, lambda it: it.__array__(copy=True)):
+            with pytest.raises(RuntimeError, match=r"use \.numpy\(\) for a copy of the values, or \.detach\(\)"):
+                read(tensor)
     np.testing.assert_array_equal(np.asarray(x.detach()), [1, 1])
+
+
+def test_a_copy_for_numpy_is_detached_whatever_requires_a_gradient() -> None:
+    x = flow.ones(2, requires_grad=True)
+    y = x * 2
+    array = y.numpy()
+    array[0] = 9
+    np.testing.assert_array_equal(x.numpy(), [1, 1])
+    np.testing.assert_array_equal(x.numpy(force=True), [1, 1])
+    np.testing.assert_array_equal(nn.Parameter(flow.ones(2)).numpy(), [1, 1])
+    y.sum().backward()
+    assert y.tolist() == [2, 2]
+    assert x.grad is not None
+    assert x.grad.tolist() == [2, 2]
 
 
 def test_numpys_functions_give_arrays_and_operators_do_not_mix() -> None:

@@ -56,8 +56,7 @@ def lend(tensor: Tensor) -> Array:
         RuntimeError: if the tensor requires a gradient.
         Exception: that of the op that failed to compute the value.
     """
-    if tensor.requires_grad:
-        raise RuntimeError("numpy: the tensor requires a gradient, which numpy would lose; use .detach().numpy()")
+    _check_without_gradient(tensor)
     array = tensor._array()
     blob = tensor._blob
     machine = blob.storage.machine
@@ -71,8 +70,18 @@ def lend(tensor: Tensor) -> Array:
     return lent.view(array.dtype) if plain is not array else lent
 
 
+def _check_without_gradient(tensor: Tensor) -> None:
+    """numpy's functions take whatever looks like an array: a gradient must not get lost in passing."""
+    if tensor.requires_grad:
+        raise RuntimeError(
+            "numpy: the tensor requires a gradient, which numpy would lose; use .numpy() for a copy of the values, or "
+            ".detach() to share the memory"
+        )
+
+
 def as_array(tensor: Tensor, dtype: Any, copy: bool | None) -> Array:
     """See `Tensor.__array__`."""
+    _check_without_gradient(tensor)
     wanted = tensor.dtype.numpy if dtype is None else np.dtype(dtype)
     if tensor.device.type != "cpu":
         if copy is False:

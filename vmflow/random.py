@@ -323,6 +323,7 @@ def randn(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
     """Numbers from the standard normal distribution; complex ones have a variance of 1 as a whole.
@@ -340,6 +341,7 @@ def rand(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
     """Numbers evenly distributed over [0, 1).
@@ -358,6 +360,7 @@ def randn_like(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """As `randn`, of the shape, dtype and device of `input`."""
     output = _fractional("randn_like", meta_like(input, dtype, device))
@@ -371,6 +374,7 @@ def rand_like(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """As `rand`, of the shape, dtype and device of `input`."""
     output = _fractional("rand_like", meta_like(input, dtype, device))
@@ -386,6 +390,7 @@ def randint(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Integers, evenly distributed, from `low` up to but without `high`.
 
@@ -418,6 +423,7 @@ def randperm(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """The integers from 0 up to but without `n`, in random order.
 
@@ -440,6 +446,7 @@ def normal(
     generator: Generator | None = None,
     dtype: DType | None = None,
     device: Device | str | None = None,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Numbers from normal distributions.
 

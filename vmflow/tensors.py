@@ -246,18 +246,14 @@ class Tensor(TensorFields, TensorOps):
         return tensor._blob.array()
 
     def numpy(self, *, force: _bool = False) -> Array:
-        """A copy as a numpy array.
+        """A copy as a numpy array, on the host and without history.
 
-        A copy and no view, since the memory may be written or reused by instructions still to run.
+        A copy and no view, since the memory may be written or reused by instructions still to run.  So a tensor that
+        requires a gradient is taken as well.
 
         Args:
-            force: accept tensors that require a gradient, as ``tensor.detach().numpy()`` does.
-
-        Raises:
-            RuntimeError: if the tensor requires a gradient and `force` is False.
+            force: makes no difference; for programs that give it.
         """
-        if self.requires_grad and not force:
-            raise RuntimeError("numpy: the tensor requires a gradient, which numpy would lose; use .detach().numpy()")
         return self._array().copy()
 
     def _item_in_time(self) -> Any:
@@ -628,6 +624,7 @@ class Tensor(TensorFields, TensorOps):
         dtype: DType | None = None,
         device: Device | str | None = None,
         requires_grad: _bool = False,
+        pin_memory: _bool = False,
         **named: Any,
     ) -> Tensor:
         """Zeros of this tensor's dtype, on its device, unless another is given."""
@@ -639,6 +636,7 @@ class Tensor(TensorFields, TensorOps):
         dtype: DType | None = None,
         device: Device | str | None = None,
         requires_grad: _bool = False,
+        pin_memory: _bool = False,
         **named: Any,
     ) -> Tensor:
         """Ones of this tensor's dtype, on its device, unless another is given."""
@@ -651,6 +649,7 @@ class Tensor(TensorFields, TensorOps):
         dtype: DType | None = None,
         device: Device | str | None = None,
         requires_grad: _bool = False,
+        pin_memory: _bool = False,
     ) -> Tensor:
         """`fill_value` in this tensor's dtype, on its device, unless another is given."""
         return _leaf(copying.full_of(self._new_meta("new_full", (size,), dtype, device), fill_value), requires_grad)
@@ -661,6 +660,7 @@ class Tensor(TensorFields, TensorOps):
         dtype: DType | None = None,
         device: Device | str | None = None,
         requires_grad: _bool = False,
+        pin_memory: _bool = False,
         **named: Any,
     ) -> Tensor:
         """Whatever was in memory, as this tensor's dtype, on its device, unless another is given."""
@@ -676,6 +676,7 @@ class Tensor(TensorFields, TensorOps):
         dtype: DType | None = None,
         device: Device | str | None = None,
         requires_grad: _bool = False,
+        pin_memory: _bool = False,
     ) -> Tensor:
         """A copy of `data` in this tensor's dtype, on its device, unless another is given."""
         from .ops.creation import tensor
@@ -725,11 +726,12 @@ class Tensor(TensorFields, TensorOps):
         return made.requires_grad_(self.requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Tensor:
-        if not self.is_leaf:
-            raise RuntimeError("only leaves can be deep-copied; use .detach() or .clone()")
-        copy = self.detach().clone().requires_grad_(self.requires_grad)
-        if self.grad is not None:
-            copy.grad = self.grad.__deepcopy__(memo)
+        """A leaf with memory of its own; that of the result of an op is detached and requires no gradient."""
+        copy = self.detach().clone()
+        if self.is_leaf:
+            copy.requires_grad_(self.requires_grad)
+            if self.grad is not None:
+                copy.grad = self.grad.__deepcopy__(memo)
         memo[id(self)] = copy
         return copy
 

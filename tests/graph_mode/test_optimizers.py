@@ -240,3 +240,26 @@ def test_two_optimizers() -> None:
             optimizer.step()
         graph(x, y)
     same(modules[0].state_dict(), modules[1].state_dict())
+
+
+def test_optimizers_and_groups_of_no_parameters() -> None:
+    """They take no step, and do not move the learning rates of those that do."""
+    modules: list[Any] = [model(), model()]
+    optimizers = [
+        [
+            optim.Adam([], lr=7.0),
+            optim.SGD([{"params": [], "lr": 5.0}, {"params": module.parameters(), "lr": 0.1}], lr=3.0),
+        ]
+        for module in modules
+    ]
+    graph = Train(modules[1], optimizers[1][0], schedules.StepLR(optimizers[1][0], 1))
+    graph.add_optimizer(optimizers[1][1])
+    x, y = batch()
+    for step in range(STEPS):
+        for _, second in optimizers:
+            second.param_groups[1]["lr"] = 0.1 / (step + 1)
+        eager_step(modules[0], optimizers[0][1])
+        graph(x, y)
+    same(modules[0].state_dict(), modules[1].state_dict())
+    assert graph.state_dict()["optimizer0"]["state"] == {}
+    assert optimizers[1][0].param_groups[0]["lr"] < 1e-3

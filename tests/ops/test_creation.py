@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any
@@ -344,3 +345,69 @@ def test_linspace_meets_both_ends(steps: int, contract: KernelContract) -> None:
 def test_linspace_of_integers(contract: KernelContract) -> None:
     check(flow.linspace(0, 10, 5, dtype=flow.int64), [0, 2, 5, 7, 10], "int64")
     check(flow.linspace(3, -3, 7), [3.0, 2.0, 1.0, 0.0, -1.0, -2.0, -3.0], "float32")
+
+
+# Arguments that all have in common
+
+
+MAKERS: dict[str, tuple[Any, ...]] = {
+    "arange": (3,),
+    "empty": (2, 3),
+    "empty_like": (flow.ones(2),),
+    "empty_strided": ((2, 3), (3, 1)),
+    "eye": (3,),
+    "full": ((2, 3), 1.5),
+    "full_like": (flow.ones(2), 1.5),
+    "linspace": (0, 1, 3),
+    "logspace": (0, 1, 3),
+    "normal": (0.0, 1.0, (2, 3)),
+    "ones": (2, 3),
+    "ones_like": (flow.ones(2),),
+    "rand": (2, 3),
+    "rand_like": (flow.ones(2),),
+    "randint": (0, 4, (2, 3)),
+    "randn": (2, 3),
+    "randn_like": (flow.ones(2),),
+    "randperm": (3,),
+    "tensor": ([1, 2],),
+    "tril_indices": (2, 2),
+    "triu_indices": (2, 2),
+    "zeros": (2, 3),
+    "zeros_like": (flow.ones(2),),
+}
+METHODS = {"new_empty": (2, 3), "new_full": ((2, 3), 1), "new_ones": (2, 3), "new_tensor": ([1],), "new_zeros": (2, 3)}
+
+
+def takes(function: Any, name: str) -> bool:
+    return name in inspect.signature(function).parameters
+
+
+def test_what_takes_requires_grad_takes_pin_memory() -> None:
+    """It is one list with PyTorch's of what makes tensors."""
+    named = {name: getattr(flow, name) for name in dir(flow) if not name.startswith("_")}
+    public = {name: it for name, it in named.items() if inspect.isfunction(it)}
+    assert {name for name, it in public.items() if takes(it, "requires_grad")} <= set(MAKERS)
+    assert {name for name, it in public.items() if takes(it, "pin_memory")} == set(MAKERS)
+    methods = {name: it for name, it in vars(flow.Tensor).items() if inspect.isfunction(it)}
+    assert {name for name, it in methods.items() if takes(it, "pin_memory")} == set(METHODS)
+    for name in ("fftfreq", "rfftfreq"):
+        assert getattr(flow.fft, name)(4, pin_memory=True).tolist() == getattr(flow.fft, name)(4).tolist()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_memory_is_not_pinned_and_programs_that_ask_for_it_run(name: str) -> None:
+    maker = getattr(flow, name)
+    found = []
+    for more in ({}, {"pin_memory": False}, {"pin_memory": True}):
+        flow.manual_seed(3)
+        found.append(maker(*MAKERS[name], **more))
+    for other in found[1:]:
+        assert (other.shape, other.dtype, other.device) == (found[0].shape, found[0].dtype, found[0].device)
+        if "empty" not in name:
+            assert other.tolist() == found[0].tolist()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_that_make_tensors_take_pin_memory(name: str) -> None:
+    made = getattr(flow.ones(1, dtype=flow.int32), name)(*METHODS[name], pin_memory=True)
+    assert made.dtype is flow.int32

@@ -373,9 +373,29 @@ def test_zero_grad_forgets_how_a_gradient_was_made() -> None:
 @pytest.mark.parametrize(
     ("params", "error", "match"),
     [
-        (lambda: flow.zeros(1), TypeError, "put a single one into a list"),
-        (lambda: 3, TypeError, "got int"),
-        (list, ValueError, "no parameters"),
+        (lambda: flow.zeros(1, 2), TypeError, r"SGD: got a single tensor of shape \[1, 2\]; put it into a list"),
+        (lambda: 3, TypeError, "expected a list of parameters or of groups, got int$"),
+        (lambda: None, TypeError, "got NoneType$"),
+        (lambda: "weight", TypeError, "got str$"),
+        (lambda: nn.Linear(1, 1), TypeError, r"got the module Linear; .* model\.parameters\(\)"),
+        (lambda: nn.Sequential(nn.Linear(1, 1)), TypeError, r"got the module Sequential; .* model\.parameters\(\)"),
+        (lambda: nn.ParameterDict({"a": nn.Parameter()}), TypeError, "got the module ParameterDict"),
+        (lambda: [nn.Linear(1, 1)], TypeError, r"parameter 0 is the module Linear; .* model\.parameters\(\)"),
+        (lambda: [{"params": nn.Linear(1, 1)}], TypeError, "got the module Linear"),
+        (lambda: nn.Linear(1, 1).parameters, TypeError, r"got method; call it: model\.parameters\(\)"),
+        (
+            lambda: nn.Linear(1, 1).named_parameters(),
+            TypeError,
+            "the pair of the name 'weight' and a tensor; give param",
+        ),
+        (lambda: nn.Linear(1, 1).state_dict(), TypeError, "a dict with the keys 'weight', 'bias'; give a list"),
+        (lambda: {"params": [flow.zeros(1)]}, TypeError, r"keys 'params'; .* or of groups, \[{'params': \.\.\.}\]"),
+        (lambda: np.zeros(3), TypeError, "parameter 0 is float64, not a tensor"),
+        (lambda: np.zeros((3, 1)), TypeError, r"parameter 0 is ndarray; .* vmflow\.nn\.Parameter"),
+        (lambda: [[flow.zeros(1)]], TypeError, "parameter 0 is list; expected tensors, all in one list"),
+        (lambda: [flow.zeros(1), {"params": []}], TypeError, "parameter 1 is a group, behind parameters without one"),
+        (lambda: [{"params": []}, flow.zeros(1)], TypeError, "a group must be a dict"),
+        (lambda: [{"params": None}], TypeError, "got NoneType$"),
         (lambda: [3], TypeError, "parameter 0 is int"),
         (lambda: [{"lr": 1}], TypeError, "key 'params'"),
         (lambda: [{"params": {flow.zeros(1)}}], TypeError, "not in a set"),
@@ -386,6 +406,70 @@ def test_zero_grad_forgets_how_a_gradient_was_made() -> None:
 def test_what_cannot_be_optimized(params: Any, error: type[Exception], match: str) -> None:
     with pytest.raises(error, match=match):
         optim.SGD(params())
+
+
+def test_a_generator_that_was_used_up_is_no_list_of_parameters() -> None:
+    model = nn.Linear(2, 1)
+    parameters = model.parameters()
+    optimizer = optim.SGD(parameters)
+    for again in (parameters, [{"params": parameters}]):
+        with pytest.raises(ValueError, match=r"has been used up; call model\.parameters\(\) once more"):
+            optim.Adam(again)
+    with pytest.raises(ValueError, match="has been used up"):
+        optimizer.add_param_group({"params": parameters})
+    assert len(optimizer.param_groups) == 1
+    begun = model.parameters()
+    assert next(begun) is model.weight
+    assert optim.SGD(begun).param_groups[0]["params"] == [model.bias]
+
+
+def test_a_list_of_parameters_that_is_a_module() -> None:
+    parameters = nn.ParameterList([nn.Parameter(flow.ones(1)), nn.Parameter(flow.ones(2))])
+    assert optim.SGD(parameters).param_groups[0]["params"] == list(parameters)
+
+
+@pytest.mark.parametrize("name", sorted(name for name, it in vars(optim).items() if isinstance(it, type)))
+@pytest.mark.parametrize("params", [list, tuple, lambda: nn.ReLU().parameters(), lambda: [{"params": []}]])
+def test_without_parameters_a_step_does_nothing(name: str, params: Any) -> None:
+    kind = getattr(optim, name)
+    if not issubclass(kind, optim.Optimizer) or kind is optim.Optimizer:
+        pytest.skip(f"{name} takes no steps of its own")
+    optimizer = kind(params(), lr=0.5)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
+    loss = flow.ones(1)
+    with instructions_issued() as issued:
+        optimizer.zero_grad()
+        assert optimizer.step(lambda: loss) is loss
+        if name != "LBFGS":
+            assert optimizer.step() is None
+            optimizer.step_unless(loss)
+    assert issued == []
+    schedule.step()
+    saved = optimizer.state_dict()
+    assert saved["state"] == {}
+    assert [(group["params"], group["lr"]) for group in saved["param_groups"]] == [([], 0.25)]
+    other = kind(params(), lr=1.0)
+    other.load_state_dict(saved)
+    assert other.param_groups[0]["lr"] == 0.25
+    assert "lr: 0.25" in repr(copy.deepcopy(pickle.loads(pickle.dumps(other))))
+
+
+def test_parameters_can_join_an_optimizer_of_none() -> None:
+    optimizer = optim.SGD([], lr=1.0)
+    parameter = flow.zeros(1, requires_grad=True)
+    optimizer.add_param_group({"params": parameter})
+    parameter.grad = flow.ones(1)
+    optimizer.step()
+    assert parameter.item() == -1
+
+
+def test_a_gradient_scaler_takes_an_optimizer_of_none() -> None:
+    scaler = flow.amp.GradScaler(init_scale=4.0, growth_interval=1)
+    optimizer = optim.SGD([])
+    scaler.unscale_(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    assert scaler.get_scale() in (4.0, 8.0)
 
 
 @pytest.mark.parametrize(
@@ -402,6 +486,11 @@ def test_what_cannot_be_optimized(params: Any, error: type[Exception], match: st
         ("Adam", {"betas": (0.9, 1.0)}, "betas"),
         ("AdamW", {"betas": (-0.1, 0.9)}, "AdamW: betas"),
         ("AdamW", {"betas": (0.1,)}, "betas"),
+        ("Adam", {"betas": 0.9}, r"betas must be two numbers within \[0, 1\), got 0\.9"),
+        ("Adam", {"betas": ("a", "b")}, "betas must be two numbers"),
+        ("Adam", {"lr": "0.1"}, "lr must be a number that is not negative, got '0.1'"),
+        ("SGD", {"lr": None}, "lr must be a number that is not negative, got None"),
+        ("SGD", {"momentum": [0.9]}, "momentum must be a number"),
     ],
 )
 def test_settings_that_make_no_sense(name: str, arguments: dict[str, Any], match: str) -> None:

@@ -104,10 +104,17 @@ def tensor(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A new tensor with a copy of `data`: a number, nested sequences of numbers, a numpy array or a tensor.
 
     Floats become the default dtype, integers int64; arrays and tensors keep theirs.
+
+    Args:
+        data: the values.
+        dtype, device: of the result; by default as said above, and `vmflow.set_default_device`.
+        requires_grad: whether gradients flow into it.
+        pin_memory: accepted by all functions that make tensors, and without effect: vmflow does not pin host memory.
 
     Raises:
         TypeError: if `data` holds something else than numbers.
@@ -239,6 +246,7 @@ def zeros(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
     """A tensor of zeros."""
@@ -250,6 +258,7 @@ def ones(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
     """A tensor of ones."""
@@ -263,6 +272,7 @@ def full(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor of `fill_value`, of whose kind it is unless `dtype` says otherwise.
 
@@ -293,6 +303,7 @@ def empty(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
     **named: Any,
 ) -> Tensor:
     """A tensor whose elements are whatever was in memory."""
@@ -309,14 +320,24 @@ def meta_like(input: Tensor, dtype: DType | None, device: Device | str | None) -
 
 
 def zeros_like(
-    input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Zeros of the shape, dtype and device of `input`."""
     return tracked(zeros_of(meta_like(input, dtype, device)), requires_grad)
 
 
 def ones_like(
-    input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """Ones of the shape, dtype and device of `input`."""
     return tracked(ones_of(meta_like(input, dtype, device)), requires_grad)
@@ -329,13 +350,19 @@ def full_like(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """`fill_value` in the shape, dtype and on the device of `input`."""
     return tracked(full_of(meta_like(input, dtype, device), fill_value), requires_grad)
 
 
 def empty_like(
-    input: Tensor, *, dtype: DType | None = None, device: Device | str | None = None, requires_grad: bool = False
+    input: Tensor,
+    *,
+    dtype: DType | None = None,
+    device: Device | str | None = None,
+    requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """As `empty`, of the shape, dtype and device of `input`."""
     return tracked(_interpreter.dispatch(_EMPTY, (), (meta_like(input, dtype, device),)), requires_grad)
@@ -368,6 +395,7 @@ def arange(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """``start, start + step, ...`` up to but without `end`; with one argument from 0 up to it.
 
@@ -427,6 +455,7 @@ def linspace(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """`steps` values from `start` to `end`, both included, at equal distances; a single one is `start`.
 
@@ -465,6 +494,7 @@ def eye(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """An n x m matrix (m is n by default) with ones on the diagonal and zeros elsewhere."""
     output = sized_meta("eye", (n, n if m is None else m), dtype, device)

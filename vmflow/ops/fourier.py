@@ -395,6 +395,7 @@ def fftfreq(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """The frequencies that belong to the elements of `fft`: from 0 up, then the negative ones.
 
@@ -419,6 +420,7 @@ def rfftfreq(
     dtype: DType | None = None,
     device: Any = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
     count = _check_frequencies("rfftfreq", n, d)

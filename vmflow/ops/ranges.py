@@ -30,6 +30,7 @@ def logspace(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """`steps` values from ``base ** start`` to ``base ** end``, whose exponents are at equal distances.
 
@@ -49,7 +50,13 @@ def logspace(
 
 
 def tril_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Device | str | None = None
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType = dtypes.int64,
+    device: Device | str | None = None,
+    pin_memory: bool = False,
 ) -> Tensor:
     """The rows and columns, as a (2, n) tensor, of a matrix's elements on and below a diagonal, row by row.
 
@@ -67,7 +74,13 @@ def tril_indices(
 
 
 def triu_indices(
-    row: int, col: int, offset: int = 0, *, dtype: DType = dtypes.int64, device: Device | str | None = None
+    row: int,
+    col: int,
+    offset: int = 0,
+    *,
+    dtype: DType = dtypes.int64,
+    device: Device | str | None = None,
+    pin_memory: bool = False,
 ) -> Tensor:
     """As `tril_indices`, of the elements on and above the diagonal."""
     return _triangle("triu_indices", row, col, offset, False, dtype, device)
@@ -91,6 +104,7 @@ def empty_strided(
     dtype: DType | None = None,
     device: Device | str | None = None,
     requires_grad: bool = False,
+    pin_memory: bool = False,
 ) -> Tensor:
     """A tensor with these sizes and strides, in elements, whose elements are whatever was in memory.
 

@@ -79,6 +79,9 @@ class LBFGS(Optimizer):
     def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:
         if closure is None or skip is not None:
             raise TypeError("LBFGS.step: needs a closure that computes the gradients anew and returns the loss")
+        if not self.param_groups[0]["params"]:
+            with enable_grad():
+                return closure()
         with no_grad():
             return _Search(self, closure).run()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Real
 from typing import Any, Final, TypeAlias, TypedDict
 
 from vmflow.autograd import enable_grad
@@ -15,6 +16,8 @@ from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops import creation
 from vmflow.scopes import scope
 from vmflow.tensors import Handle, Tensor
+
+from .given import check_is_tensor, listed
 
 Parameters = Iterable[Tensor] | Iterable[dict[str, Any]]
 
@@ -55,8 +58,11 @@ class Optimizer:
         state: what is remembered about each parameter, by parameter.
 
     Raises:
-        TypeError: if `params` is a single tensor, or holds something else.
-        ValueError: if it is empty, or holds a parameter twice or one that is no leaf; if `differentiable` is asked for.
+        TypeError: if `params` is a single tensor or a module, or holds something else than tensors or groups.
+        ValueError: if it is a generator that has been used up, or holds a parameter twice or one that is no leaf; if
+            `differentiable` is asked for.
+
+    There may be no parameters at all: a step does nothing then.
     """
 
     shaped: tuple[str, ...] = ()
@@ -69,15 +75,8 @@ class Optimizer:
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
         self._steps: dict[tuple[int, str], Steps] = {}
-        if isinstance(params, (Tensor, str)) or not isinstance(params, Iterable):
-            raise TypeError(
-                f"{type(self).__name__}: expected several parameters or groups, got {type(params).__name__}; "
-                "put a single one into a list"
-            )
-        given: list[Any] = list(params)
-        if not given:
-            raise ValueError(f"{type(self).__name__}: got no parameters")
-        for group in given if isinstance(given[0], dict) else [{"params": given}]:
+        given = listed(type(self).__name__, params)
+        for group in given if given and isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
@@ -90,13 +89,10 @@ class Optimizer:
         if not isinstance(param_group, dict) or "params" not in param_group:
             raise TypeError(f"{name}: a group must be a dict with the key 'params', got {param_group!r:.100}")
         params = param_group["params"]
-        if isinstance(params, (set, frozenset)):
-            raise TypeError(f"{name}: the parameters must be in an order that does not change, not in a set")
-        params = [params] if isinstance(params, Tensor) else list(params)
+        params = [params] if isinstance(params, Tensor) else listed(name, params)
         seen = {id(it) for group in self.param_groups for it in group["params"]}
         for position, parameter in enumerate(params):
-            if not isinstance(parameter, Tensor):
-                raise TypeError(f"{name}: parameter {position} is {type(parameter).__name__}, not a tensor")
+            check_is_tensor(name, position, parameter)
             if not parameter.is_leaf:
                 raise ValueError(
                     f"{name}: parameter {position} of shape {list(parameter.shape)} is the result of an op; "
@@ -332,8 +328,12 @@ def check_averaging(name: str, group: dict[str, Any], *keys: str) -> None:
     """
     check_not_negative(name, group, "lr", "eps", "weight_decay", *keys)
     betas = group["betas"]
-    if len(betas) != 2 or not all([0 <= beta < 1 for beta in betas]):
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all([_within_one(beta) for beta in betas]):
         raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
+
+
+def _within_one(beta: Any) -> bool:
+    return isinstance(beta, Real) and bool(0 <= beta < 1)
 
 
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
@@ -343,5 +343,5 @@ def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
         if key == "lr" and isinstance(value, Tensor):
             if value.numel() != 1:
                 raise ValueError(f"{name}: lr must be a number or a tensor of one element, not {list(value.shape)}")
-        elif isinstance(value, Tensor) or not value >= 0:
+        elif not isinstance(value, Real) or not value >= 0:
             raise ValueError(f"{name}: {key} must be a number that is not negative, got {value!r}")
