@@ -27,6 +27,7 @@ from .instructions.op_call import Kernel, OpCall, Step
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
 from .native import caused_by
+from .operands import not_tensors
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
 from .streams.allocator import BinAllocator
 from .tensor_fields import CLASS, TensorFields
@@ -457,7 +458,7 @@ def dispatch_into(
     mode = _current_mode()
     recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
     if recorded:
-        _node.OpNode.check_target(op, target)
+        _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)
         _node.check_history(op.name, inputs if target._base is None else (target._base, *inputs))
     before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
     storage = target._blob.storage
@@ -665,8 +666,7 @@ def _apart(inferred: Inferred) -> Inferred:
 
 
 def _not_tensors(op: OpExpr, inputs: tuple[Any, ...]) -> TypeError:
-    given = ", ".join([type(it).__name__ for it in inputs])
-    return TypeError(f"{op.name.removesuffix('_scalar')}: expected tensors, got {given}")
+    return not_tensors(op.name.removesuffix("_scalar"), inputs)
 
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:

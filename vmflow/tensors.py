@@ -28,6 +28,7 @@ from .ops import (
     comparison,
     complex_parts,
     copying,
+    linear_algebra,
 )
 from .ops import view as views
 from .ops.table import broadcast_shapes
@@ -765,6 +766,9 @@ class Tensor(TensorFields, TensorOps):
     def __rmod__(self, other: Any) -> Tensor:
         return arithmetic.remainder(other, self)
 
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return linear_algebra.matmul(other, self)
+
     def __rpow__(self, other: Any) -> Tensor:
         return arithmetic.pow(other, self)
 
@@ -811,7 +815,8 @@ class Tensor(TensorFields, TensorOps):
 
 CLASS.append(Tensor)
 
-_OPERANDS = (Tensor, Number, np.generic)
+# An array as well, of which the op says what to do: that a tensor differs from every array would be silently wrong.
+_OPERANDS = (Tensor, Number, np.generic, np.ndarray)
 
 _TYPE_NAMES = {
     dtypes.bool_: "vmflow.BoolTensor",

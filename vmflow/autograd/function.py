@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from vmflow.context import MODE
+from vmflow.operands import changed_leaf
 
 from . import views
 from .grad_mode import no_grad
@@ -203,10 +204,7 @@ class Function:
             dirty = {id(it) for it in context._dirty}
             for tensor in context._dirty:
                 if any([it is not None and it.is_leaf and it.requires_grad for it in (tensor, tensor._base)]):
-                    raise RuntimeError(
-                        f"{cls.__name__}: a leaf tensor that requires a gradient cannot be changed in place while "
-                        "autograd records"
-                    )
+                    raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
             # An input returned as it is must not have its own history overwritten.
             outputs = [

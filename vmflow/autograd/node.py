@@ -16,6 +16,7 @@ from vmflow.instructions import origin
 from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.instructions.release_tensor import Lease
 from vmflow.native import mypyc_attr
+from vmflow.operands import changed_leaf
 from vmflow.tensor_fields import TensorFields
 
 from . import views
@@ -348,21 +349,18 @@ class OpNode(Node):
             self._others = self._outputs = ()
 
     @staticmethod
-    def check_target(op: OpExpr, target: Tensor) -> None:
-        """Raise if autograd could not record that `target` is changed in place by `op`.
+    def check_target(name: str, target: Tensor) -> None:
+        """Raise if autograd could not record that `target` is changed in place by the op of this name.
 
         Raises:
             RuntimeError: for a leaf that requires a gradient and its views, and for a view made while nothing recorded.
         """
         base = target._base
         if (target.is_leaf and target.requires_grad) or (base is not None and base.is_leaf and base.requires_grad):
-            raise RuntimeError(
-                f"{op.name}: a leaf tensor that requires a gradient cannot be changed in place while autograd records; "
-                "do it under vmflow.no_grad(), or use the form that returns a new tensor"
-            )
+            raise changed_leaf(name, target.shape)
         if (target if base is None else base)._blob.strides is not None:
             raise RuntimeError(
-                f"{op.name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
+                f"{name}: autograd cannot record a change in place of a view that was made under no_grad(); make "
                 "the view anew, change the whole tensor, or do it under vmflow.no_grad()"
             )
 

@@ -24,10 +24,10 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import rows
 from .activation import log_softmax, softmax
-from .elementwise import CHEAP, DEAR
+from .elementwise import CHEAP, DEAR, check_tensors
 from .gathering import one_hot
 from .layer_operands import check_floating, computes_in
-from .loss import check_reduction, check_same, reduced
+from .loss import check_reduction, reduced
 from .selection import where
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
@@ -50,6 +50,18 @@ class _Options(NamedTuple):
     smoothing: float
 
 
+def _towards(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int) -> str:
+    """What to do about class indices that do not fit, as far as that can be guessed."""
+    wanted = shape[:axis] + shape[axis + 1 :]
+    if shape and target == (*wanted, 1):
+        return "; use target.squeeze(-1)"
+    if shape and target == (*shape[:axis], 1, *shape[axis + 1 :]):
+        return f"; use target.squeeze({axis})"
+    if target == shape and name == "cross_entropy":
+        return "; if they are the probabilities of the classes, such as zeros and ones, convert them with .float()"
+    return f"; expected {list(wanted)}" if shape else ""
+
+
 class _Cases:
     """Scores or log-probabilities seen as a matrix, one row for each target.
 
@@ -65,12 +77,12 @@ class _Cases:
         shape = tuple(source.shape)
         check_floating(name, source)
         if target.dtype.category != INTEGER:
-            raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}")
+            raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
         self.axis = 1 if len(shape) > 1 else 0
         if not shape or shape[: self.axis] + shape[self.axis + 1 :] != target.shape:
             raise ValueError(
                 f"{name}: an input of shape {list(shape)}, with the classes in dimension {self.axis}, does not fit "
-                f"class indices of shape {list(target.shape)}"
+                f"class indices of shape {list(target.shape)}{_towards(name, shape, tuple(target.shape), self.axis)}"
             )
         self.classes: int = shape[self.axis]
         if weight and weight[0].shape != (self.classes,):
@@ -375,6 +387,7 @@ def nll_loss(
         TypeError, ValueError: for dtypes and shapes that do not fit.
     """
     check_reduction("nll_loss", reduction)
+    check_tensors("nll_loss", input, target)
     operands = (input, target) if weight is None else (input, target, weight)
     return _interpreter.dispatch_several(_NLL_LOSS, operands, _Options(int(ignore_index), reduction, 0.0))[0]
 
@@ -403,6 +416,7 @@ def cross_entropy(
     check_reduction("cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ValueError(f"cross_entropy: label_smoothing must be within [0, 1], got {label_smoothing}")
+    check_tensors("cross_entropy", input, target)
     if target.dtype.category >= FLOATING:
         return _of_probabilities(input, target, weight, reduction, label_smoothing)
     options = _Options(int(ignore_index), reduction, float(label_smoothing))
@@ -411,7 +425,12 @@ def cross_entropy(
 
 
 def _of_probabilities(input: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> Tensor:
-    check_same("cross_entropy", input, target)
+    if input.shape != target.shape:
+        raise ValueError(
+            f"cross_entropy: {target.dtype.name} targets are the probabilities of the classes, which have the shape of "
+            f"the input, {list(input.shape)}; got {list(target.shape)}. If they are class indices, convert them with "
+            ".long()"
+        )
     if input.ndim == 0:
         raise ValueError("cross_entropy: expected an input (N, C), (C,) or (N, C, ...), got a 0-d tensor")
     axis = 1 if input.ndim > 1 else 0

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import vmflow.tensors as _tensors
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
+from vmflow.operands import not_tensors
 
 from .table import Attributes, OpExpr
 
@@ -92,7 +93,7 @@ def check_destination(name: str, out: Tensor, inputs: tuple[Tensor, ...]) -> Non
         raise TypeError(f"{name}: out must be a tensor, not {type(out).__name__}")
     for given in inputs:
         if not isinstance(given, _tensors.Tensor):
-            raise TypeError(f"{name}: expected tensors, got {type(given).__name__}")
+            raise not_tensors(name, (given,))
     if any([it.device is not out.device for it in inputs]):
         raise TypeError(f"{name}: out is on {out.device}, but the result is not; make it there")
     if MODE.get().grad and any([it.requires_grad for it in (out, *inputs)]):

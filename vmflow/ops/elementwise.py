@@ -28,6 +28,7 @@ from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
+from vmflow.operands import no_number, not_tensors
 
 from .destination import written
 from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
@@ -396,7 +397,7 @@ def number(name: str, value: Any) -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if not isinstance(value, Number):
-        raise TypeError(f"{name}: expected a tensor or a number, got {type(value).__name__}")
+        raise no_number(name, value)
     if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
         raise OverflowError(f"{name}: {value} does not fit into int64")
     return value
@@ -408,8 +409,9 @@ def check_tensors(name: str, *given: Any) -> None:
     Raises:
         TypeError: if one is no tensor.
     """
-    if not all([isinstance(it, _tensors.Tensor) for it in given]):
-        raise TypeError(f"{name}: expected tensors, got {', '.join([type(it).__name__ for it in given])}")
+    for each in given:
+        if not isinstance(each, _tensors.Tensor):
+            raise not_tensors(name, given)
 
 
 def by_keyword(ufunc: Any) -> Kernel:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
+from vmflow.operands import changed_leaf
 
 from . import (
     activation,
@@ -108,10 +109,7 @@ def _reseen(function: Form) -> Form:
 
     def form(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         if MODE.get().grad and input.requires_grad and input.is_leaf:
-            raise RuntimeError(
-                f"{name}_: a leaf tensor that requires a gradient cannot be changed in place while autograd records; "
-                "do it under vmflow.no_grad(), or use the form that returns a new tensor"
-            )
+            raise changed_leaf(f"{name}_", input.shape)
         whole = _interpreter.new_alias(input)
         seen = function(input, *args, **kwargs)
         input._blob, input._lease = seen._blob, seen._lease

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.autograd import node as _node
 from vmflow.codegen.indexing import AddRows
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -303,6 +304,8 @@ def setitem(input: Tensor, index: Any, value: Any) -> None:
     target = input if whole else part
     # A part is written through a view; of a whole tensor autograd sees it as a change of the whole, which is cheaper.
     tracked = input.requires_grad or (not is_number and value.requires_grad)
+    if tracked and MODE.get().grad:
+        _node.OpNode.check_target("x[...] = ...", input)
     through_whole = not whole and tracked and not is_view and MODE.get().grad
     if not tensors and not through_whole:
         copy_(target, value if is_number else _fitting(value, part))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from math import log, pi
 from typing import TYPE_CHECKING
 
-from .loss import check_reduction, reduced
+from .elementwise import check_tensors
+from .loss import check_reduction, check_same, reduced
 from .selection import where
 
 if TYPE_CHECKING:
@@ -24,13 +25,17 @@ def poisson_nll_loss(
 
     Args:
         input: the expected count, or with `log_input` its logarithm.
-        target: the counts.
+        target: the counts, of the same shape.
         log_input: as above.
         full: whether to add what depends on the target alone, by Stirling's formula.
         eps: added to the expected count before its logarithm is taken.
         reduction: "mean", "sum" or "none".
+
+    Raises:
+        ValueError: for shapes that differ.
     """
     check_reduction("poisson_nll_loss", reduction)
+    check_same("poisson_nll_loss", input, target)
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
         # What is not chosen must stay finite for the sake of its gradient.
@@ -51,7 +56,7 @@ def gaussian_nll_loss(
 
     Args:
         input: the expected values.
-        target: the values, of the same shape or one that broadcasts.
+        target: the values, of the same shape, or of as many dimensions and broadcast.
         var: the variances: a number, or of the input's shape, possibly with a last dimension of 1 or without it.  What
             is below `eps`, negative ones as well, counts as `eps`; its gradient is taken there.
         full: whether to add the constant ``log(2 * pi) / 2``.
@@ -59,9 +64,13 @@ def gaussian_nll_loss(
         reduction: "mean", "sum" or "none".
 
     Raises:
-        ValueError: for a number below 0, a variance that does not fit, or an `eps` that is not positive.
+        ValueError: for a target with another number of dimensions, a number below 0, a variance that does not fit, or
+            an `eps` that is not positive.
     """
     check_reduction("gaussian_nll_loss", reduction)
+    check_tensors("gaussian_nll_loss", input, target)
+    if input.ndim != target.ndim:
+        check_same("gaussian_nll_loss", input, target)
     if not eps > 0:
         raise ValueError(f"gaussian_nll_loss: eps must be positive, got {eps}")
     if isinstance(var, (int, float)):

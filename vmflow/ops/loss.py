@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
@@ -9,7 +10,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
 from .activation import sigmoid, softplus
-from .elementwise import DEAR
+from .elementwise import DEAR, check_tensors
 from .formula import formula
 from .layer_operands import in_single, is_half
 from .selection import where
@@ -25,6 +26,11 @@ REDUCTIONS = ("mean", "sum", "none")
 def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
     check_reduction(name, reduction)
     if reduction == "mean":
+        if loss.dtype.category < FLOATING:
+            raise TypeError(
+                f"{name}: there is no mean of {loss.dtype.name} losses; convert the predictions or the targets with "
+                ".float(), or give reduction='sum'"
+            )
         return loss.mean()
     return loss.sum() if reduction == "sum" else loss
 
@@ -36,11 +42,23 @@ def check_reduction(name: str, reduction: str) -> None:
 
 def check_same(name: str, input: Tensor, target: Tensor) -> None:
     """PyTorch broadcasts these, with a warning, since it is nearly always a mistake; here it is an error."""
+    check_tensors(name, input, target)
     if input.shape != target.shape:
         raise ValueError(
             f"{name}: predictions of shape {list(input.shape)} and targets of shape {list(target.shape)} must agree; "
-            "reshape one of them"
+            f"{_towards(tuple(input.shape), tuple(target.shape))}"
         )
+
+
+def _towards(shape: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """What to do about shapes that differ."""
+    if shape == (*target, 1):
+        return "use target.unsqueeze(-1), or input.squeeze(-1)"
+    if target == (*shape, 1):
+        return "use target.squeeze(-1)"
+    if math.prod(shape) == math.prod(target):
+        return "reshape one of them"
+    return "neither is broadcast, which would nearly always be a mistake; where it is meant, use expand_as()"
 
 
 # Of real values
@@ -106,7 +124,8 @@ def _check_binary(name: str, metas: Metas) -> TensorMeta:
     common_device(name, metas)
     if source.dtype.category != FLOATING or source.dtype is not target.dtype:
         raise TypeError(
-            f"{name}: expected two floating-point tensors of one dtype, got {source.dtype.name} and {target.dtype.name}"
+            f"{name}: expected two floating-point tensors of one dtype, got {source.dtype.name} and "
+            f"{target.dtype.name}; convert with .float() or target.to(input.dtype)"
         )
     return source
 

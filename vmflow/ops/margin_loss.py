@@ -146,7 +146,8 @@ def _triplet(
 
 
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
-    """`input`, a distance, for a target of 1; ``max(0, margin - input)`` for one of -1."""
+    """`input`, a distance, for a target of 1, of the same shape; ``max(0, margin - input)`` for one of -1."""
+    check_same("hinge_embedding_loss", input, target)
     apart = where(target != 1, (margin - input).clamp(min=0), 0.0)
     return reduced("hinge_embedding_loss", apart + where(target != -1, input, 0.0), reduction)
 
@@ -276,6 +277,6 @@ def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0
 def _check_indices(name: str, input: Tensor, target: Tensor) -> None:
     check_floating(name, input._blob.meta)
     if target.dtype.category != INTEGER:
-        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}")
+        raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
     if input.ndim not in (1, 2) or not input.shape[-1]:
         raise ValueError(f"{name}: expected scores (N, C) or (C,) of at least one class, got {list(input.shape)}")

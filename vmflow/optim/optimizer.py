@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from numbers import Real
 from typing import Any, Final, TypeAlias, TypedDict
+
+import numpy as np
 
 from vmflow.autograd import enable_grad
 from vmflow.codegen.steps import Steps
@@ -39,6 +40,7 @@ class Execution(TypedDict, total=False):
     differentiable: bool
 
 
+_NUMBERS: Final = (int, float, np.number)
 _EXECUTION: Final = frozenset(Execution.__annotations__)
 
 
@@ -333,7 +335,7 @@ def check_averaging(name: str, group: dict[str, Any], *keys: str) -> None:
 
 
 def _within_one(beta: Any) -> bool:
-    return isinstance(beta, Real) and bool(0 <= beta < 1)
+    return isinstance(beta, _NUMBERS) and bool(0 <= beta < 1)
 
 
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
@@ -343,5 +345,5 @@ def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
         if key == "lr" and isinstance(value, Tensor):
             if value.numel() != 1:
                 raise ValueError(f"{name}: lr must be a number or a tensor of one element, not {list(value.shape)}")
-        elif not isinstance(value, Real) or not value >= 0:
+        elif not isinstance(value, _NUMBERS) or not value >= 0:
             raise ValueError(f"{name}: {key} must be a number that is not negative, got {value!r}")

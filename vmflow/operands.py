@@ -1,0 +1,50 @@
+"""Whatever a user gave where a tensor belongs: how errors call it, and what they say to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+
+def described(given: Any) -> str:
+    """The type, and of an array also dtype and shape: ``ndarray float64[2, 3]``."""
+    kind = type(given)
+    if isinstance(given, np.ndarray):
+        return f"{kind.__name__} {given.dtype}{list(given.shape)}"
+    # Another library's tensor would otherwise be called as ours are.
+    package = kind.__module__.partition(".")[0]
+    return f"{package}.{kind.__name__}" if kind.__name__ == "Tensor" and package != "vmflow" else kind.__name__
+
+
+def advice(given: Sequence[Any]) -> str:
+    """What to do, to be put behind the error; empty if there is nothing to say."""
+    if any([isinstance(it, np.ndarray) for it in given]):
+        return (
+            "; make a tensor of the array: vmflow.from_numpy(array) shares its memory, vmflow.tensor(array) copies it"
+        )
+    if any([isinstance(it, (list, tuple)) for it in given]):
+        return "; make a tensor of numbers in sequences with vmflow.tensor(...)"
+    if any([described(it).endswith(".Tensor") for it in given]):
+        return "; vmflow.from_dlpack(...) takes another library's tensor over"
+    return ""
+
+
+def not_tensors(name: str, given: Sequence[Any]) -> TypeError:
+    """The error of an op that takes tensors, and was given these."""
+    return TypeError(f"{name}: expected tensors, got {', '.join([described(it) for it in given])}{advice(given)}")
+
+
+def no_number(name: str, given: Any) -> TypeError:
+    """The error of an op that takes a tensor or a number, and was given this."""
+    return TypeError(f"{name}: expected a tensor or a number, got {described(given)}{advice((given,))}")
+
+
+def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
+    """The error of a change in place of a leaf that requires a gradient."""
+    return RuntimeError(
+        f"{name}: a leaf tensor that requires a gradient cannot be changed in place while autograd records, nor can "
+        f"its views; this one has the shape {list(shape)}. Do it under vmflow.no_grad(), or change a copy, "
+        "x = x.clone(), through which gradients flow"
+    )
