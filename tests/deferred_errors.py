@@ -88,9 +88,8 @@ def a_user_function_of_backward() -> None:
 
         @staticmethod
         def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
-            wrong: flow.Tensor = flow.gather(
-                gradient, 0, flow.tensor([5, 5, 5])
-            )  # to blame: a_user_function_of_backward
+            places = flow.tensor([5, 5, 5])
+            wrong: flow.Tensor = flow.gather(gradient, 0, places)  # to blame: a_user_function_of_backward
             return wrong
 
     x = flow.ones(3, requires_grad=True)

@@ -421,7 +421,11 @@ def test_reductions_are_named(function: Any) -> None:
             r"label_smoothing must be within",
             lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.tensor([0]), label_smoothing=1.5),
         ),
-        (ValueError, r"float32 targets are the probabilities", lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.zeros(3, 1))),
+        (
+            ValueError,
+            r"float32 targets are the probabilities",
+            lambda: class_loss.cross_entropy(flow.zeros(1, 3), flow.zeros(3, 1)),
+        ),
         (ValueError, r"got a 0-d tensor", lambda: class_loss.cross_entropy(flow.zeros(()), flow.zeros(()))),
         (
             TypeError,
