@@ -32,7 +32,7 @@ from .guards import Watch, forwards
 from .lazy import JobBuilder
 from .passes import Settings
 from .saving import save_graph
-from .session import building_alone, default_session
+from .session import PutBack, building_alone, default_session
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
@@ -424,7 +424,8 @@ class Graph:
         if count > 1:
             inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
-        with _gradients_apart(parameters), _rates_apart(self._optimizers), _stages_apart(self._scaler):
+        apart = _gradients_apart(parameters), _rates_apart(self._optimizers), _stages_apart(self._scaler)
+        with PutBack(*apart, _gradients_given_back(builder)):
             self._rate_tensors(builder)
             builder.prepare_loss = self._prepare_loss
             lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
@@ -441,7 +442,6 @@ class Graph:
                 gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
             finally:
                 MODE.reset(token)
-                builder.restore_gradients()
                 builder.prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
         self._built_for = self._training()
         paths = builder.paths
@@ -680,6 +680,15 @@ def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
     finally:
         for _, autograd, gradient in kept:
             autograd.grad = gradient
+
+
+@contextmanager
+def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
+    """Afterwards what the builder has met outside has the gradients it had."""
+    try:
+        yield
+    finally:
+        builder.restore_gradients()
 
 
 @contextmanager

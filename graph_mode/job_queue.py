@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-import threading
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, final
 
+from vmflow.forking import lock_held_while_forking
 from vmflow.vm.turn_lock import TurnLock
 
 from .launch import Launch
@@ -95,7 +95,7 @@ class JobQueue:
 
 
 _queues: weakref.WeakKeyDictionary[Any, JobQueue] = weakref.WeakKeyDictionary()
-_queues_lock = threading.Lock()
+_queues_lock = lock_held_while_forking()
 
 
 def queue_of(machine: VirtualMachine) -> JobQueue:
@@ -111,8 +111,6 @@ def queue_of(machine: VirtualMachine) -> JobQueue:
 
 
 def _after_fork_in_child() -> None:
-    global _queues_lock
-    _queues_lock = threading.Lock()
     for machine, queue in list(_queues.items()):
         for runtime in list(machine.graphs.values()):
             runtime.renew()

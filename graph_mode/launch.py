@@ -156,6 +156,10 @@ class Launch(Run):
         self.over_to = over_to
         self._ended: Callable[[Exception | None], None] | None = None
 
+    def renew(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not here."""
+        self._lock = threading.Lock()
+
     def open(self, failure: Failure | None) -> None:
         """The arguments are there, or will never be."""
         if failure is not None:

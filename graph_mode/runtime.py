@@ -270,6 +270,22 @@ class GraphRuntime:
         if self._again:
             self._pump()
 
+    def abandon(self, failure: Failure) -> None:
+        """In a forked child: who was running a launch may not be here, and nobody can know how far it has come."""
+        if not self._open:
+            return
+        self._dead = failure
+        self._closing = True
+        self.pure = None
+        self.system = None
+        if self.lone is not None:
+            self.lone.closed = True
+        for run in self._open:
+            if isinstance(run, Launch):
+                run.renew()
+        self._bury(failure)
+        self._open.clear()
+
     def _hear(self, ended: list[Launch]) -> None:
         system, news = self.system, self._news
         if system is None:
@@ -431,7 +447,8 @@ class GraphRuntime:
         for launch in list(self._open):
             if not isinstance(launch, Launch):
                 continue  # whoever runs the task on arrays finds out by itself
-            if launch.started and not launch.over:
+            # One that runs at once is never started.
+            if (launch.started or launch.over_to is None) and not launch.over:
                 for number in self._written:
                     launch.variables[number].failure = failure  # nobody can know what they hold
             launch.fail(failure)

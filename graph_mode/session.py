@@ -10,9 +10,12 @@ import atexit
 import os
 import threading
 import weakref
+from contextlib import AbstractContextManager, ExitStack
+from types import TracebackType
 from typing import Final, Literal, Protocol, TypeAlias, final
 
-from vmflow.vm.settings import GRACE_SECONDS
+import vmflow.vm  # noqa: F401 (its handlers for exit come before those below)
+from vmflow.forking import lock_held_while_forking
 
 State: TypeAlias = Literal["open", "running", "closed"]
 
@@ -110,7 +113,7 @@ class Session:
 
 
 _default: Session | None = None
-_default_lock = threading.Lock()
+_default_lock = lock_held_while_forking()
 _exiting: Final = threading.Event()
 
 
@@ -157,13 +160,45 @@ def _at_exit() -> None:
 atexit.register(_at_exit)
 
 
-# Forking: a graph that is being built by another thread is finished before, or the child would find its modules torn.
+# Forking: the child must not find modules and optimizers as they are while another thread builds a graph of them.
+
+# How long a fork waits for a graph that is being built, in seconds; then the child puts back what building has changed.
+_PATIENCE: Final = 0.02
 
 _held_for_fork = threading.local()
+_changing: Final = lock_held_while_forking()
+_changed: list[ExitStack] = []
+
+
+class PutBack:
+    """A block that builds a graph: managers of what it changes of modules and optimizers for a while.
+
+    Args:
+        managers: entered in this order, left in the reverse one; in a forked child, too, if this thread is not there.
+    """
+
+    def __init__(self, *managers: AbstractContextManager[object]) -> None:
+        self._managers = managers
+        self._stack = ExitStack()
+
+    def __enter__(self) -> None:
+        with _changing:
+            _changed.append(self._stack)
+            for manager in self._managers:
+                self._stack.enter_context(manager)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with _changing:
+            try:
+                self._stack.__exit__(kind, error, trace)
+            finally:
+                _changed.remove(self._stack)
 
 
 def _before_fork() -> None:
-    _held_for_fork.lock = building if building.acquire(timeout=GRACE_SECONDS) else None
+    _held_for_fork.lock = building if building.acquire(timeout=_PATIENCE) else None
 
 
 def _after_fork_in_parent() -> None:
@@ -172,12 +207,16 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global building, _default_lock
+    global building
     if _held_for_fork.lock is not None:
         _held_for_fork.lock.release()
     else:
         building = threading.RLock()
-    _default_lock = threading.Lock()
+        # As if building had raised, in the thread that is not here.
+        for stack in reversed(_changed):
+            error = RuntimeError("the process forked while another thread built a graph")
+            stack.__exit__(RuntimeError, error, None)
+        _changed.clear()
     if _default is not None:
         _default._forget_threads()
 

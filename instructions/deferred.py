@@ -41,6 +41,10 @@ class Deferred(InstructionPolicy):
         if report is not None:
             report(error)
 
+    def renew(self) -> None:
+        """In a forked child: the lock may have been held by a thread that is not here."""
+        self._lock = threading.Lock()
+
     def ends_later(self, report: Ended) -> bool:
         """After it was run: whether its end is still to come, and will be reported.
 

@@ -70,6 +70,7 @@ class Instruction:
         nbytes: of the results, if they are large; for back-pressure.
         members: if this stands for several that are scheduled as one, those.  They are not lively themselves: they wait
             until it is launched, and are done and erased when it is.
+        thread: which issued it; 0 if that does not matter.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
         mode: what surrounded it when it was issued (scope, module, ...), None for the machine's own.
@@ -93,6 +94,7 @@ class Instruction:
         "serial",
         "state",
         "stream",
+        "thread",
         "waits",
         "writes",
     )
@@ -127,7 +129,17 @@ class Instruction:
         self.last = last
         self.mode = mode
         self.nbytes = nbytes
+        self.thread = 0
         self.members: tuple[Instruction, ...] | None = None
+
+    def begin_again(self, policy: InstructionPolicy | None) -> None:
+        """Be as if it had just been issued; of one that had not begun, and that its engine has forgotten."""
+        self.policy = policy
+        self.state = NEW
+        self.serial = -1
+        self.behind = self.before = self.after = None
+        self.waits = 0
+        self.on_launch = self.on_finish = None
 
     def __repr__(self) -> str:
         name = self.name

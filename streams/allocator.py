@@ -18,12 +18,12 @@ from collections import deque
 from collections.abc import Callable
 from heapq import nsmallest
 from math import prod
-from threading import RLock
 from typing import Any, Final
 
 import numpy as np
 
 from vmflow.errors import InternalError, OutOfMemory
+from vmflow.forking import lock_held_while_forking
 from vmflow.native import caused_by
 
 from .device_memory import PAGE, Array, DeviceMemory, in_words
@@ -184,7 +184,7 @@ class BinAllocator:
         self._next_address = 0
         # Pieces to be taken back, and whether `on_free` has been called for them.
         self._notes: deque[tuple[Piece, bool]] = deque()
-        self._lock = RLock()
+        self._lock = lock_held_while_forking()
         # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
         self._changing = False
         # What is handed out now, at most, and since the beginning.

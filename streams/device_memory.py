@@ -6,12 +6,12 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from itertools import cycle
-from threading import RLock
 from typing import Any, Final
 
 import numpy as np
 
 from vmflow.errors import InternalError, OutOfMemory
+from vmflow.forking import lock_held_while_forking
 
 # A flat array of bytes, of whatever array module the device uses.
 Array = Any
@@ -68,7 +68,7 @@ class DeviceMemory:
         # Bytes given back and not yet subtracted.
         self._notes: deque[int] = deque()
         # Reentrant, for a destructor that asks for `used` in the middle of `take`: it must not wait for itself.
-        self._lock = RLock()
+        self._lock = lock_held_while_forking()
 
     @property
     def limit(self) -> int | None:

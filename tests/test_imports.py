@@ -22,7 +22,7 @@ from tests.support import run_program
 ROOT = Path(vmflow.__file__).parent
 
 # What all may import, and which import none but each other.
-VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.native")
+VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.errors", "vmflow.forking", "vmflow.native")
 
 # Each may import itself, those before it and the vocabulary.  What is in none of them is the eager front.
 LAYERS = (

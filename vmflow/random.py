@@ -20,6 +20,7 @@ from . import interpreter as _interpreter
 from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
+from .forking import lock_held_while_forking
 from .instructions.blob import Array, TensorMeta, meta
 from .ops.copying import copy_
 from .ops.creation import meta_like, sized_meta, tracked
@@ -48,7 +49,7 @@ class Generator:
 
     def __init__(self, device: Device | str = "cpu") -> None:
         self.device = Device(device)
-        self._lock = threading.Lock()
+        self._lock = lock_held_while_forking()
         self._seed = 0
         self._position = 0
         self.seed()
@@ -95,8 +96,10 @@ class Generator:
     def take(self, elements: int) -> tuple[int, int]:
         """The seed, and the position of a stretch for this many elements that nobody else will get."""
         with self._lock:
+            steps = elements * _STEPS_PER_ELEMENT + 1
+            # No call in between: the lock does not keep a signal handler of this very thread out.
             position = self._position
-            self._position += elements * _STEPS_PER_ELEMENT + 1
+            self._position = position + steps
             return self._seed, position
 
     def __reduce__(self) -> tuple[Any, ...]:

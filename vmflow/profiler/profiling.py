@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import threading
 from collections.abc import Callable, Sequence
 from os import PathLike
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from vmflow.forking import lock_held_while_forking
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.wakers import running_loop
 
@@ -25,7 +25,7 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _profiled: dict[VirtualMachine, profile] = {}
-_profiled_lock = threading.Lock()
+_profiled_lock = lock_held_while_forking()
 
 
 class profile:

@@ -16,6 +16,7 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+from vmflow.forking import lock_held_while_forking
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.scope import scope_of
@@ -41,7 +42,7 @@ class HostTracks:
         # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
         self._tasks: dict[int, tuple[weakref.ref[Any], int]] = {}
         # Reentrant, for a destructor that issues something while a number is being given.
-        self._lock = threading.RLock()
+        self._lock = lock_held_while_forking()
 
     def current(self) -> int:
         """The number of whoever calls."""
@@ -94,7 +95,7 @@ class Recording:
         self._session_names: list[str] = []
         self.sessions: dict[int, SessionRecorder] = {}
         # Reentrant, like that of the tracks.
-        self._sessions_lock = threading.RLock()
+        self._sessions_lock = lock_held_while_forking()
 
     def attach(self) -> None:
         """Begin to listen."""
@@ -171,7 +172,7 @@ class Recording:
 
 # Those that `record_function` and sessions tell.  The latter look at it for every request, so that it is a plain list.
 LISTENING: Final[list[Recording]] = []
-_recordings_lock = threading.Lock()
+_recordings_lock = lock_held_while_forking()
 
 
 def active_recordings() -> list[Recording]:

@@ -119,7 +119,6 @@ def call(
     try:
         if engine.pending or engine.lively.count or fields._refusing:
             return NOT_NOW
-        fields._driver = me
         if arguments is None:
             return fields._in_context(function, first, second, None)
         # Unpacking takes as long as some kernels.
@@ -134,7 +133,6 @@ def call(
             case _:
                 return fields._in_context(function, *arguments)
     finally:
-        fields._driver = None
         # No call before this, for the same reason.
         turn.owner = None
         if turn._sleepers:
@@ -151,9 +149,11 @@ def call_shielded(machine: VirtualMachine, function: Callable[..., Any], argumen
 def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     fields: MachineFields = machine
     shielded = fields._shield.raise_it()
+    fields._at_hand = arguments
     try:
         return function(*arguments)
     finally:
+        fields._at_hand = None
         if shielded:
             fields._shield.lower()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from vmflow.instructions.instruction import ERASED, Instruction
@@ -94,6 +95,11 @@ def drop(machine: VirtualMachine, unrun: list[Instruction]) -> None:
     def fail(policy: InstructionPolicy) -> None:
         policy.drop(failure)
 
+    abandon(machine, unrun, fail)
+
+
+def abandon(machine: VirtualMachine, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
+    """Erase everything that has not begun, and `unrun`; `fail` tells what they would have written."""
     for instruction in machine.engine.abandon(unrun, fail):
         tracer = machine._tracer
         if tracer is not None:
@@ -116,7 +122,7 @@ def drop_late(machine: VirtualMachine) -> None:
 
 def refuse(machine: VirtualMachine, instruction: Instruction) -> None:
     """Raise, having dropped what came in the very moment of the end."""
-    if machine._driver == threading.get_ident():
+    if machine._turn_lock.owner == threading.get_ident():
         # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
         _turn_away(machine, instruction)
     else:

@@ -9,10 +9,10 @@ whichever machine, and machines that exchange storages cannot come to wait for e
 from __future__ import annotations
 
 from contextlib import suppress
-from threading import Lock
 from typing import TYPE_CHECKING
 
 from vmflow.errors import VirtualMachineClosed
+from vmflow.forking import Lock
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred

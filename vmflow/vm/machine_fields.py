@@ -46,7 +46,7 @@ class MachineFields:
     Attributes:
         engine: decides what may run next.
         races: watches for accesses that nothing orders; None if nobody asked for that.
-        _driver: the thread that drives, None while nobody does.
+        _at_hand: the arguments of the call that is being made at once and must not be left half done; None without one.
         _enlisted: those who would drive if there were something to do.
         _escaping: what is to be raised by whoever drives, once the turn has ended.
         _gathers: whether what a script issues gathers.
@@ -61,13 +61,13 @@ class MachineFields:
         _shield: holds back Ctrl-C.
         _streams: by device and kind.
         _tracer: is told of every step of every instruction; None while nobody listens.
-        _turn_lock: the right to drive.
+        _turn_lock: the right to drive; its owner is the thread that does.
         _until: by loop, the moment of `time.perf_counter_ns` up to which things may run at once in its present turn,
             if one has.
     """
 
     __slots__ = (
-        "_driver",
+        "_at_hand",
         "_enlisted",
         "_escaping",
         "_gathers",
@@ -90,7 +90,7 @@ class MachineFields:
 
     engine: VirtualMachineEngine
     races: RaceWatch | None
-    _driver: int | None
+    _at_hand: tuple[Any, ...] | None
     _enlisted: deque[Any]
     _escaping: BaseException | None
     _gathers: bool

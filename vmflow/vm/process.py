@@ -1,4 +1,10 @@
-"""Machines and the process: what happens to all of them when it exits, and when it forks."""
+"""Machines and the process: what happens to all of them when it exits, and when it forks.
+
+Forking copies the memory of one thread only.  What the forking thread has issued is finished before, and what others
+have issued if that takes no more than a moment; then the fork happens between two instructions, or, if one takes long,
+in the middle of it.  In the child there are no workers and no loops: every machine begins anew without them, what is
+there can be read, and whatever was not finished says so.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,18 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Final, cast
 
-from vmflow.instructions.instruction import LAUNCHED
+from vmflow.errors import Cancelled, DeadlineExceeded, VirtualMachineClosed
+from vmflow.instructions.deferred import Deferred
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.fuse import FuseInstructionPolicy
+from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction, members_of
+from vmflow.instructions.policy import InstructionPolicy
 
-from . import closing, interrupts, stream_table, virtual_machine
-from .settings import GRACE_SECONDS
+from . import closing, interrupts, waiting
 from .virtual_machine import VirtualMachine, live_machines
 
 
@@ -20,31 +33,50 @@ def _at_exit() -> None:
         machine.close()
 
 
-# Forking copies the memory of one thread only.  Everything is finished before, so that the child finds every tensor
-# readable; in the child there are no workers and no loops, and the machine begins anew without them.
+# Forking
 
-_held_for_fork = threading.local()
+# How long a fork waits for what other threads compute, in seconds.
+_PATIENCE: Final = 0.02
+
+# Machines on whose turn lock this thread has put its hand, so that nobody changes them while it forks.
+_held_for_fork: Final = threading.local()
 
 
 def _before_fork() -> None:
+    deadline = time.perf_counter() + _PATIENCE
+    machines = live_machines()
+    for machine in machines:
+        if not (machine.closed or machine._inside()):
+            _finish(machine, deadline)
     held: list[VirtualMachine] = []
     _held_for_fork.machines = held
-    deadline = time.monotonic() + GRACE_SECONDS
-    for machine in live_machines():
-        while machine._driver != threading.get_ident():
-            machine.drain()
-            if not machine._turn_lock.acquire(timeout=GRACE_SECONDS):
-                break
-            # Other threads may have issued, and driven, between the two.
-            if machine.engine.idle() or machine.closed or time.monotonic() > deadline:
-                held.append(machine)
-                break
-            _give_back(machine)
+    for machine in machines:
+        if machine._turn_lock.owner == threading.get_ident():
+            continue  # an instruction of it, or what has interrupted it, forks
+        if _take(machine, deadline):
+            held.append(machine)
+            machine._collect_reports()
 
 
-def _after_fork_in_parent() -> None:
-    for machine in _held_for_fork.machines:
-        _give_back(machine)
+def _finish(machine: VirtualMachine, deadline: float) -> None:
+    """Wait for what this thread has issued, and for what others have if that takes no longer than until a deadline."""
+    if machine.engine.idle() or not _take(machine, deadline):
+        return
+    outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
+    _give_back(machine)
+    me = threading.get_ident()
+    for instruction in outstanding:
+        if instruction.thread == me:
+            # Whoever has set these ends to waiting hears of them elsewhere.
+            with suppress(Cancelled, DeadlineExceeded, VirtualMachineClosed):
+                machine.wait(instruction)
+    left = 1e-9 * sum([it.cost for it in outstanding if it.state != ERASED])
+    if not machine.engine.idle() and time.perf_counter() + left < deadline:
+        waiting.wait_until(machine, machine._issue_sync(), deadline)
+
+
+def _take(machine: VirtualMachine, deadline: float) -> bool:
+    return machine._turn_lock.acquire(timeout=max(0.0, deadline - time.perf_counter()))
 
 
 def _give_back(machine: VirtualMachine) -> None:
@@ -53,26 +85,98 @@ def _give_back(machine: VirtualMachine) -> None:
     machine._pass_on()
 
 
+def _after_fork_in_parent() -> None:
+    for machine in _held_for_fork.machines:
+        _give_back(machine)
+
+
 def _after_fork_in_child() -> None:
-    virtual_machine.after_fork_in_child()
-    stream_table.after_fork_in_child()
     interrupts.after_fork_in_child()
+    failure = Failure(
+        RuntimeError(
+            "this tensor was still being computed in the parent when the process forked, and has no value in the "
+            "child; wait for it before forking (`.numpy()`, `await`, `vmflow.synchronize()`), or compute it in the "
+            "child"
+        )
+    )
+    failure.observed = True  # who looks at such a tensor hears of it, and nobody else has to
+    held: list[VirtualMachine] = _held_for_fork.machines
     for machine in live_machines():
-        driving = machine._driver == threading.get_ident()
-        launched = [it for it in machine.engine.lively if it.state == LAUNCHED]
-        machine._forget_threads()
-        if driving:
-            # One of its instructions forked, and goes on in here.
-            machine._turn_lock.acquire()
-            machine._driver = threading.get_ident()
+        if machine._turn_lock.owner == threading.get_ident() and machine not in held:
+            _go_on_alone(machine, failure)
         else:
-            # There are any only if the grace was not enough.  Nobody here would ever finish them.
-            closing.drop(machine, launched)
+            _begin_anew(machine, failure)
         machine._inline_only = True
+        machine._home = None
         for stream in machine.streams():
             stream.worker = None
             stream.posted = 0
             stream.flights.clear()
+
+
+def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
+    """Of a machine that this thread drives, whose frames go on here: only what others were doing has ended."""
+    machine._forget_others()
+    reports = machine._reports
+    for _ in range(len(reports)):
+        instruction, outcome, _from_worker = reports.popleft()
+        reports.append((instruction, outcome, False))
+    known = {instruction for instruction, _, _ in reports} | set(machine._launched)
+    for stream in machine.streams():
+        for instruction in stream.running if stream.posted else ():
+            if instruction.state == LAUNCHED and instruction not in known:
+                assert instruction.policy is not None
+                instruction.policy.fail(failure)
+                reports.append((instruction, failure, False))
+
+
+def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
+    """Of any other machine: what others were doing is over, and this thread's own work begins once more."""
+    if machine._at_hand is not None and isinstance(machine._at_hand[-1], InstructionPolicy):
+        machine._at_hand[-1].fail(failure)
+    machine._at_hand = None
+    outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
+    for instruction in outstanding:
+        if isinstance(instruction.policy, Deferred):
+            instruction.policy.renew()
+    for runtime in list(machine.graphs.values()):
+        runtime.abandon(failure)
+    machine._turn_lock.renew()
+    machine._forget_threads()
+    kept = [(it, it.policy) for it in outstanding if _goes_on(it)]
+    _abandon(machine, {policy for _, policy in kept}, failure)
+    machine._released.clear()  # nothing is left to be behind
+    for instruction, policy in kept:
+        instruction.begin_again(policy)
+        machine.engine.receive(instruction)
+    if machine._turn_lock.owner is not None:
+        machine._turn_lock.release()
+
+
+def _goes_on(instruction: Instruction) -> bool:
+    """Whether this thread has issued it, and it had not begun."""
+    policy = instruction.policy
+    if policy is None or policy.barrier or policy.deferred:
+        return False
+    return instruction.thread == threading.get_ident() and instruction.state < LAUNCHED
+
+
+def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
+    """Nothing that is outstanding will be finished: say so where that is not begun again."""
+    begun = [it for it in machine.engine.lively if it.state == LAUNCHED]
+    running = {it.policy for it in begun}
+    dropped = Failure(failure.error, dropped=True)
+
+    def fail(policy: InstructionPolicy) -> None:
+        if policy in running:
+            policy.fail(failure)
+        elif isinstance(policy, FuseInstructionPolicy):
+            for member in policy.members:
+                fail(cast(InstructionPolicy, member.policy))
+        elif policy not in kept:
+            policy.drop(dropped)
+
+    closing.abandon(machine, begun, fail)
 
 
 atexit.register(_at_exit)

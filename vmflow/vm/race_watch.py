@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.streams import Allocation, StreamPolicy
@@ -26,7 +26,7 @@ class RaceWatch:
         self._tickets: dict[Instruction, Ticket] = {}
         self._freed: list[tuple[int, int, int, Dependence]] = []
         # Threads may read while another drives.
-        self._lock = threading.RLock()
+        self._lock = lock_held_while_forking()
 
     def callbacks(self) -> tuple[Callable[[Allocation], None], Callable[[Allocation], None]]:
         """For allocators: on handing out, on freeing."""

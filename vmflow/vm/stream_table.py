@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.devices import device as Device
+from vmflow.forking import lock_held_while_forking
 from vmflow.streams import (
     ControlStreamPolicy,
     CpuStreamPolicy,
@@ -33,7 +33,7 @@ SIMULATED_BYTES: Final = 1 << 30
 # All bits set: nan in every floating dtype, -1 in every integer one.
 GARBAGE: Final = 0xFF
 
-_lock = threading.Lock()
+_lock = lock_held_while_forking()
 _memories: dict[Device, DeviceMemory] = {}
 _simulated: dict[Device, SimulatedDevice] = {}
 
@@ -101,12 +101,6 @@ def simulated_device(device: Device) -> SimulatedDevice:
             mode, seed = parse_mode(os.environ.get("VMFLOW_SIM", "lazy"))
             found = _simulated[device] = SimulatedDevice(str(device), mode, seed=seed)
         return found
-
-
-def after_fork_in_child() -> None:
-    """The lock may have been held by a thread that is not here; devices other than the host stay with the parent."""
-    global _lock
-    _lock = threading.Lock()
 
 
 def known_devices() -> list[Any]:

@@ -5,11 +5,31 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from typing import Final
+from typing import Final, final
 
 from .wakers import ThreadWaker
 
 _get_ident: Final = threading.get_ident
+
+
+@final
+class _Sleeper:
+    """A thread that waits for the lock.
+
+    Attributes:
+        thread: its identifier.
+        bell: wakes it.
+        waits: whether the lock may still be given to it.
+        given: whether it was.
+    """
+
+    __slots__ = ("bell", "given", "thread", "waits")
+
+    def __init__(self, thread: int) -> None:
+        self.thread = thread
+        self.bell = ThreadWaker()
+        self.waits = True
+        self.given = False
 
 
 class TurnLock:
@@ -20,6 +40,9 @@ class TurnLock:
     assignment: the interpreter neither looks for signals nor lets another thread run between its bytecodes, and what
     follows it may be a `try`.  This needs the global interpreter lock, as the lists of the engine do.
 
+    A thread that sleeps in `acquire` is given the lock by the thread that has it: otherwise a thread that takes it for
+    each op would be quicker every time.
+
     Attributes:
         owner: the thread that has it, None if nobody does.
     """
@@ -28,7 +51,7 @@ class TurnLock:
 
     def __init__(self) -> None:
         self.owner: int | None = None
-        self._sleepers: deque[ThreadWaker] = deque()
+        self._sleepers: deque[_Sleeper] = deque()
 
     def take(self, me: int) -> bool:
         """Take it if it is free; not if this thread, `me`, has it already."""
@@ -46,17 +69,30 @@ class TurnLock:
         if not blocking:
             return False
         deadline = time.monotonic() + timeout if timeout >= 0 else None
-        bell = ThreadWaker()
-        self._sleepers.append(bell)
+        in_vain = self.owner == me
+        sleeper = _Sleeper(me)
+        self._sleepers.append(sleeper)
         try:
-            while not self.take(me):
+            while not (sleeper.given or self.take(me)):
                 remaining = None if deadline is None else deadline - time.monotonic()
                 if remaining is not None and remaining <= 0:
-                    return False
-                bell.sleep(remaining)
-            return True
-        finally:
-            self._sleepers.remove(bell)
+                    break
+                sleeper.bell.sleep(remaining)
+        except BaseException:
+            self._dismiss(sleeper)
+            if self.owner == me and not in_vain:
+                self.release()
+            raise
+        self._dismiss(sleeper)
+        # Also if it was given at the very end of the time.
+        return self.owner == me and not in_vain
+
+    def _dismiss(self, sleeper: _Sleeper) -> None:
+        """Let nobody give the lock to a sleeper any more."""
+        sleeper.waits = False
+        self._sleepers.remove(sleeper)
+        if self.owner is None:
+            self.wake()
 
     def release(self) -> None:
         """Give it back.
@@ -69,11 +105,22 @@ class TurnLock:
         self.owner = None
         self.wake()
 
+    def wanted(self) -> bool:
+        """Whether a thread sleeps until it gets the lock."""
+        return bool(self._sleepers)
+
     def wake(self) -> None:
-        """Let those who wait for it try again."""
+        """Give it to the thread that has waited longest, unless another has been quicker."""
         if self._sleepers:
-            for bell in list(self._sleepers):
-                bell.wake()
+            try:
+                sleeper = self._sleepers[0]
+            except IndexError:  # it has just given up
+                return
+            if self.owner is None:
+                # One line, as in `take`.
+                self.owner = self.owner or (sleeper.thread if sleeper.waits else None)
+                sleeper.given = self.owner == sleeper.thread
+            sleeper.bell.wake()
 
     def renew(self) -> None:
         """In a forked child: who has it may be a thread that is not here, and would never give it back."""

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import VirtualMachineClosed
+from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
@@ -58,8 +59,9 @@ if TYPE_CHECKING:
 _HEAVY: Final = 20_000
 
 
-_handover_lock = threading.Lock()
-_machines: weakref.WeakSet[VirtualMachine] = weakref.WeakSet()
+_handover_lock = lock_held_while_forking()
+# By id; a dictionary, since threads may make machines while others look at all of them.
+_machines: dict[int, weakref.ref[VirtualMachine]] = {}
 
 
 class VirtualMachine(MachineFields):
@@ -126,13 +128,12 @@ class VirtualMachine(MachineFields):
         self._refusing = False
         # Of the large results of all that was ever issued; the engine counts what is erased.
         self._issued_bytes = 0
-        self._bytes_lock = threading.Lock()
         # Storages whose last tensor is gone, to be released behind what still uses them.
         self._released: deque[Storage] = deque()
         self._cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
         self._recent = None
-        self._streams_lock = threading.Lock()
+        self._streams_lock = lock_held_while_forking()
         # In a forked child nothing may be left to threads.
         self._inline_only = False
         # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
@@ -146,21 +147,22 @@ class VirtualMachine(MachineFields):
         self._tracer: Tracer | None = None
         # By graph, what runs it here.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+        self._turn_lock = TurnLock()
+        self._at_hand: Any = None
         self._forget_threads()
-        # Kernels run in here.
-        self._in_context = running.quiet_context().run
         self._shield = Shield()
         # Alive and perhaps never looked at; reported when the machine closes, at the latest.
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._home: AbstractEventLoop | None = None
         self._mode_before: Any = None
         at_once.reconsider(self)
-        _machines.add(self)
+        number = id(self)
+        _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
     def _forget_threads(self) -> None:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
-        self._turn_lock = TurnLock()
-        self._driver: int | None = None
+        # Kernels run in here; a context that another thread has entered can never be entered again in a child.
+        self._in_context = running.quiet_context().run
         self._worker_threads: set[int] = set()
         # Of a script, the chain that waits for what may go on with it.
         self._links: Links | None = None
@@ -183,6 +185,16 @@ class VirtualMachine(MachineFields):
         # Those who wait for the number of lively instructions to come down.
         self._thirsty: list[ThreadWaker | FutureWaker] = []
         self._stall_watch = StallWatch(self)
+
+    def _forget_others(self) -> None:
+        """In a forked child, if this thread drives it: what belongs to other threads and to loops is not here."""
+        self._worker_threads.clear()
+        self._enlisted.clear()
+        self._thirsty.clear()
+        self._waiters.clear()
+        self._loops.clear()
+        self._until.clear()
+        self._armed = None
 
     @property
     def tracer(self) -> Tracer | None:
@@ -251,6 +263,7 @@ class VirtualMachine(MachineFields):
             and at_once.run(self, instruction, written)
         ):
             return
+        instruction.thread = threading.get_ident()
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
         pending = self.engine.pending
@@ -286,7 +299,7 @@ class VirtualMachine(MachineFields):
         return (
             stream.posted == 0
             and not stream.policy.asynchronous
-            and self._driver == threading.get_ident()
+            and self._turn_lock.owner == threading.get_ident()
             and self._tracer is None
             and self.races is None
             and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
@@ -321,8 +334,7 @@ class VirtualMachine(MachineFields):
         pending = engine.pending
         nbytes = instruction.nbytes
         if nbytes:
-            with self._bytes_lock:
-                self._issued_bytes += nbytes
+            self._issued_bytes += nbytes  # no call in between, hence no other thread either
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self._refusing:
             closing.refuse(self, instruction)
@@ -381,11 +393,9 @@ class VirtualMachine(MachineFields):
         try:
             if not self._turn_lock.acquire(blocking=False):
                 return False
-            self._driver = threading.get_ident()
             try:
                 self._in_context(self._turns, until, deadline)
             finally:
-                self._driver = None
                 escaping, self._escaping = self._escaping, None
                 self._turn_lock.release()
                 if self._enlisted:
@@ -406,6 +416,7 @@ class VirtualMachine(MachineFields):
         launched = self._launched
         shield = self._shield
         airport = self._airport
+        turn_lock = self._turn_lock
         spent = 0
         while True:
             if self._reports or self._woken:
@@ -424,6 +435,8 @@ class VirtualMachine(MachineFields):
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
                 running.launch(self, instruction)
+                if turn_lock._sleepers:
+                    return  # this thread goes on when whoever wants the machine for a moment has had it
                 # Looking at the clock at each instruction would cost a tenth of it.
                 if deadline and spent > 100_000:
                     spent = 0
@@ -456,7 +469,7 @@ class VirtualMachine(MachineFields):
     def _inside(self) -> bool:
         """Whether an instruction of this machine, or any for a device, is running on this very thread."""
         me = threading.get_ident()
-        return self._driver == me or me in self._worker_threads or on_a_device()
+        return self._turn_lock.owner == me or me in self._worker_threads or on_a_device()
 
     def shrink(self, device: Device) -> bool:
         """Give the memory that is kept for reuse back to the device; not if something is still going on."""
@@ -679,7 +692,7 @@ class VirtualMachine(MachineFields):
         return f"<VirtualMachine {self.name!r} lively={len(self.engine.lively)} pending={len(self.engine.pending)}>"
 
 
-_default_lock = threading.Lock()
+_default_lock = lock_held_while_forking()
 
 
 def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
@@ -720,16 +733,6 @@ def checkpoint() -> Checkpoint:
     return current_machine().checkpoint()
 
 
-def after_fork_in_child() -> None:
-    """Locks may have been held by threads that are not here."""
-    global _default_lock, _handover_lock
-    _default_lock = threading.Lock()
-    _handover_lock = threading.Lock()
-    for machine in live_machines():
-        machine._streams_lock = threading.Lock()
-        machine._bytes_lock = threading.Lock()
-
-
 def live_machines() -> list[VirtualMachine]:
     """All machines that are not garbage."""
-    return list(_machines)
+    return [machine for machine in [it() for it in list(_machines.values())] if machine is not None]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -60,6 +61,29 @@ def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
         machine._pass_on()
 
 
+def wait_until(machine: VirtualMachine, instruction: Instruction, deadline: float) -> None:
+    """Block until `instruction` is erased, driving meanwhile, or until a moment of `time.perf_counter`."""
+    waker = ThreadWaker()
+    machine._waiters.setdefault(instruction, []).append(waker)
+    try:
+        while instruction.state != ERASED:
+            patience = deadline - time.perf_counter()
+            if patience <= 0:
+                return
+            _advance(
+                machine,
+                instruction,
+                waker,
+                instruction.stream,
+                lambda: instruction.state == ERASED,
+                patience,
+                deadline,
+            )
+    finally:
+        _forget_waiter(machine, instruction, waker)
+        machine._pass_on()
+
+
 def _raise_if_given_up(machine: VirtualMachine, instruction: Instruction, scope: Scope | None) -> None:
     """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
     if scope is not None and instruction.state < DONE:
@@ -77,6 +101,7 @@ def _advance(
     stream: Stream,
     done: Callable[[], bool],
     patience: float | None = None,
+    deadline: float = 0.0,
 ) -> None:
     """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
 
@@ -85,11 +110,12 @@ def _advance(
         stream: what is waited for happens here, if anywhere.
         done: whether it is over; looked at before sleeping.
         patience: seconds to sleep at most.
+        deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
     """
     if machine._departures:
         _advance_together(machine, waker, done, patience)
         return
-    if not machine._drive(until):
+    if not machine._drive(until, deadline):
         machine._enlist(waker)
         # Unless whoever drove has just stopped, he or a successor will wake this thread.
         if machine._turn_lock.locked() and not done():

@@ -12,6 +12,7 @@ took 4.5 ms so, and 0.75 ms through the sockets.
 from __future__ import annotations
 
 import contextvars
+import os
 import pickle
 import signal
 import socket
@@ -26,6 +27,7 @@ import numpy as np
 from vmflow.intra_op import set_num_threads
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
+from vmflow.vm.virtual_machine import live_machines
 
 from .fetch import Fetcher, RanOut, Recipe, described
 
@@ -171,6 +173,15 @@ def _portable(error: BaseException) -> BaseException:
 _starting = threading.Lock()
 
 
+def _after_fork_in_child() -> None:
+    global _starting
+    _starting = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
 class RemoteFetcher:
     """A `Fetcher` in another process.  All but `interrupt` is called on one thread only.
 
@@ -240,6 +251,10 @@ class RemoteFetcher:
         return code
 
     def _start(self) -> None:
+        if self._context.get_start_method() == "fork":
+            # The dataset's tensors were made by other threads: the child is to find them finished.
+            for machine in live_machines():
+                machine.drain()
         # Inherited by the process, which would otherwise die noisily of a Ctrl-C that comes before it can ignore it.
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
         with _starting:
