@@ -109,8 +109,7 @@ class CompiledGraph:
         self.out_tree = out_tree
         # Every machine has its runtime: there, since that holds the machine in turn.
         self._handles: list[Handle] = []
-        self.calling = threading.Lock()
-        self._lock = threading.Lock()
+        self._make_locks()
         self._closed = False
         self._session = default_session()
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
@@ -153,10 +152,14 @@ class CompiledGraph:
 
     def forget_threads(self) -> None:
         """In a forked child: locks may have been held by threads that are not here."""
-        self.calling = threading.Lock()
-        self._lock = threading.Lock()
+        self._make_locks()
         for outlet in self.outside.outlets:
             outlet.feed.forget_threads()
+
+    def _make_locks(self) -> None:
+        # Reentrant, for a signal handler that calls the graph in the middle of a call.
+        self.calling = threading.RLock()
+        self._lock = threading.RLock()
 
     def pure_call(self, arguments: tuple[Any, ...]) -> Any:
         """`call` with arguments by place, if there is a shorter way; else `NOT_NOW`, and nothing has happened."""

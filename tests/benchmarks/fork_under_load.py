@@ -1,6 +1,7 @@
 """Fork again and again while another thread computes, and check every child and the parent.
 
-Prints for each kind of load how many children were right, how long `os.fork` took, and whether the other thread went on.
+Prints for each kind of load how many children were right, how long `os.fork` took, and whether the other thread went
+on.
 
     python -m tests.benchmarks.fork_under_load [FORKS [LOAD ...]]
 """
@@ -209,7 +210,7 @@ class Shared:
         assert self.net.weight.grad.tolist() == [[2.0] * 4]
 
         async def main() -> float:
-            return (await (self.there * 2).sum()).item()
+            return float((await (self.there * 2).sum()).item())
 
         assert asyncio.run(main()) == 200
 
@@ -247,7 +248,8 @@ def run(name: str, forks: int, shared: Shared) -> bool:
     wrong = sorted({it for it in ends if it})
     milliseconds = [1e3 * it for it in taken]
     print(
-        f"{name:28} {ends.count(0):3} of {forks} right {wrong or ''}; fork: median {statistics.median(milliseconds):6.1f} ms, "
+        f"{name:28} {ends.count(0):3} of {forks} right {wrong or ''}; "
+        f"fork: median {statistics.median(milliseconds):6.1f} ms, "
         f"longest {max(milliseconds):6.1f} ms; the load {'goes on' if going else f'has ended: {load.error!r}'}",
         flush=True,
     )

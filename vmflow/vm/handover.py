@@ -8,6 +8,7 @@ whichever machine, and machines that exchange storages cannot come to wait for e
 
 from __future__ import annotations
 
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.stream_events import StreamWait
 from vmflow.streams import ControlStreamPolicy, Stream
+
+from . import nested
 
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
@@ -77,6 +80,14 @@ def bring(machine: VirtualMachine, storage: Storage, stream: Stream, lock: Lock)
             return dependence
 
 
+def _is_interrupted_elsewhere(previous: VirtualMachine, dependence: Dependence) -> bool:
+    """Whether this thread stands still in the middle of driving a machine that has nothing to do with the storage.
+
+    Nobody would run a departure before it goes on.
+    """
+    return previous._turn_lock.owner == threading.get_ident() and nested.is_free(previous, (), (dependence,))
+
+
 def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependence:
     """See `VirtualMachine.take_over`; `lock` is held by whoever looks at a storage's machine and stream together."""
     with lock:
@@ -86,7 +97,7 @@ def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependen
             return dependence
         # Whoever looks the two up without the lock looks at the stream second.
         home = machine._home_of(storage.stream) if storage.stream is not None else None
-        if previous is None or previous.engine.idle():
+        if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
             # A new one, for a thread may be about to issue something there that has looked up the old.
             arrived = Dependence(machine)
             storage.stream = home

@@ -34,11 +34,11 @@ class Shield:
         self._handler: Callable[[int, FrameType | None], object] = _signal.default_int_handler
 
     def raise_it(self) -> bool:
-        """Begin; whoever gets True must call `lower`."""
+        """Begin; whoever gets True must call `lower`.  If it is up already, that is as good."""
         if _get_ident() != _main_ident:
             return False
         handler = _signal.getsignal(_SIGINT)
-        if not callable(handler):
+        if not callable(handler) or handler == self._note:
             return False
         self._handler = handler
         self.interrupted = False
@@ -46,11 +46,15 @@ class Shield:
         return True
 
     def lower(self) -> None:
-        """Restore the handler, and call it if there was a signal meanwhile."""
-        _signal.signal(_SIGINT, self._handler)
+        """Restore the handler, unless another was set meanwhile, and call it if there was a signal."""
+        handler = _signal.getsignal(_SIGINT)
+        if handler == self._note:
+            handler = self._handler
+            _signal.signal(_SIGINT, handler)
         if self.interrupted:
             self.interrupted = False
-            self._handler(_SIGINT, sys._getframe())
+            if callable(handler):
+                handler(_SIGINT, sys._getframe())
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.interrupted = True

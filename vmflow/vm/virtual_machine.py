@@ -23,7 +23,7 @@ from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from vmflow.context import MODE
+from vmflow.context import MODE, Mode
 from vmflow.devices import device as Device
 from vmflow.errors import VirtualMachineClosed
 from vmflow.forking import lock_held_while_forking
@@ -35,7 +35,20 @@ from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.streams import Stream
 
-from . import at_once, closing, failing, handover, loops, memory, releases, running, settings, stream_table, waiting
+from . import (
+    at_once,
+    closing,
+    failing,
+    handover,
+    loops,
+    memory,
+    nested,
+    releases,
+    running,
+    settings,
+    stream_table,
+    waiting,
+)
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
@@ -161,8 +174,11 @@ class VirtualMachine(MachineFields):
 
     def _forget_threads(self) -> None:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
-        # Kernels run in here; a context that another thread has entered can never be entered again in a child.
-        self._in_context = running.quiet_context().run
+        # Turns are driven and kernels run in here; a context that another thread has entered can never be entered again
+        # in a child.  What is issued in there, by a signal handler say, goes to this machine.
+        context = running.quiet_context()
+        context.run(MODE.set, Mode(machine=self))
+        self._in_context = context.run
         self._worker_threads: set[int] = set()
         # Of a script, the chain that waits for what may go on with it.
         self._links: Links | None = None
@@ -254,6 +270,9 @@ class VirtualMachine(MachineFields):
         """
         if self._refusing:
             self.require_open(instruction.name)
+        me = threading.get_ident()
+        if self._turn_lock.owner == me and nested.run(self, instruction):
+            return
         links = self._links
         if links is not None and not (self.engine.pending and links.take(instruction)):
             self._drive()
@@ -263,7 +282,7 @@ class VirtualMachine(MachineFields):
             and at_once.run(self, instruction, written)
         ):
             return
-        instruction.thread = threading.get_ident()
+        instruction.thread = me
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
         pending = self.engine.pending

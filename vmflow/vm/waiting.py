@@ -40,10 +40,7 @@ def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
     if instruction.state == ERASED or (machine._drive(instruction) and instruction.state == ERASED):
         return
     if machine._inside():
-        raise RuntimeError(
-            f"{instruction!r} cannot be waited for by an instruction of the machine that runs it; "
-            "return from the callback first"
-        )
+        raise _cannot_wait(instruction)
     scope = scope_of(instruction)
     waker = ThreadWaker()
     machine._waiters.setdefault(instruction, []).append(waker)
@@ -53,12 +50,22 @@ def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
         while instruction.state != ERASED:
             _raise_if_given_up(machine, instruction, scope)
             patience = scope.remaining() if scope is not None and instruction.state < DONE else None
+            if machine._departures and any([it._inside() for it in _linked(machine)]):
+                raise _cannot_wait(instruction)
             _advance(machine, instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
     finally:
         if scope is not None:
             scope.dismiss(waker)
         _forget_waiter(machine, instruction, waker)
         machine._pass_on()
+
+
+def _cannot_wait(instruction: Instruction) -> RuntimeError:
+    return RuntimeError(
+        f"{instruction!r} cannot be waited for in the middle of what computes it, by a callback, or by a signal handler "
+        "or destructor that has interrupted it: return first.  There, read only what was computed before, or compute "
+        "with that"
+    )
 
 
 def wait_until(machine: VirtualMachine, instruction: Instruction, deadline: float) -> None:

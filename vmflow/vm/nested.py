@@ -1,0 +1,89 @@
+"""What is issued in the middle of what this thread does for a machine: by a signal handler, a destructor or a callback.
+
+Such code can neither drive the machine nor wait until somebody does, since it is the driving thread that it has
+interrupted.  So an instruction that it issues runs right there, outside of the engine, if what it reads is there and
+nothing that is outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted;
+whoever waits for it in there gets an error that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from vmflow.instructions.blob import places_memory
+from vmflow.instructions.instruction import ERASED, Dependence, Instruction
+from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
+from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.policy import InstructionPolicy
+
+from . import running
+
+if TYPE_CHECKING:
+    from .virtual_machine import VirtualMachine
+
+
+def run(machine: VirtualMachine, instruction: Instruction) -> bool:
+    """Run an instruction that this thread issues while it has the turn lock; whether that was possible."""
+    policy = instruction.policy
+    if policy is None or policy.barrier or policy.deferred or instruction.stream.policy.asynchronous:
+        return False
+    if machine.races is not None or not is_free(machine, instruction.reads, instruction.writes):
+        return False
+    if policy.prepares:
+        if not isinstance(policy, (OpCall, MultiTensorUpdate)):
+            return False
+        _give_memory(policy)
+    before, machine._escaping = machine._escaping, None
+    try:
+        running.quiet_context().run(running.run, machine, instruction)
+    finally:
+        escaping, machine._escaping = machine._escaping, before
+    instruction.state = ERASED
+    instruction.policy = None
+    if escaping is not None:
+        raise escaping
+    return True
+
+
+def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Collection[Dependence]) -> bool:
+    """Whether nothing that is outstanding writes one or uses the other; of a machine whose turn lock this thread has."""
+    for dependence in (*reads, *writes):
+        if _is_outstanding(dependence.writer):
+            return False
+    for dependence in writes:
+        if any([_is_outstanding(reader) for reader in list(dependence.readers or ())]):
+            return False
+    read, written = set(reads), set(writes)
+    # What the engine has not seen, or is just connecting.
+    for other_reads, other_writes in _unconnected(machine):
+        if not (read.isdisjoint(other_writes) and written.isdisjoint(other_writes) and written.isdisjoint(other_reads)):
+            return False
+    return True
+
+
+def _is_outstanding(instruction: Instruction | None) -> bool:
+    return instruction is not None and instruction.state != ERASED
+
+
+def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependence], Collection[Dependence]]]:
+    """What is read and written by each that no dependence may know of yet."""
+    engine = machine.engine
+    for other in [*engine.local_pending, *engine.pending]:
+        yield other.reads, other.writes
+    at_hand = machine._at_hand
+    if at_hand is not None and isinstance(at_hand[1], Instruction):
+        yield at_hand[1].reads, at_hand[1].writes
+    elif at_hand is not None and hasattr(at_hand[-1], "variables"):
+        # A graph's launch, which changes some of them.
+        yield (), [storage.dependence for storage in at_hand[-1].variables.values()]
+
+
+def _give_memory(policy: InstructionPolicy) -> None:
+    """Let results lie in memory of their own: the allocator may be what was interrupted."""
+    for blob in cast("OpCall | MultiTensorUpdate", policy).outputs:
+        storage = blob.storage
+        if blob.strides is None and storage.array is None and places_memory(blob.meta):
+            storage.array = np.empty(blob.meta.sizes, blob.meta.dtype.numpy)
