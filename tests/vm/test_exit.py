@@ -227,6 +227,87 @@ def test_interrupt_in_a_coroutine() -> None:
     assert errors.strip().endswith("KeyboardInterrupt")
 
 
+KERNEL = """
+import atexit
+# Something is compiled from a string before the process ends, as by an import in a thread.
+atexit.register(lambda: eval("1"))
+from vmflow.instructions.instruction import Instruction
+from vmflow.instructions.op_call import OpCall
+from vmflow.vm import machine_fields
+from vmflow.vm.virtual_machine import current_machine
+
+def kernel(array, out):
+    os.kill(os.getpid(), signal.SIGINT)
+    return np.add(array, 1, out=out)
+
+def interrupting(cost=0):
+    source, result = flow.ones(2), flow.zeros(2)
+    machine = current_machine()
+    stream = machine.stream(source.device)
+    reads = (machine.bring(source._blob.storage, stream),)
+    writes = (machine.bring(result._blob.storage, stream),)
+    policy = OpCall("interrupting", kernel, (source._blob,), (result._blob,))
+    machine.issue(Instruction(stream, policy, reads, writes, cost), result._blob.storage)
+    return result
+"""
+
+CTRL_C = {
+    "at once": "interrupting()  # HERE",
+    "in a turn": "current_machine()._hurries = False\nx = interrupting()\nx.tolist()  # HERE",
+    "on a worker": """
+machine_fields.DEFAULT[:] = [flow.VirtualMachine("default", cpu_worker="always")]
+x = interrupting(10**9)
+while True:
+    x.tolist(), (x + 1).tolist()  # HERE
+""",
+    "in a graph": """
+graph = flow.nn.Graph.trace(lambda x: x * 2)
+graph(flow.ones(2)).tolist()
+from vmflow.graph_mode.program import Program
+run = Program.run
+def interrupted(self, *arguments):
+    os.kill(os.getpid(), signal.SIGINT)
+    run(self, *arguments)
+Program.run = interrupted
+graph(flow.ones(2)).tolist()  # HERE
+""",
+    "in a coroutine": """
+async def main():
+    x = interrupting()
+    while True:
+        x = await (x + 1)
+asyncio.run(main())  # HERE
+""",
+    "on a machine of a coroutine's own": """
+async def main():
+    async with flow.VirtualMachine():
+        x = interrupting(10**9)
+        while True:
+            x = await (x + 1)
+asyncio.run(main())  # HERE
+""",
+    "in a loader": """
+def collate(samples):
+    os.kill(os.getpid(), signal.SIGINT)
+    return flow.stack(samples)
+data = [flow.ones(2)] * 1000
+while True:
+    for batch in flow.utils.data.DataLoader(data, num_workers=2, collate_fn=collate): batch.sum().item()  # HERE
+""",
+}
+
+
+@pytest.mark.parametrize("where", CTRL_C)
+def test_ctrl_c_ends_the_process_by_the_signal(where: str) -> None:
+    """With the user's line in the traceback, wherever it comes; a shell stops its own loop for nothing else."""
+    program = KERNEL + CTRL_C[where]
+    code, output, errors = run(program)
+    assert (code, output) == (-signal.SIGINT, ""), errors
+    assert "\nKeyboardInterrupt" in errors, errors
+    line = (PRELUDE + program).split("# HERE")[0].count("\n") + 1
+    assert f'File "<string>", line {line}, in <module>' in errors, errors
+
+
 def test_sys_exit_in_a_coroutine() -> None:
     code, output, errors = run(
         """

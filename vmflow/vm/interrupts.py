@@ -12,6 +12,7 @@ import _signal  # type: ignore[import-not-found]
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import Final
 
@@ -58,6 +59,18 @@ class Shield:
 
     def _note(self, signum: int, frame: FrameType | None) -> None:
         self.interrupted = True
+
+
+def remember_at_exit() -> None:
+    """If Ctrl-C has ended the program, let the process end by the signal, as a shell expects.
+
+    Python does so unless something was compiled from a string since, in any thread: it notes how the last such program
+    has ended.  To import a module with a named tuple is enough, and a thread that makes C kernels does that.
+    """
+    interactive = hasattr(sys, "ps1")  # there, Ctrl-C ends what was typed, and is noted as well
+    if getattr(sys, "last_type", None) is KeyboardInterrupt and not interactive:
+        with suppress(KeyboardInterrupt):
+            exec("raise KeyboardInterrupt")
 
 
 def after_fork_in_child() -> None:

@@ -2,8 +2,8 @@
 
 Such code can neither drive the machine nor wait until somebody does, since it is the driving thread that it has
 interrupted.  So an instruction that it issues runs right there, outside of the engine, if what it reads is there and
-nothing that is outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted;
-whoever waits for it in there gets an error that says so.
+nothing outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted; to wait
+for it in there is an error that says so.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def run(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Collection[Dependence]) -> bool:
-    """Whether nothing that is outstanding writes one or uses the other; of a machine whose turn lock this thread has."""
+    """Whether nothing outstanding writes these or uses those; of a machine whose turn lock this thread has."""
     for dependence in (*reads, *writes):
         if _is_outstanding(dependence.writer):
             return False

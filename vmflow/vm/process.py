@@ -31,6 +31,8 @@ def _at_exit() -> None:
     VirtualMachine._exiting = True
     for machine in live_machines():
         machine.close()
+    # The last of what happens here at exit, for handlers are called in the reverse order of their registration.
+    interrupts.remember_at_exit()
 
 
 # Forking

@@ -62,9 +62,9 @@ def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
 
 def _cannot_wait(instruction: Instruction) -> RuntimeError:
     return RuntimeError(
-        f"{instruction!r} cannot be waited for in the middle of what computes it, by a callback, or by a signal handler "
-        "or destructor that has interrupted it: return first.  There, read only what was computed before, or compute "
-        "with that"
+        f"{instruction!r} cannot be waited for in the middle of what computes it, by a callback, or by a signal "
+        "handler or destructor that has interrupted it: return first.  There, read only what was computed before, or "
+        "compute with that"
     )
 
 
