@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import FrameType
+from types import FrameType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -63,7 +63,7 @@ def interrupted_at(number: int, body: Callable[[], object], handler: Handler) ->
 
 
 def at_every_point(make: Callable[[], tuple[Callable[[], object], Handler]], most: int = 4000) -> int:
-    """Interrupt a body at each point in turn; how many there were.  Points of the first run are left out: it imports."""
+    """Interrupt a body at each point in turn, after a run in which it imports; how many there were."""
     body, _ = make()
     body()
     for number in range(most):
@@ -193,7 +193,7 @@ def test_a_handler_may_come_anywhere_in_a_coroutine(default: flow.VirtualMachine
 
 
 def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -> None:
-    """What is being computed by what was interrupted, and a graph's call: right, or an error at once; right afterwards."""
+    """What is computed by what was interrupted, and a graph's call: right, or an error at once; right afterwards."""
     refused: list[str] = []
 
     def make() -> tuple[Callable[[], object], Handler]:
@@ -214,9 +214,10 @@ def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -
                 assert tensor.tolist() == [value] * 2
 
         def handler() -> None:
-            for read in (lambda: made[-1].tolist()[0], lambda: GRAPH(flow.ones(3)).tolist()[0]):
+            for graph in (False, True):
                 try:
-                    assert read() in (1.0, 2.0, 4.0, 8.0, 3.0)
+                    found: list[float] = (GRAPH(flow.ones(3)) if graph else made[-1]).tolist()
+                    assert found[0] in ([3.0] if graph else [1.0, 2.0, 4.0, 8.0])
                 except RuntimeError as error:
                     refused.append(str(error))
 
@@ -270,6 +271,7 @@ def test_a_signal_in_a_kernel(default: flow.VirtualMachine, handled: list[float]
     assert handled == [7.0, 8.0]
 
 
+@pytest.mark.skipif(not isinstance(Program.run, FunctionType), reason="what is compiled cannot be replaced")
 def test_a_signal_in_a_graph_call(
     default: flow.VirtualMachine, handled: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

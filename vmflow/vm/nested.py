@@ -2,8 +2,8 @@
 
 Such code can neither drive the machine nor wait until somebody does, since it is the driving thread that it has
 interrupted.  So an instruction that it issues runs right there, outside of the engine, if what it reads is there and
-nothing outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted; to wait
-for it in there is an error that says so.
+nothing outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted; to
+wait for it in there is an error that says so.
 """
 
 from __future__ import annotations
