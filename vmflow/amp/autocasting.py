@@ -15,7 +15,7 @@ from vmflow.mode_carrying import carried
 from vmflow.ops import copying
 from vmflow.tensors import Tensor
 
-from .policy import FLOAT32, LOWER, WIDEST
+from .policy import CLASSES, CastTo
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -131,17 +131,34 @@ class Casts:
 
     def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
         """The operands to call the op with."""
-        if name in LOWER:
-            wanted = self._lower(inputs)
-        elif name in FLOAT32:
-            wanted = dtypes.float32 if self._lower(inputs) is not None else None
-        elif name in WIDEST:
-            wanted = _widest(inputs) if self._lower(inputs) is not None else None
-        else:
-            return inputs
-        if wanted is None:
-            return inputs
-        return tuple([self._cast(it, wanted, mode) for it in inputs])
+        wanted = self._wanted(name, inputs)
+        return inputs if wanted is None else tuple([self._cast(it, wanted, mode) for it in inputs])
+
+    def call(self, name: str, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of a function of several ops that counts as one, see `vmflow.ops.autocasting`."""
+        given = (*args, *kwargs.values())
+        wanted = self._wanted(name, tuple([value for value in given if isinstance(value, Tensor)]))
+        if wanted is None or kwargs.get("out") is not None:
+            return function(*args, **kwargs)
+        mode = MODE.get()
+
+        def cast(value: Any) -> Any:
+            return self._cast(value, wanted, mode) if isinstance(value, Tensor) else value
+
+        operands, options = [cast(value) for value in args], {key: cast(value) for key, value in kwargs.items()}
+        _set(None)
+        try:
+            return function(*operands, **options)
+        finally:
+            _set(self)
+
+    def _wanted(self, name: str, inputs: tuple[Tensor, ...]) -> DType | None:
+        """The dtype to cast operands to; None to leave them alone."""
+        kind = CLASSES.get(name, CastTo.AS_GIVEN)
+        lower = None if kind is CastTo.AS_GIVEN else self._lower(inputs)
+        if lower is None or kind is CastTo.LOWER:
+            return lower
+        return dtypes.float32 if kind is CastTo.FLOAT32 else _widest(inputs)
 
     def _lower(self, inputs: tuple[Tensor, ...]) -> DType | None:
         return self.chosen.get(inputs[0]._blob.meta.device.type) if inputs else None

@@ -1,65 +1,101 @@
-"""Which ops compute in the lower precision, which in float32, and which in the widest dtype of their operands.
+"""The autocast class of each op: in which dtype it computes where autocast is on.
 
-By the names in the op table; an op that is in none of the lists takes what it is given, and promotes as always.  Ops
-that are made of others, such as `addmm` or `mse_loss`, follow theirs.
+The names are those of the op table, and of the functions of several ops that autocast takes for one (see
+`vmflow.ops.autocasting`).  The classes are PyTorch's for the CPU where that has one, else its classes for GPUs.  Other
+functions of several ops, such as `addmm`, follow their ops.
 """
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from typing import Final
 
+
+class CastTo(enum.Enum):
+    """What the floating-point operands of an op are cast to."""
+
+    LOWER = "the lower precision"
+    FLOAT32 = "float32"
+    WIDEST = "the widest dtype among them"
+    AS_GIVEN = "nothing"
+
+
+def _names(listed: str) -> frozenset[str]:
+    return frozenset(listed.split())
+
+
 # Few bits of each factor are enough, and most of the time goes here.
-LOWER: Final = frozenset(
-    {
-        "conv1d",
-        "conv1d_with_columns",
-        "conv2d",
-        "conv2d_with_columns",
-        "conv3d",
-        "conv3d_with_columns",
-        "linear",
-        "matmul",
-        "scaled_dot_product_attention",
-    }
-)
+LOWER: Final = _names("""
+    conv1d conv1d_input_gradient conv1d_with_columns conv2d conv2d_input_gradient conv2d_with_columns conv3d
+    conv3d_input_gradient conv3d_with_columns gru_layer linear lstm_layer matmul rnn_layer
+    scaled_dot_product_attention
 
-# Small differences of large numbers, large ranges, and long sums.
-FLOAT32: Final = frozenset(
-    {
-        "acos",
-        "asin",
-        "binary_cross_entropy",
-        "binary_cross_entropy_with_logits",
-        "cosh",
-        "cross_entropy",
-        "ctc_loss",
-        "cumprod",
-        "cumsum",
-        "det",
-        "exp",
-        "expm1",
-        "inv",
-        "layer_norm",
-        "log",
-        "log10",
-        "log1p",
-        "log2",
-        "log_softmax",
-        "mean",
-        "nll_loss",
-        "pow",
-        "pow_scalar",
-        "prod",
-        "reciprocal",
-        "rsqrt",
-        "sinh",
-        "softmax",
-        "solve",
-        "square",
-        "sum",
-        "tan",
-    }
-)
+    attention_with_weights conv_transpose1d conv_transpose2d conv_transpose3d prelu
+""")
 
-# They want one dtype for all.
-WIDEST: Final = frozenset({"cat", "index_put", "scatter", "where"})
+# Small differences of large numbers, large ranges, and long sums; and for linear algebra and Fourier transforms there
+# is no 16-bit arithmetic.
+FLOAT32: Final = _names("""
+    acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
+    binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eigh exp expm1 fft inv
+    irfft layer_norm log log10 log1p log2 log_softmax max_pool3d max_pool3d_with_indices mean nll_loss pad_borders
+    pinv pow pow_scalar prod qr reciprocal rfft rsqrt sinh slogdet softmax solve solve_triangular square sum svd
+    svdvals tan view_as_complex
+
+    cdist cholesky_solve combined_margin completed complex cosine_embedding_loss gaussian_nll_loss grid_sample
+    halved hinge_embedding_loss huber_loss kl_div l1_loss lstsq margin_ranking_loss matrix_rank max_unpool1d
+    max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
+    nanquantile poisson_nll_loss quantile smooth_l1_loss soft_margin_loss transformed triplet_margin_loss
+""")
+
+# These take one dtype only.
+WIDEST: Final = _names("""
+    cat heaviside histogram index_put scatter scatter_reduce where
+
+    bilinear heaviside index_add index_copy index_reduce isclose lerp masked_scatter put
+""")
+
+# These take a single tensor of numbers, or promote.
+AS_GIVEN: Final = _names("""
+    abs absolute_difference acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_max_pool1d adaptive_max_pool2d
+    add add_scalar all amax amin any arange argmax argmin argsort as_strided asinh atan atan2 atan2_scalar atanh
+    avg_pool1d avg_pool2d batch_norm batch_norm_inference bernoulli bitwise_and bitwise_and_scalar
+    bitwise_left_shift bitwise_left_shift_scalar bitwise_not bitwise_or bitwise_or_scalar bitwise_right_shift
+    bitwise_right_shift_scalar bitwise_xor bitwise_xor_scalar cast ceil clamp clamp_max clamp_max_scalar clamp_min
+    clamp_min_scalar col2im conj copy_ copysign copysign_scalar cos cummax cummin diagonal digamma div div_scalar
+    dropout element_of_rank elu embedding embedding_limit_norms empty entr eq eq_scalar erf erfc erfinv exp2 expand
+    exponential_linear eye fill flip floor floor_divide floor_divide_scalar fmax fmin fmod fmod_scalar fused gather
+    ge ge_scalar gelu gelu_by_tanh gt gt_scalar hardshrink hardsigmoid hardswish hardtanh huber hypot im2col index
+    index_add_to_zeros isfinite isin isinf isnan largest_of_bag le le_scalar leaky_relu lgamma linspace logaddexp
+    logaddexp2 logcumsumexp logical_and logical_and_scalar logical_not logical_or logical_or_scalar logical_xor
+    logical_xor_scalar logsigmoid lt lt_scalar matrix_exp max_pool1d max_pool1d_with_indices max_pool2d
+    max_pool2d_with_indices maximum maximum_scalar minimum minimum_scalar mish mode mul mul_scalar multinomial ne
+    ne_scalar neg nextafter norm one_hot orthogonal_ pad permute plane_gather plane_scatter polygamma quick_gelu
+    rand randint randn randperm recurrence relu remainder remainder_scalar repeat resample reshape respread roll
+    round scatter_diagonal scatter_slices searchsorted sigmoid sign signbit silu sin sinc slice smooth_l1 softplus
+    softshrink softsign sqrt square_relu squared_difference strided_get strided_put sub sub_scalar tanh tanhshrink
+    threshold to_device topk triangle trunc trunc_divide trunc_divide_scalar trunc_normal_ unfold view_as_real xlogy
+    xlogy_scalar
+""")
+
+# Called by backward passes alone, which compute in the dtypes of the forward pass: autocast is off there.
+BACKWARD: Final = _names("""
+    absolute_difference_gradient adaptive_avg_pool1d_gradient adaptive_avg_pool2d_gradient
+    adaptive_avg_pool3d_gradient avg_pool1d_gradient avg_pool2d_gradient avg_pool3d_gradient batch_norm_gradient
+    conv1d_gradient conv1d_weight_gradient conv2d_gradient conv2d_weight_gradient conv3d_gradient
+    conv3d_weight_gradient cross_entropy_gradient ctc_loss_gradient dropout_gradient elu_gradient embedding_gradient
+    exponential_linear_gradient gelu_by_tanh_gradient gelu_gradient gru_layer_gradient hardshrink_gradient
+    hardsigmoid_gradient hardswish_gradient hardtanh_gradient huber_gradient layer_norm_gradient leaky_relu_gradient
+    linear_gradient logsigmoid_gradient lstm_layer_gradient mish_gradient nll_loss_gradient pad_borders_gradient
+    quick_gelu_gradient relu_gradient rnn_layer_gradient scaled_dot_product_attention_gradient silu_gradient
+    silu_gradient_gradient smooth_l1_gradient softplus_gradient softshrink_gradient softsign_gradient
+    square_relu_gradient squared_difference_gradient tanhshrink_gradient threshold_gradient
+""")
+
+CLASSES: Final[Mapping[str, CastTo]] = {
+    **dict.fromkeys(LOWER, CastTo.LOWER),
+    **dict.fromkeys(FLOAT32, CastTo.FLOAT32),
+    **dict.fromkeys(WIDEST, CastTo.WIDEST),
+    **dict.fromkeys(AS_GIVEN | BACKWARD, CastTo.AS_GIVEN),
+}

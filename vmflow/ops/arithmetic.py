@@ -20,6 +20,7 @@ from vmflow.instructions.op_call import Kernel
 
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
+from .autocasting import autocast_as_op
 from .copying import cast
 from .destination import delivered, written
 from .elementwise import (
@@ -504,6 +505,7 @@ def _reciprocal_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-gradient * (inverse * inverse),)
 
 
+@autocast_as_op
 def lerp(input: Tensor, end: Tensor, weight: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
     """``input + weight * (end - input)``.
 

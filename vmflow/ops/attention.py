@@ -22,6 +22,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from . import attention_kernels as kernels
 from .activation import softmax
 from .attention_kernels import Kept, Problem
+from .autocasting import autocast_as_op
 from .creation import ones
 from .dropout import dropped_alike, kept_elements
 from .elementwise import CHEAP, DEAR
@@ -224,6 +225,7 @@ def _attend(
     return result, kept, stretch
 
 
+@autocast_as_op
 def attention_with_weights(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, dropout_p: float
 ) -> tuple[Tensor, Tensor]:
@@ -239,6 +241,7 @@ def _probability(p: float) -> float:
     return float(p)
 
 
+@autocast_as_op
 def scaled_dot_product_attention(
     query: Tensor,
     key: Tensor,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .autocasting import autocast_as_op
+
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@autocast_as_op
 def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``input1 @ weight[k] @ input2 + bias[k]`` for every k.
 

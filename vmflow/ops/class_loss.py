@@ -24,6 +24,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import rows
 from .activation import log_softmax, softmax
+from .autocasting import autocast_as_op
 from .elementwise import CHEAP, DEAR, check_tensors
 from .gathering import one_hot
 from .layer_operands import check_floating, computes_in
@@ -392,6 +393,7 @@ def nll_loss(
     return _interpreter.dispatch_several(_NLL_LOSS, operands, _Options(int(ignore_index), reduction, 0.0))[0]
 
 
+@autocast_as_op
 def cross_entropy(
     input: Tensor,
     target: Tensor,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from vmflow import dtypes
 
 from .arithmetic import abs
+from .autocasting import autocast_as_op
 from .comparison import eq, isfinite, isnan
 from .elementwise import check_tensors
 from .reduction import all as all_of
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@autocast_as_op
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False) -> Tensor:
     """Whether ``|input - other| <= atol + rtol * |other|``, element by element; infinities are close to themselves.
 

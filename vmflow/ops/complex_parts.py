@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
 
+from .autocasting import autocast_as_op
 from .copying import clone, contiguous
 from .elementwise import check_tensors
 from .joining import stack
@@ -76,6 +77,7 @@ def view_as_real(input: Tensor) -> Tensor:
     return _interpreter.dispatch_view(VIEW_AS_REAL, input)
 
 
+@autocast_as_op
 def view_as_complex(input: Tensor) -> Tensor:
     """A real tensor, whose last dimension has real and imaginary parts, as a complex one; a view.
 
@@ -104,6 +106,7 @@ def imag(input: Tensor) -> Tensor:
     return select(view_as_real(input), -1, 1)
 
 
+@autocast_as_op
 def complex(real: Tensor, imag: Tensor) -> Tensor:
     """The complex tensor with these parts, which broadcast.
 

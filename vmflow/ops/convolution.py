@@ -18,6 +18,7 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import convolution_kernels as kernels
+from .autocasting import autocast_as_op
 from .convolution_kernels import Geometry, Wanted
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
 from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
@@ -371,6 +372,7 @@ def _keeps_columns(window: _Window, metas: Metas) -> Callable[[], bool]:
     return lambda: native is None or not native.ready()
 
 
+@autocast_as_op
 def conv1d(
     input: Tensor,
     weight: Tensor,
@@ -393,6 +395,7 @@ def conv1d(
     return _convolution(1, input, weight, bias, stride, padding, dilation, groups)
 
 
+@autocast_as_op
 def conv2d(
     input: Tensor,
     weight: Tensor,
@@ -425,6 +428,7 @@ def conv2d(
     return _convolution(2, input, weight, bias, stride, padding, dilation, groups)
 
 
+@autocast_as_op
 def conv3d(
     input: Tensor,
     weight: Tensor,
@@ -498,6 +502,7 @@ def _transposed(
     return found
 
 
+@autocast_as_op
 def conv_transpose1d(
     input: Tensor,
     weight: Tensor,
@@ -518,6 +523,7 @@ def conv_transpose1d(
     return _transposed(1, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@autocast_as_op
 def conv_transpose2d(
     input: Tensor,
     weight: Tensor,
@@ -549,6 +555,7 @@ def conv_transpose2d(
     return _transposed(2, input, weight, bias, stride, padding, output_padding, groups, dilation)
 
 
+@autocast_as_op
 def conv_transpose3d(
     input: Tensor,
     weight: Tensor,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from .autocasting import autocast_as_op
 from .creation import eye
 from .destination import delivered, delivered_all
 from .joining import cat, tril, triu
@@ -182,6 +183,7 @@ def cholesky(A: Tensor, *, upper: bool = False, out: Tensor | None = None) -> Te
     return _interpreter.dispatch(_CHOLESKY, (A.mT,)).mT if upper else _interpreter.dispatch(_CHOLESKY, (A,))
 
 
+@autocast_as_op
 def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | None = None) -> Tensor:
     """The X with ``A @ X = B``, given the factor of A that `cholesky` makes.
 

@@ -10,6 +10,7 @@ from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.instructions.blob import Array, meta
 
 from . import creation
+from .autocasting import promotes_here
 from .elementwise import CHEAP
 from .embedding import embedding
 from .selection import where
@@ -68,7 +69,8 @@ def embedding_bag(
         scale_grad_by_freq: divide a row's gradient by how often `input` names it; not for the maximum.
         mode: "sum", "mean" or "max".
         sparse: must be False; gradients are dense.
-        per_sample_weights: what each row is multiplied by, in the shape of `input`; for sums only.
+        per_sample_weights: what each row is multiplied by, in the shape of `input` and the dtype of `weight` (under
+            autocast another one promotes); for sums only.
         include_last_offset: whether `offsets` has the end of the last bag too.
         padding_idx: a row that counts for nothing and gets no gradient; may count from the end.
 
@@ -159,7 +161,7 @@ def _check(
                 f"{name}: per_sample_weights of shape {list(per_sample_weights.shape)} must have the input's, "
                 f"{list(input.shape)}"
             )
-        if per_sample_weights.dtype is not weight.dtype:
+        if per_sample_weights.dtype is not weight.dtype and not promotes_here():
             raise TypeError(
                 f"{name}: per_sample_weights must have the table's dtype {weight.dtype.name}, not "
                 f"{per_sample_weights.dtype.name}"

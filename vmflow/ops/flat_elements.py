@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 
+from .autocasting import autocast_as_op
 from .gathering import gather
 from .indexing import getitem, index_put
 from .joining import cat
@@ -33,6 +34,7 @@ def take(input: Tensor, index: Tensor) -> Tensor:
     return getitem(ravel(input), index)
 
 
+@autocast_as_op
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of `input` with the elements of `source` at these places of the flattened tensor.
 
@@ -55,6 +57,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
     return reshape(index_put(ravel(input), (ravel(index),), ravel(source), accumulate), tuple(input.shape))
 
 
+@autocast_as_op
 def masked_scatter(input: Tensor, mask: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the elements of `source`, in order, where the bool `mask` holds; the two broadcast.
 

@@ -10,6 +10,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
 
+from .autocasting import autocast_as_op
 from .destination import written
 from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, check_tensors, elementwise
 from .selection import where
@@ -116,6 +117,7 @@ def fmin(input: Tensor, other: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_FMIN, (input, other))
 
 
+@autocast_as_op
 def heaviside(input: Tensor, values: Tensor, *, out: Tensor | None = None) -> Tensor:
     """0 where `input` is negative or nan, `values` where it is 0, 1 where it is positive; it has no gradient.
 

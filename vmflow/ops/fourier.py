@@ -20,6 +20,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .arithmetic import conj, mul
+from .autocasting import autocast_as_op
 from .destination import delivered
 from .elementwise import check_tensors
 from .joining import cat, roll
@@ -276,6 +277,7 @@ def _begun(
 
 
 @_into_out
+@autocast_as_op
 def transformed(
     name: str,
     input: Tensor,
@@ -301,6 +303,7 @@ def transformed(
 
 
 @_into_out
+@autocast_as_op
 def halved(
     name: str,
     input: Tensor,
@@ -325,6 +328,7 @@ def halved(
 
 
 @_into_out
+@autocast_as_op
 def completed(
     name: str,
     input: Tensor,

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Final
 
+from .autocasting import autocast_as_op
 from .creation import linspace, ones, zeros
 from .joining import stack
 from .layer_operands import check_floating
@@ -104,6 +105,7 @@ def _check(input: Tensor, grid: Tensor, mode: str, padding_mode: str) -> None:
         raise ValueError(f"{name}: padding_mode must be one of {', '.join(_PADDING_MODES)}, not {padding_mode!r}")
 
 
+@autocast_as_op
 def grid_sample(
     input: Tensor,
     grid: Tensor,

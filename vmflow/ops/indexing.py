@@ -18,6 +18,7 @@ from vmflow.codegen.indexing import AddRows
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
+from .autocasting import autocast_as_op
 from .copying import copy_, full_of
 from .elementwise import CHEAP
 from .gathering import add_at, check_places, gather
@@ -406,12 +407,14 @@ def index_select(input: Tensor, dim: int, index: Tensor) -> Tensor:
     return _interpreter.dispatch(_INDEX, (input, index.reshape(index.numel())), ((axis,), False))
 
 
+@autocast_as_op
 def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """A copy of `input` with the slices of `source` added to those that the vector `index` names; each counts."""
     axis = index_vector("index_add", input, dim, index, source)
     return _put(input, (index,), source if alpha == 1 else source * alpha, ((axis,), True, None))
 
 
+@autocast_as_op
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A copy of `input` with the slices of `source` in place of those that the vector `index` names."""
     axis = index_vector("index_copy", input, dim, index, source)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import log, pi
 from typing import TYPE_CHECKING
 
+from .autocasting import autocast_as_op
 from .elementwise import check_tensors
 from .loss import check_reduction, check_same, reduced
 from .selection import where
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@autocast_as_op
 def poisson_nll_loss(
     input: Tensor,
     target: Tensor,
@@ -44,6 +46,7 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", losses, reduction)
 
 
+@autocast_as_op
 def gaussian_nll_loss(
     input: Tensor,
     target: Tensor,

@@ -10,6 +10,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 
 from .activation import sigmoid, softplus
+from .autocasting import autocast_as_op
 from .elementwise import DEAR, check_tensors
 from .formula import formula
 from .layer_operands import in_single, is_half
@@ -69,6 +70,7 @@ def _squared_difference(input: Tensor, target: Tensor) -> Tensor:
     return (input - target).square()
 
 
+@autocast_as_op
 def mse_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The squared difference."""
     check_same("mse_loss", input, target)
@@ -80,6 +82,7 @@ def _absolute_difference(input: Tensor, target: Tensor) -> Tensor:
     return (input - target).abs()
 
 
+@autocast_as_op
 def l1_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The absolute difference."""
     check_same("l1_loss", input, target)
@@ -92,6 +95,7 @@ def _smooth_l1(input: Tensor, target: Tensor, beta: float) -> Tensor:
     return where(size < beta, size * size * (0.5 / beta), size - 0.5 * beta)
 
 
+@autocast_as_op
 def smooth_l1_loss(input: Tensor, target: Tensor, reduction: str = "mean", beta: float = 1.0) -> Tensor:
     """``d**2 / (2 * beta)`` for a difference d below `beta`, else ``d - beta / 2``."""
     check_same("smooth_l1_loss", input, target)
@@ -108,6 +112,7 @@ def _huber(input: Tensor, target: Tensor, delta: float) -> Tensor:
     return where(size < delta, size * size * 0.5, (size - 0.5 * delta) * delta)
 
 
+@autocast_as_op
 def huber_loss(input: Tensor, target: Tensor, reduction: str = "mean", delta: float = 1.0) -> Tensor:
     """``d**2 / 2`` for a difference d below `delta`, else ``delta * (d - delta / 2)``."""
     check_same("huber_loss", input, target)
@@ -182,6 +187,7 @@ def _binary_cross_entropy_with_logits_gradient(node: OpNode, gradient: Tensor) -
     )
 
 
+@autocast_as_op
 def binary_cross_entropy(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -201,6 +207,7 @@ def binary_cross_entropy(
     return reduced("binary_cross_entropy", _weighted("binary_cross_entropy", losses, weight), reduction)
 
 
+@autocast_as_op
 def binary_cross_entropy_with_logits(
     input: Tensor,
     target: Tensor,
@@ -242,6 +249,7 @@ def _weighted(name: str, losses: Tensor, weight: Tensor | None) -> Tensor:
     return losses * weight
 
 
+@autocast_as_op
 def kl_div(input: Tensor, target: Tensor, reduction: str = "mean", log_target: bool = False) -> Tensor:
     """The Kullback-Leibler divergence ``target * (log(target) - input)``, of log-probabilities `input`.
 

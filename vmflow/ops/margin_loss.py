@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from vmflow.dtypes import INTEGER
 
 from .activation import softplus
+from .autocasting import autocast_as_op
 from .creation import arange
 from .distance import pairwise_distance
 from .extrema import minimum
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 # Between two inputs
 
 
+@autocast_as_op
 def margin_ranking_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
 ) -> Tensor:
@@ -46,6 +48,7 @@ def margin_ranking_loss(
     return reduced(name, (target * (input2 - input1) + margin).clamp(min=0), reduction)
 
 
+@autocast_as_op
 def cosine_embedding_loss(
     input1: Tensor, input2: Tensor, target: Tensor, margin: float = 0, reduction: str = "mean"
 ) -> Tensor:
@@ -74,6 +77,7 @@ def cosine_embedding_loss(
     return reduced(name, alike + where(target == -1, (cosine - margin).clamp(min=0), 0.0), reduction)
 
 
+@autocast_as_op
 def triplet_margin_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -145,6 +149,7 @@ def _triplet(
 # Of one score
 
 
+@autocast_as_op
 def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, reduction: str = "mean") -> Tensor:
     """`input`, a distance, for a target of 1, of the same shape; ``max(0, margin - input)`` for one of -1."""
     check_same("hinge_embedding_loss", input, target)
@@ -152,6 +157,7 @@ def hinge_embedding_loss(input: Tensor, target: Tensor, margin: float = 1.0, red
     return reduced("hinge_embedding_loss", apart + where(target != -1, input, 0.0), reduction)
 
 
+@autocast_as_op
 def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``log(1 + exp(-target * input))`` for targets 1 and -1, without overflow."""
     check_same("soft_margin_loss", input, target)
@@ -162,6 +168,7 @@ def soft_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> 
 # Between classes
 
 
+@autocast_as_op
 def multi_margin_loss(
     input: Tensor,
     target: Tensor,
@@ -206,6 +213,7 @@ def multi_margin_loss(
     return reduced(name, where(wrong, losses, 0.0).sum(-1) / classes, reduction)
 
 
+@autocast_as_op
 def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes.
 
@@ -232,6 +240,7 @@ def multilabel_margin_loss(input: Tensor, target: Tensor, reduction: str = "mean
     return reduced(name, losses, reduction)
 
 
+@autocast_as_op
 def multilabel_soft_margin_loss(
     input: Tensor, target: Tensor, weight: Tensor | None = None, reduction: str = "mean"
 ) -> Tensor:
@@ -250,6 +259,7 @@ def multilabel_soft_margin_loss(
     return reduced("multilabel_soft_margin_loss", losses.mean(-1), reduction)
 
 
+@autocast_as_op
 def combined_margin(input: Tensor, label: Tensor, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> Tensor:
     """Cosines (N, C) with that of the right class made ``cos(m1 * angle + m2) - m3``, for face recognition.
 

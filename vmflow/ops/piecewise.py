@@ -12,6 +12,7 @@ from vmflow import dtypes, random
 from vmflow.autograd.grad_mode import is_grad_enabled
 
 from .activation import hardtanh
+from .autocasting import autocast_as_op
 from .copying import copy_
 from .formula import Formula, formula
 from .layer_operands import check_floating, is_half
@@ -148,6 +149,7 @@ def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
     return applied("softshrink", _softshrink, input, False, lambd)
 
 
+@autocast_as_op
 def prelu(input: Tensor, weight: Tensor) -> Tensor:
     """`input` where positive, else ``weight * input``.
 

@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array
 
+from .autocasting import autocast_as_op
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
 from .destination import delivered
 from .linear_algebra import matmul
@@ -72,6 +73,7 @@ def _pinv_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     )
 
 
+@autocast_as_op
 def pinv(
     A: Tensor,
     *,
@@ -106,6 +108,7 @@ def _tolerances(name: str, A: Tensor, atol: float | None, rtol: float | None) ->
     return absolute or 0.0, relative
 
 
+@autocast_as_op
 def matrix_rank(
     A: Tensor,
     *,
@@ -129,6 +132,7 @@ def _rank(values: Tensor, atol: float, rtol: float) -> Tensor:
     return sum_of(values > limit, -1)
 
 
+@autocast_as_op
 def lstsq(A: Tensor, B: Tensor, rcond: float | None = None, *, driver: str | None = None) -> LeastSquares:
     """The X for which ``A @ X - B`` is smallest, and of these the smallest; by the pseudo-inverse of A.
 

@@ -10,6 +10,7 @@ from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
+from .autocasting import autocast_as_op
 from .comparison import isnan
 from .copying import full_of
 from .elementwise import CHEAP
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _INTERPOLATIONS = ("linear", "lower", "higher", "midpoint", "nearest")
 
 
+@autocast_as_op
 def quantile(
     input: Tensor,
     q: float | Tensor,
@@ -51,6 +53,7 @@ def quantile(
     return _quantile("quantile", input, q, dim, keepdim, interpolation)
 
 
+@autocast_as_op
 def nanquantile(
     input: Tensor,
     q: float | Tensor,

@@ -9,6 +9,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
 
+from .autocasting import autocast_as_op
 from .elementwise import CHEAP
 from .gathering import along_axis, check_gather, check_places, gather, scatter, scatter_add
 from .indexing import index_vector
@@ -153,6 +154,7 @@ def scatter_reduce(
     return _interpreter.dispatch(_SCATTER_REDUCE, (input, index, src), (axis, reduce, bool(include_self)))
 
 
+@autocast_as_op
 def index_reduce(
     input: Tensor, dim: int, index: Tensor, source: Tensor, reduce: str, *, include_self: bool = True
 ) -> Tensor:

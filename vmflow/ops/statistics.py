@@ -8,6 +8,7 @@ from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 
 from .arithmetic import conj_if_complex
+from .autocasting import autocast_as_op
 from .composed_reduction import norm
 from .elementwise import check_tensors
 from .joining import cat
@@ -128,6 +129,7 @@ def corrcoef(input: Tensor) -> Tensor:
     return ratio if ratio.dtype.is_complex else ratio.clamp(-1, 1)
 
 
+@autocast_as_op
 def cdist(x1: Tensor, x2: Tensor, p: float = 2.0, compute_mode: str = "use_mm_for_euclid_dist_if_necessary") -> Tensor:
     """The distances of each row of `x1` from each row of `x2`: (..., n, k) and (..., m, k) give (..., n, m).
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 
+from .autocasting import autocast_as_op
 from .creation import zeros
 from .layer_operands import Pair, Sizes, layout, sizes
 from .pooling import avg_pool1d, avg_pool2d, avg_pool3d
@@ -61,6 +62,7 @@ def _max_unpool(
     return result.reshape(*lead, *size)
 
 
+@autocast_as_op
 def max_unpool1d(
     input: Tensor,
     indices: Tensor,
@@ -73,6 +75,7 @@ def max_unpool1d(
     return _max_unpool(1, input, indices, kernel_size, stride, padding, output_size)
 
 
+@autocast_as_op
 def max_unpool2d(
     input: Tensor,
     indices: Tensor,
@@ -97,6 +100,7 @@ def max_unpool2d(
     return _max_unpool(2, input, indices, kernel_size, stride, padding, output_size)
 
 
+@autocast_as_op
 def max_unpool3d(
     input: Tensor,
     indices: Tensor,
