@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Final, ParamSpec, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 from vmflow.context import MODE
 
-Parameters = ParamSpec("Parameters")
-Result = TypeVar("Result")
+# A decorator from this to this keeps the function's type, which mypy sees before it has inferred anything: functions and
+# the methods of tensors import each other.
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The names of these functions; `vmflow.amp.policy` has a class for each.
 FUNCTIONS: Final[set[str]] = set()
 
 
-def autocast_as_op(function: Callable[Parameters, Result]) -> Callable[Parameters, Result]:
+def autocast_as_op(function: Function) -> Function:
     """Let autocast treat a function as one op, by the class that `vmflow.amp.policy` has for the function's name.
 
     Under autocast the tensors among its arguments are cast first, and its body runs without autocast.  So a function
@@ -28,13 +29,13 @@ def autocast_as_op(function: Callable[Parameters, Result]) -> Callable[Parameter
     FUNCTIONS.add(name)
 
     @functools.wraps(function)
-    def call(*args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
+    def call(*args: Any, **kwargs: Any) -> Any:
         casts = MODE.get().autocast
         if casts is None:
             return function(*args, **kwargs)
-        return cast("Result", casts.call(name, function, args, kwargs))
+        return casts.call(name, function, args, kwargs)
 
-    return call
+    return cast("Function", call)
 
 
 def promotes_here() -> bool:
