@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import vmflow as flow
@@ -77,17 +78,22 @@ class Entry:
         return Layer(self.make(shape), self.call)
 
 
+def _of(name: str, make: Callable[[Any, Shape], Any]) -> Callable[[Shape], Any]:
+    """From a shape to a layer, by a function of the class and the shape."""
+    return lambda shape: make(getattr(nn, name), shape)
+
+
 def _plain(*names: str, **settings: Any) -> list[Entry]:
     """Layers that take any shape and no arguments that matter."""
-    return [Entry(name, lambda shape, name=name: getattr(nn, name)(**settings)) for name in names]
+    return [Entry(name, _of(name, lambda k, s: k(**settings))) for name in names]
 
 
-def _spatial(name: str, make: Callable[[type[Any], Shape], Any], **options: Any) -> list[Entry]:
+def _spatial(name: str, make: Callable[[Any, Shape], Any], **options: Any) -> list[Entry]:
     """The forms of a layer for lines, images and volumes."""
     found: list[Entry] = []
     for rank in (1, 2, 3):
         kind = f"{name}{rank}d"
-        found.append(Entry(kind, lambda s, k=kind: make(getattr(nn, k), s), ranks=(rank + 2,), **options))
+        found.append(Entry(kind, _of(kind, make), ranks=(rank + 2,), **options))
     return found
 
 
@@ -108,7 +114,8 @@ def _cell(module: Any, x: flow.Tensor) -> flow.Tensor:
 
 def _attention(module: Any, x: flow.Tensor) -> flow.Tensor:
     result, weights = module(x, x, x)
-    return result + weights.sum()
+    both: flow.Tensor = result + weights.sum()
+    return both
 
 
 def _twice(module: Any, x: flow.Tensor) -> flow.Tensor:
@@ -134,13 +141,21 @@ class Unpooled(nn.Module):
 
 
 def _unpooled() -> list[Entry]:
-    return [Entry(f"MaxUnpool{r}d", lambda s, r=r: Unpooled(r), ranks=(r + 2,), least=2**r) for r in (1, 2, 3)]
+    found: list[Entry] = []
+    for rank in (1, 2, 3):
+        found.append(Entry(f"MaxUnpool{rank}d", partial(_unpooled_of, rank), ranks=(rank + 2,), least=2**rank))
+    return found
+
+
+def _unpooled_of(rank: int, shape: Shape) -> Unpooled:
+    return Unpooled(rank)
 
 
 def _weighted_bag(module: Any, words: flow.Tensor) -> flow.Tensor:
     """A bag whose weights are activations of another dtype than the table's."""
     scores = module.scores(module.bag.weight)[:, 0]
-    return _called_with(module.bag, words, None, scores[words])
+    found: flow.Tensor = module.bag(words, None, scores[words])
+    return found
 
 
 class WeightedBag(nn.Module):
@@ -213,7 +228,7 @@ LAYERS: Final[list[Entry]] = [
     *_plain("LogSigmoid", "Softplus", "Softsign", "RReLU", "Identity", "Flatten"),
     Entry("GELU", lambda s: nn.GELU("tanh"), label="-tanh"),
     Entry("Threshold", lambda s: nn.Threshold(0.1, 0.5)),
-    *[Entry(name, lambda s, name=name: getattr(nn, name)(1)) for name in ("Softmax", "LogSoftmax", "Softmin", "GLU")],
+    *[Entry(name, _of(name, lambda k, s: k(1))) for name in ("Softmax", "LogSoftmax", "Softmin", "GLU")],
     Entry("Softmax2d", lambda s: nn.Softmax2d(), ranks=(4,)),
     Entry("PReLU", lambda s: nn.PReLU()),
     Entry("PReLU", lambda s: nn.PReLU(s[1], 0.1), label="-channels"),
@@ -236,12 +251,12 @@ LAYERS: Final[list[Entry]] = [
     Entry("ChannelShuffle", lambda s: nn.ChannelShuffle(2), ranks=(4,)),
     Entry("Unflatten", lambda s: nn.Unflatten(1, (2, s[1] // 2)), ranks=(2, 3, 4)),
     *[
-        Entry(name, lambda s, name=name: getattr(nn, name)(s[-1], 8, 2, bidirectional=True), ranks=(3,), call=_first)
+        Entry(name, _of(name, lambda k, s: k(s[-1], 8, 2, bidirectional=True)), ranks=(3,), call=_first)
         for name in ("RNN", "LSTM", "GRU")
     ],
     Entry("LSTM", lambda s: nn.LSTM(s[-1], 8, proj_size=4), ranks=(3,), call=_first, label="-projected"),
     *[
-        Entry(name, lambda s, name=name: getattr(nn, name)(s[-1], s[-1]), ranks=(2,), call=_cell)
+        Entry(name, _of(name, lambda k, s: k(s[-1], s[-1])), ranks=(2,), call=_cell)
         for name in ("RNNCell", "GRUCell", "LSTMCell")
     ],
     Entry("MultiheadAttention", lambda s: nn.MultiheadAttention(s[-1], 2), ranks=(3,), call=_attention),
@@ -250,10 +265,7 @@ LAYERS: Final[list[Entry]] = [
         Entry(name, _transformer(name), ranks=(3,), call=_twice)
         for name in ("TransformerDecoderLayer", "TransformerDecoder", "Transformer")
     ],
-    *[
-        Entry(name, lambda s, name=name: getattr(nn, name)(), call=_twice)
-        for name in ("CosineSimilarity", "PairwiseDistance")
-    ],
+    *[Entry(name, _of(name, lambda k, s: k()), call=_twice) for name in ("CosineSimilarity", "PairwiseDistance")],
     Entry("scaled_dot_product_attention", lambda s: CrossAttention(), ranks=(3, 4)),
     Entry("grid_sample", lambda s: Warped(), ranks=(4,)),
     Entry("cdist", lambda s: Distances(), ranks=(2, 3)),
@@ -292,6 +304,11 @@ def _per_class(shape: Shape) -> flow.Tensor:
 
 def _to(target: Callable[[flow.Tensor], flow.Tensor]) -> Callable[[Any, flow.Tensor], flow.Tensor]:
     return lambda module, x: _called_with(module, x, target(x))
+
+
+def _probabilities(module: Any, x: flow.Tensor) -> flow.Tensor:
+    """Not by a sigmoid, which in 16 bits comes to 0 and 1, where this loss has no slope to compare."""
+    return _called_with(module, x.tanh() * 0.3 + 0.5, _shares(x))
 
 
 def _of_logs(module: Any, x: flow.Tensor) -> flow.Tensor:
@@ -338,7 +355,7 @@ def _margins(module: Any, x: flow.Tensor) -> flow.Tensor:
 
 LOSSES: Final[list[Entry]] = [
     *[
-        Entry(name, lambda s, name=name: getattr(nn, name)(), call=_to(_numbers))
+        Entry(name, _of(name, lambda k, s: k()), call=_to(_numbers))
         for name in ("MSELoss", "L1Loss", "HuberLoss", "SmoothL1Loss")
     ],
     Entry("PoissonNLLLoss", lambda s: nn.PoissonNLLLoss(), call=_to(_shares)),
@@ -346,7 +363,7 @@ LOSSES: Final[list[Entry]] = [
     Entry(
         "BCELoss",
         lambda s: nn.BCELoss(flow.linspace(0.5, 2, s[-1])),
-        call=lambda m, x: _called_with(m, x.sigmoid(), _shares(x)),
+        call=_probabilities,
     ),
     Entry("BCEWithLogitsLoss", lambda s: nn.BCEWithLogitsLoss(), call=_to(_shares)),
     Entry(
@@ -355,7 +372,7 @@ LOSSES: Final[list[Entry]] = [
         call=_to(_shares),
         label="-weighted",
     ),
-    Entry("KLDivLoss", lambda s: nn.KLDivLoss("batchmean"), call=_of_logs),
+    Entry("KLDivLoss", lambda s: nn.KLDivLoss(reduction="batchmean"), call=_of_logs),
     Entry("NLLLoss", lambda s: nn.NLLLoss(_per_class(s)), call=_of_logs),
     Entry("CrossEntropyLoss", lambda s: nn.CrossEntropyLoss(), call=_to(_classes)),
     Entry(

@@ -1,8 +1,9 @@
 """The autocast class of each op: in which dtype it computes where autocast is on.
 
 The names are those of the op table, and of the functions of several ops that autocast takes for one (see
-`vmflow.ops.autocasting`).  The classes are PyTorch's for the CPU where that has one, else its classes for GPUs.  Other
-functions of several ops, such as `addmm`, follow their ops.
+`vmflow.ops.autocasting`).  The classes are PyTorch's for the CPU where it has one, else its classes for GPUs where
+these keep numbers from overflowing or losing digits.  Other functions of several ops, such as `addmm`, follow their
+ops.
 """
 
 from __future__ import annotations
@@ -38,15 +39,16 @@ LOWER: Final = _names("""
 # is no 16-bit arithmetic.
 FLOAT32: Final = _names("""
     acos adaptive_avg_pool3d adaptive_max_pool3d asin avg_pool3d binary_cross_entropy
-    binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eigh exp expm1 fft inv
-    irfft layer_norm log log10 log1p log2 log_softmax max_pool3d max_pool3d_with_indices mean nll_loss pad_borders
-    pinv pow pow_scalar prod qr reciprocal rfft rsqrt sinh slogdet softmax solve solve_triangular square sum svd
-    svdvals tan view_as_complex
+    binary_cross_entropy_with_logits cholesky cosh cross_entropy ctc_loss cumprod cumsum det eigh erfinv exp expm1
+    fft inv irfft layer_norm log log10 log1p log2 log_softmax max_pool3d max_pool3d_with_indices mean nll_loss norm
+    pad_borders pinv pow pow_scalar prod qr reciprocal rfft rsqrt sinh slogdet softmax softplus solve
+    solve_triangular square sum svd svdvals tan view_as_complex
 
-    cdist cholesky_solve combined_margin completed complex cosine_embedding_loss gaussian_nll_loss grid_sample
-    halved hinge_embedding_loss huber_loss kl_div l1_loss lstsq margin_ranking_loss matrix_rank max_unpool1d
-    max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss multilabel_soft_margin_loss
-    nanquantile poisson_nll_loss quantile smooth_l1_loss soft_margin_loss transformed triplet_margin_loss
+    cdist cholesky_solve combined_margin completed complex cosine_embedding_loss cosine_similarity gaussian_nll_loss
+    grid_sample halved hinge_embedding_loss huber_loss kl_div l1_loss lstsq margin_ranking_loss matrix_rank
+    max_unpool1d max_unpool2d max_unpool3d mse_loss multi_margin_loss multilabel_margin_loss
+    multilabel_soft_margin_loss nanquantile normalize poisson_nll_loss quantile smooth_l1_loss soft_margin_loss
+    transformed triplet_margin_loss
 """)
 
 # These take one dtype only.
@@ -64,18 +66,18 @@ AS_GIVEN: Final = _names("""
     bitwise_left_shift bitwise_left_shift_scalar bitwise_not bitwise_or bitwise_or_scalar bitwise_right_shift
     bitwise_right_shift_scalar bitwise_xor bitwise_xor_scalar cast ceil clamp clamp_max clamp_max_scalar clamp_min
     clamp_min_scalar col2im conj copy_ copysign copysign_scalar cos cummax cummin diagonal digamma div div_scalar
-    dropout element_of_rank elu embedding embedding_limit_norms empty entr eq eq_scalar erf erfc erfinv exp2 expand
+    dropout element_of_rank elu embedding embedding_limit_norms empty entr eq eq_scalar erf erfc exp2 expand
     exponential_linear eye fill flip floor floor_divide floor_divide_scalar fmax fmin fmod fmod_scalar fused gather
     ge ge_scalar gelu gelu_by_tanh gt gt_scalar hardshrink hardsigmoid hardswish hardtanh huber hypot im2col index
     index_add_to_zeros isfinite isin isinf isnan largest_of_bag le le_scalar leaky_relu lgamma linspace logaddexp
     logaddexp2 logcumsumexp logical_and logical_and_scalar logical_not logical_or logical_or_scalar logical_xor
     logical_xor_scalar logsigmoid lt lt_scalar matrix_exp max_pool1d max_pool1d_with_indices max_pool2d
     max_pool2d_with_indices maximum maximum_scalar minimum minimum_scalar mish mode mul mul_scalar multinomial ne
-    ne_scalar neg nextafter norm one_hot orthogonal_ pad permute plane_gather plane_scatter polygamma quick_gelu
-    rand randint randn randperm recurrence relu remainder remainder_scalar repeat resample reshape respread roll
-    round scatter_diagonal scatter_slices searchsorted sigmoid sign signbit silu sin sinc slice smooth_l1 softplus
-    softshrink softsign sqrt square_relu squared_difference strided_get strided_put sub sub_scalar tanh tanhshrink
-    threshold to_device topk triangle trunc trunc_divide trunc_divide_scalar trunc_normal_ unfold view_as_real xlogy
+    ne_scalar neg nextafter one_hot orthogonal_ pad permute plane_gather plane_scatter polygamma quick_gelu rand
+    randint randn randperm recurrence relu remainder remainder_scalar repeat resample reshape respread roll round
+    scatter_diagonal scatter_slices searchsorted sigmoid sign signbit silu sin sinc slice smooth_l1 softshrink
+    softsign sqrt square_relu squared_difference strided_get strided_put sub sub_scalar tanh tanhshrink threshold
+    to_device topk triangle trunc trunc_divide trunc_divide_scalar trunc_normal_ unfold view_as_real xlogy
     xlogy_scalar
 """)
 

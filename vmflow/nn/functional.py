@@ -19,6 +19,7 @@ from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool
 from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
 from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
 from vmflow.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
+from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
 from vmflow.ops.bilinear import bilinear as bilinear
 from vmflow.ops.class_loss import cross_entropy as cross_entropy
 from vmflow.ops.class_loss import nll_loss as nll_loss
@@ -166,6 +167,7 @@ def _written(input: Tensor, function: Callable[..., Tensor], *parameters: float)
     return input.copy_(function(before, *parameters))
 
 
+@_autocast_as_op
 def normalize(input: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
     """`input` divided by its p-norm along `dim`, or by `eps` where that is larger."""
     return input / input.norm(p, dim, keepdim=True).clamp(min=eps)

@@ -149,7 +149,8 @@ class RMSNorm(Module):
 
     Args:
         normalized_shape: the sizes of those dimensions; an int for the last one alone.
-        eps: added to the mean square; None for the smallest difference of the dtype from 1.
+        eps: added to the mean square; None for the smallest difference from 1 in float32 (in float64
+            for inputs of that).
         elementwise_affine: whether to scale afterwards.
         device, dtype: of the parameter.
 

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar, cast
 
 from vmflow.context import MODE
 
-# A decorator from this to this keeps the function's type, which mypy sees before it has inferred anything: functions and
-# the methods of tensors import each other.
+# A decorator from this to this keeps the function's type, and mypy knows so before it has inferred anything.  It must,
+# because functions and the methods of tensors import each other.
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 # The names of these functions; `vmflow.amp.policy` has a class for each.

@@ -11,6 +11,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
 
 from .arithmetic import abs, square
+from .autocasting import autocast_as_op
 from .destination import delivered
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 from .selection import where
@@ -114,6 +115,7 @@ def std_mean(
     return std(input, dim, unbiased, keepdim, correction=correction), average
 
 
+@autocast_as_op
 def norm(
     input: Tensor,
     p: float | str | None = "fro",

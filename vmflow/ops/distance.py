@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from .autocasting import autocast_as_op
 from .table import normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
+@autocast_as_op
 def cosine_similarity(x1: Tensor, x2: Tensor, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """The cosine of the angle between vectors along `dim`; the tensors broadcast.
 

@@ -559,7 +559,8 @@ def rms_norm(
         input: (..., *normalized_shape), floating-point.
         normalized_shape: the last dimensions.
         weight: of that shape, applied after.
-        eps: added to the mean square; by default the smallest difference of the dtype from 1.
+        eps: added to the mean square; by default the smallest difference from 1 in the dtype that this computes in,
+            which is float32 for 16-bit inputs.
 
     Raises:
         TypeError: for other than floating-point tensors.
@@ -573,8 +574,9 @@ def rms_norm(
         ["weight"][: len(parameters)],
         [shape] * len(parameters),
     )
-    wide = input.to(computes_in(input._blob.meta))
+    compute = computes_in(input._blob.meta)
+    wide = input.to(compute)
     over = tuple(range(input.ndim - len(shape), input.ndim))
-    eps = dtypes.finfo(input.dtype).eps if eps is None else eps
+    eps = dtypes.finfo(compute).eps if eps is None else eps
     result = wide * rsqrt((wide * wide).mean(over, keepdim=True) + eps)
     return (result if weight is None else result * weight).to(input.dtype)
