@@ -170,6 +170,12 @@ def test_rms_norm() -> None:
     assert rms_norm(single, 4).tolist() == [[0.0] * 4]
 
 
+@pytest.mark.parametrize("dtype", [flow.bfloat16, flow.float16], ids=str)
+def test_rms_norm_of_16_bits_adds_the_eps_of_float32(dtype: flow.dtype) -> None:
+    small = flow.full((1, 4), 0.01).to(dtype)
+    np.testing.assert_allclose(rms_norm(small, 4).float().numpy(), 1, atol=2e-3)
+
+
 FUNCTIONS: list[Any] = [
     lambda x: batch_norm(x, None, None, training=True),
     lambda x: layer_norm(x, tuple(x.shape[2:])),
