@@ -1,6 +1,6 @@
 """A model in an existing FastAPI application: a few lines, and requests are batched, cancelled and drained.
 
-pip install 'vmflow[serve]' fastapi
+pip install '.[serve]' fastapi
 uvicorn --app-dir examples fastapi_app:app
 
 curl -d '[[1, 2, 3, 4]]' -H 'content-type: application/json' localhost:8000/classify

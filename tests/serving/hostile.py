@@ -155,6 +155,7 @@ _DESCRIPTIONS: Final = st.sampled_from(
 _NPY_SHAPES: Final = st.sampled_from(
     ["(2, 3)", "(2, 3)", "(3,)", "()", "(-1, 3)", "(-2, -3)", "(2.0, 3)", "(1" + "0" * 17 + ",)", "(" + "9" * 40 + ",)"]
     + ["(4294967296, 4294967296, 4294967296)", "(2, 3", "(0, 3)", "(True, 3)", "(2L, 3)", "(" + "1," * 3000 + ")", "2"]
+    + ["(0, 999999999999999999, 999999999999999999)", "(999999999999999999, 0, 99)"]
 )
 
 
@@ -185,7 +186,7 @@ _ENTRIES: Final = st.fixed_dictionaries(
     {},
     optional={
         "dtype": st.sampled_from(["F32", "F32", "F32", "F64", "BF16", "BOOL", "F8_E4M3", "U64", "f32", "", 4, None]),
-        "shape": st.lists(_SIZES, max_size=3) | st.sampled_from([[2, 3], [2, 3], [], "x", [0] * 40]),
+        "shape": st.lists(_SIZES, max_size=3) | st.sampled_from([[2, 3], [2, 3], [], "x", [0] * 40, [1 << 59, 1 << 59, 0]]),
         "data_offsets": st.lists(_SIZES, max_size=3) | st.sampled_from([[0, 24], [0, 24], [24, 28], [0, 4], [24, 0]]),
         "more": st.integers(),
     },

@@ -522,7 +522,7 @@ async def test_without_prometheus_client_the_rest_goes_on(monkeypatch: pytest.Mo
     async with living(session_of()) as application:
         answer = await get(application, "/metrics")
         assert answer.status == 501
-        assert "pip install 'vmflow[metrics]'" in json.loads(answer.body)["detail"]
+        assert "pip install '.[metrics]'" in json.loads(answer.body)["detail"]
         assert (await post(application, GOOD)).status == 200
 
 
@@ -530,7 +530,7 @@ def test_without_starlette_one_is_told_what_to_install(monkeypatch: pytest.Monke
     for name in [it for it in sys.modules if it.partition(".")[0] == "starlette"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "starlette", None)
-    with pytest.raises(ImportError, match=r"pip install 'vmflow\[serve\]'"):
+    with pytest.raises(ImportError, match=r"pip install '\.\[serve\]'"):
         serving.app(session_of())
 
 

@@ -69,7 +69,7 @@ def test_json() -> None:
 def test_integers_larger_than_numpy_has_are_numbers() -> None:
     (array,) = decoded(b'{"inputs": [[1, 2.5], [100000000000000000000, true]]}', bodies.JSON, SQUARE)
     assert array.tolist() == [[1, 2.5], [np.float32(1e20), 1]]
-    with pytest.raises(InvalidInput, match="length: has values that do not fit into int64"):
+    with pytest.raises(InvalidInput, match="length: there are values that do not fit into int64"):
         decoded(b'{"inputs": {"length": 100000000000000000000, "image": [[1, 2], [3, 4]]}}', bodies.JSON, NAMED)
 
 
@@ -192,6 +192,10 @@ def test_what_npy_is_refused() -> None:
         good.replace(b"<f4", b"|V4"),
         good.replace(b"'descr'", b"'shape'"),
         good.replace(b"False", b"open("),
+        # Of no bytes, as another size is 0, and yet of sizes that no array can have.
+        _npy_of_shape("(0, 999999999999999999, 999999999999999999)"),
+        _npy_of_shape("(999999999999999999, 0, 999999999999999999)"),
+        _npy_of_shape("(0, 999999999999999999, 9)"),
         good[:8] + b"\xff\xff" + good[10:],
         good[:6] + b"\x02\x00\xff\xff\xff\xff" + good[10:],
     ):
@@ -199,6 +203,38 @@ def test_what_npy_is_refused() -> None:
     assert refused(good, bodies.NPY, NAMED).status == 422
     inf = np.full((2, 2), np.inf, np.float32)
     assert refused(npy(inf), bodies.NPY, SQUARE).status == 422
+
+
+def _npy_of_shape(shape: str) -> bytes:
+    """A file of no elements whose header says this shape."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header
+
+
+@pytest.mark.parametrize("dtype", ["BF16", "F32", "BOOL"])
+@pytest.mark.parametrize("shape", [[1 << 59, 1 << 59, 0], [0, 1 << 59, 16], [1 << 30, 0, 1 << 30]])
+def test_sizes_that_no_array_can_have_are_refused_though_there_are_no_elements(dtype: str, shape: list[int]) -> None:
+    body = _safetensors({"t": {"dtype": dtype, "shape": shape, "data_offsets": [0, 0]}})
+    error = refused(body, bodies.SAFETENSORS, SQUARE)
+    assert error.status == 400
+    assert str(shape) in str(error)
+
+
+def test_no_message_names_an_input_that_has_no_name() -> None:
+    unnamed = Signature(TensorSpec((2, 2)))
+    for body, kind in (
+        (b'{"inputs": [1]}', bodies.JSON),
+        (b'{"inputs": [[1, 2], [3, 1e999]]}', bodies.JSON),
+        (b'{"inputs": [[1, 2], ["a", 1]]}', bodies.JSON),
+        (npy(np.zeros(3, np.float32)), bodies.NPY),
+        (npy(np.full((2, 2), np.inf, np.float32)), bodies.NPY),
+        (write_safetensors({"mine": np.zeros(3, np.float32)}), bodies.SAFETENSORS),
+    ):
+        assert "x:" not in str(refused(body, kind, unnamed))
+        assert not str(refused(body, kind, unnamed)).startswith((":", "inputs"))
+    several = Signature([TensorSpec((2,)), TensorSpec((2,))])
+    assert "2 inputs" in str(refused(npy(np.zeros(2, np.float32)), bodies.NPY, several))
+    assert str(refused(b'{"inputs": [[1, 2], [3]]}', bodies.JSON, several)).startswith("inputs[1]: expected shape [2]")
 
 
 def _safetensors(header: Any, data: bytes = b"") -> bytes:

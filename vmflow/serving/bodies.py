@@ -175,7 +175,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
         return _from_json(body, signature, pause)
     if kind == NPY:
         if len(signature.specs) != 1:
-            raise InvalidInput(f"an npy file is one array, and the inputs are {', '.join(signature.names)}")
+            raise InvalidInput(f"an npy file is one array, and {len(signature.specs)} inputs are expected")
         array = read_npy(body)
         return signature.given([array])
     arrays = {name: _widened(it) for name, it in read_safetensors(body, len(signature.specs)).items()}

@@ -22,5 +22,5 @@ def required(module: str, extra: str, what: str) -> Any:
     except ImportError as error:
         package = module.partition(".")[0]
         raise ImportError(
-            f"{what} needs the package {package}; install it with: pip install 'vmflow[{extra}]'"
+            f"{what} needs the package {package}; in a checkout of vmflow, install it with: pip install '.[{extra}]'"
         ) from error

@@ -77,7 +77,7 @@ class TensorSpec:
         """What was given, checked and as an array of its own; not yet padded.
 
         Args:
-            name: of the input, for messages.
+            name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
             sizes: of the dimensions known so far, by name; what this one tells is added.
 
@@ -96,10 +96,10 @@ class TensorSpec:
         found = value if isinstance(value, np.ndarray) else _array_of(name, value, self)
         category = self.dtype.category if found.dtype == to else _CATEGORIES.get(found.dtype.kind)
         if category is None:
-            raise InvalidInput(f"{name}: expected numbers, got an array of {found.dtype}")
+            raise InvalidInput(f"{_about(name)}expected numbers, got an array of {found.dtype}")
         self._check_shape(name, found.shape, sizes)
         if category > self.dtype.category:
-            raise InvalidInput(f"{name}: {found.dtype} values do not fit into {self.dtype.name}")
+            raise InvalidInput(f"{_about(name)}{found.dtype} values do not fit into {self.dtype.name}")
         made = self._converted(name, found)
         self._check_finite(name, made)
         return made
@@ -110,29 +110,29 @@ class TensorSpec:
         if self.dtype.category == FLOATING and isfinite(np.vdot(array, array)):
             return  # as no sum of squares is of which one is not; this takes half the time
         if not np.isfinite(array).all():
-            raise InvalidInput(f"{name}: has values that are nan or infinite")
+            raise InvalidInput(f"{_about(name)}there are values that are nan or infinite")
 
     def _converted(self, name: str, found: Array) -> Array:
         to = self.dtype.numpy
         if to.kind in "iu" and found.dtype.kind in "iu" and found.size:
             limits = np.iinfo(to)
             if found.min() < limits.min or found.max() > limits.max:
-                raise InvalidInput(f"{name}: has values that do not fit into {self.dtype.name}")
+                raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
         with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is seen then
             return found.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
         if len(shape) != len(self.shape):
-            raise InvalidInput(f"{name}: expected shape {self.shown()}, got {list(shape)}")
+            raise InvalidInput(f"{_about(name)}expected shape {self.shown()}, got {list(shape)}")
         for have, want in zip(shape, self.shape, strict=True):
             if not isinstance(want, Dim):
                 if have != want:
-                    raise InvalidInput(f"{name}: expected shape {self.shown()}, got {list(shape)}")
+                    raise InvalidInput(f"{_about(name)}expected shape {self.shown()}, got {list(shape)}")
                 continue
             if not 0 < have <= want.sizes[-1]:
-                raise InvalidInput(f"{name}: {want.name} is {have}, and must be from 1 to {want.sizes[-1]}")
+                raise InvalidInput(f"{_about(name)}{want.name} is {have}, and must be from 1 to {want.sizes[-1]}")
             if sizes.setdefault(want.name, have) != have:
-                raise InvalidInput(f"{name}: {want.name} is {have} here, and {sizes[want.name]} in another input")
+                raise InvalidInput(f"{_about(name)}{want.name} is {have} here, and {sizes[want.name]} in another input")
 
     def padded(self, array: Array, sizes: Mapping[str, int]) -> Array:
         """Filled up to these sizes of the named dimensions."""
@@ -159,13 +159,18 @@ class TensorSpec:
         return "[" + ", ".join([it.name if isinstance(it, Dim) else str(it) for it in self.shape]) + "]"
 
 
+def _about(name: str) -> str:
+    """The beginning of a message about an input."""
+    return f"{name}: " if name else ""
+
+
 def _array_of(name: str, value: Any, spec: TensorSpec) -> Array:
     if isinstance(value, (str, bytes)) or value is None:
-        raise InvalidInput(f"{name}: expected numbers, got {type(value).__name__}")
+        raise InvalidInput(f"{_about(name)}expected numbers, got {type(value).__name__}")
     try:
         found = np.asarray(value, spec.dtype.numpy if isinstance(value, list) and not value else None)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidInput(f"{name}: expected numbers of shape {spec.shown()}: {error}") from None
+        raise InvalidInput(f"{_about(name)}expected numbers of shape {spec.shown()}: {error}") from None
     if found.dtype == object and all([type(it) in (int, float, bool) for it in found.flat]):
         return _with_large_integers(name, found, spec)
     return found
@@ -176,7 +181,7 @@ def _with_large_integers(name: str, found: Array, spec: TensorSpec) -> Array:
     if spec.dtype.category >= FLOATING:
         with suppress(OverflowError):
             return found.astype(np.float64)
-    raise InvalidInput(f"{name}: has values that do not fit into {spec.dtype.name}")
+    raise InvalidInput(f"{_about(name)}there are values that do not fit into {spec.dtype.name}")
 
 
 # One, several in order, or several by name: as the model is called with them.
@@ -191,7 +196,7 @@ class Signature:
 
     Attributes:
         specs: in order.
-        names: of them; "x", or numbers, where they have none.
+        names: of them; where they have none, their places, and "" for a single one: for messages.
         dims: by name.
         named: whether the model takes them by name.
         single: whether it takes one, which callers give without a container.
@@ -203,7 +208,7 @@ class Signature:
         if isinstance(inputs, Mapping):
             self.names, self.specs = tuple(inputs), tuple(inputs.values())
         elif isinstance(inputs, TensorSpec):
-            self.names, self.specs = ("x",), (inputs,)
+            self.names, self.specs = ("",), (inputs,)
         else:
             self.specs = tuple(inputs)
             self.names = tuple([f"inputs[{place}]" for place in range(len(self.specs))])

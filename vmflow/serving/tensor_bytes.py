@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ from .errors import InvalidInput
 
 # Of a header; numpy itself refuses longer ones.
 _LONGEST_HEADER: Final = 10_000
+
+# numpy makes no array whose sizes, those that are 0 left out, come to more bytes than this; and an array may be
+# converted to the widest dtype, whose elements have 16.
+_MOST_ELEMENTS: Final = sys.maxsize // 16
 
 _MAGIC: Final = b"\x93NUMPY"
 _ITEM: Final = re.compile(
@@ -110,6 +115,8 @@ def _seen(
     body: bytes, begin: int, end: int, dtype: np.dtype[Any], shape: tuple[int, ...], fortran: bool, about: str
 ) -> Array:
     """These bytes of the body as an array of this kind, if there are as many as it has."""
+    if math.prod([size for size in shape if size]) > _MOST_ELEMENTS:  # also where another size is 0
+        raise BadBytes(f"{about}: no array can have the shape {list(shape)}, its sizes are too large")
     if len(shape) > 32 or math.prod(shape) * dtype.itemsize != end - begin:
         raise BadBytes(f"{about}: {end - begin} bytes of data are not a {dtype.name} array of shape {list(shape)}")
     return np.ndarray(shape, dtype, body, begin, order="F" if fortran else "C")
