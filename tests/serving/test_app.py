@@ -483,7 +483,7 @@ def metrics_of(text: str) -> dict[str, float]:
 
 
 async def test_metrics_add_up_at_every_moment() -> None:
-    session = session_of(stream=counted, name="digits", max_queue=8)
+    session = session_of(stream=counted, name="digits", max_queue=16)
     async with living(session, identify=lambda request: (None, 0)) as application:
         answers: list[Any] = [post(application, GOOD) for _ in range(5)]
         answers += [post(application, GOOD, x_request_timeout="0.000001") for _ in range(2)]
@@ -500,14 +500,20 @@ async def test_metrics_add_up_at_every_moment() -> None:
                 found = metrics_of((await get(application, "/metrics")).body.decode())
                 ended = sum([value for name, value in found.items() if name.startswith("requests_ended_total ")])
                 assert found["requests_accepted_total"] == ended + found["requests_queued"] + found["requests_running"]
+                rejected = sum([value for name, value in found.items() if name.startswith("requests_rejected_total ")])
+                let_in = found["requests_accepted_total"] + rejected
+                assert found["requests_arrived_total"] == let_in + found["requests_arriving"]
         await asyncio.gather(*tasks)
         found = metrics_of((await get(application, "/metrics")).body.decode())
-    assert found["requests_accepted_total"] == 9
+    assert found["requests_arrived_total"] == 10
+    assert found["requests_accepted_total"] == 7
     ends = {end: found[f"requests_ended_total {end}"] for end in ("done", "failed", "cancelled", "expired")}
-    assert ends == {"done": 6, "failed": 0, "cancelled": 1, "expired": 2}
+    assert ends == {"done": 6, "failed": 0, "cancelled": 1, "expired": 0}
     assert found["requests_rejected_total invalid"] == 1
-    assert found["serving_seconds_count"] == 9
-    assert found["serving_seconds_bucket +Inf"] == 9
+    assert found["requests_rejected_total expired"] == 2  # before their bodies had come
+    assert found["requests_arriving"] == found["arriving_bytes"] == 0
+    assert found["serving_seconds_count"] == 7
+    assert found["serving_seconds_bucket +Inf"] == 7
     assert found["computing_seconds_count batch"] == found["computed_total batch"] >= 1
     assert found["computed_total stream"] == 1
     assert found["samples_total"] == 5

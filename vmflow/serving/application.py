@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Hashable
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import vmflow as flow
@@ -17,13 +17,13 @@ from vmflow.graph_mode import args_tree
 from . import bodies
 from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, RequestScope, Send
 from .bodies import Message, Receive
-from .decoding import Decoder
 from .draining import can_take_signals, drain_on_signal
-from .errors import Expired, InvalidInput
+from .intake import Intake
 from .lag import LoopLag
 from .metrics import Metrics
 from .openapi import description
 from .optional import required
+from .origin import check_origin
 from .page import POLICY
 from .page import page as page_of
 from .problems import FAILED, Problem, problem_of
@@ -48,8 +48,12 @@ def app(
     on_disconnect: Policy = "cancel",
     identify: Identify | None = None,
     max_body: int | None = None,
+    body_budget: int | None = None,
+    body_timeout: float = 30.0,
+    write_timeout: float = 30.0,
     page: bool = True,
     drain_route: bool = False,
+    hosts: Sequence[str] = (),
     drain_delay: float = 0.0,
     drain_timeout: float | None = None,
     on_failure: OnFailure | None = None,
@@ -67,6 +71,10 @@ def app(
 
     Errors are JSON, see `ErrorResponses`.  A client may give a deadline and a name, see `RequestScope`.
 
+    A request has its place in the session's queue from when it begins: its deadline counts from then, a full queue
+    refuses it before its body is read, and what its body has brought counts against a budget.  How many connections
+    there are, and how long one may be silent, only the server can limit: `python -m vmflow serve` does.
+
     The session is started with the application, and closed with it; the application answers meanwhile.  On SIGTERM and
     SIGINT it is drained before the server ends, where the server lets that be done: see `drain_on_signal`.  Where it is
     mounted in another application, that needs the `lifespan`.
@@ -82,35 +90,46 @@ def app(
         identify: from a `starlette.requests.Request`, the client and the priority of its requests.  By default the
             address of the peer, which behind a proxy is the proxy's unless the server is told to look further, and 0.
         max_body: bytes; by default what the largest inputs may need.
+        body_budget: bytes that all bodies may hold together until their inputs are read, half of them one client's;
+            what goes beyond is refused with 503.  By default 256 MiB, or those of four bodies if these are more.
+        body_timeout: seconds in which a body must have come; one that has not is refused with 408.
+        write_timeout: seconds in which a client must take each part of its answer; from one that does not, what it
+            has asked for is taken, and its connection is ended.
         page: whether there is one.
         drain_route: whether ``POST /drain`` drains, and answers when that has been done: for servers that keep their
-            signals.  Whoever can reach it can end the service.
+            signals.  Whoever can reach it can end the service, but for pages in browsers, see `check_origin`.
+        hosts: names by which clients may call the server to drain it, beside its addresses and localhost.
         drain_delay, drain_timeout: see `InferenceSession.drain`.
         on_failure: called with what the session could not be started for; by default that is logged, and the process
             gets SIGTERM.
 
     Raises:
         ImportError: if starlette is not installed.
+        ValueError: for limits that do not fit.
     """
+    if not write_timeout > 0:
+        raise ValueError(f"write_timeout must be a positive number of seconds, not {write_timeout!r}")
     applications = required("starlette.applications", "serve", "serving.app")
     from starlette.middleware import Middleware
     from starlette.routing import Route
 
-    it = _Endpoints(session, identify, max_body, (drain_delay, drain_timeout))
+    most = bodies.body_limit(session.signature) if max_body is None else max_body
+    intake = Intake(session, most, body_budget, body_timeout)
+    endpoints = _Endpoints(session, identify, most, intake, write_timeout, (drain_delay, drain_timeout), hosts)
     routes = [
-        Route("/predict", _Raw(it.predict), methods=["POST"]),
-        Route("/stream", _Raw(it.stream), methods=["POST"]),
-        *[Route(path, endpoint) for path, endpoint in it.looks().items()],
+        Route("/predict", _Raw(endpoints.predict), methods=["POST"]),
+        Route("/stream", _Raw(endpoints.stream), methods=["POST"]),
+        *[Route(path, endpoint) for path, endpoint in endpoints.looks().items()],
     ]
     if page:
-        routes.append(Route("/", it.page))
+        routes.append(Route("/", endpoints.page))
     if drain_route:
-        routes.append(Route("/drain", it.drain, methods=["POST"]))
-    it.paths = [route.path for route in routes]
+        routes.append(Route("/drain", endpoints.drain, methods=["POST"]))
+    endpoints.paths = [route.path for route in routes]
     made: Starlette = applications.Starlette(
         routes=routes,
         lifespan=lifespan(
-            session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=on_failure, lag=it.lag
+            session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=on_failure, lag=endpoints.lag
         ),
         exception_handlers=_handlers(),
         middleware=[
@@ -120,6 +139,8 @@ def app(
             Middleware(ErrorResponses, others=True),
         ],
     )
+    # A redirect from /stats/ to /stats would lead to whatever host the request names.
+    made.router.redirect_slashes = False
     return made
 
 
@@ -219,7 +240,9 @@ class _Endpoints:
     """What is answered.
 
     Args:
-        session, identify, max_body: see `app`.
+        session, identify, write_timeout, hosts: see `app`.
+        most: bytes of a body.
+        intake: takes requests in.
         ending: the delay and the timeout of a drain.
 
     Attributes:
@@ -231,55 +254,72 @@ class _Endpoints:
         self,
         session: InferenceSession,
         identify: Identify | None,
-        max_body: int | None,
+        most: int,
+        intake: Intake,
+        write_timeout: float,
         ending: tuple[float, float | None],
+        hosts: Sequence[str],
     ) -> None:
         self.lag = LoopLag()
         self.paths: list[str] = []
         self._session = session
         self._identify = identify
-        self._most = bodies.body_limit(session.signature) if max_body is None else max_body
-        self._decoder = Decoder(session)
+        self._most = most
+        self._intake = intake
+        self._write_timeout = write_timeout
         self._ending = ending
+        self._hosts = hosts
         self._begun = time.monotonic()
         self._metrics: Metrics | None = None
 
-    async def _asked(self, scope: ASGIScope, receive: Receive) -> tuple[Any, dict[str, Any]]:
+    async def _asked(self, scope: ASGIScope, receive: Receive, *, stream: bool) -> tuple[Any, dict[str, Any]]:
         """The inputs of a request, and what else a session is to be told."""
         from starlette.requests import Request
 
-        told = {}
+        client, priority = scope["client"][0] if scope.get("client") else None, 0
         if self._identify is not None:
-            told["client"], told["priority"] = self._identify(Request(scope))
-        elif scope.get("client"):
-            told["client"] = scope["client"][0]
-        try:
-            kind = bodies.kind_of(scope["headers"])
-            body = await bodies.read_body(receive, scope["headers"], self._most)
-            return await self._decoder.inputs(body, kind), told
-        except InvalidInput:
-            self._session.statistics.rejected["invalid"] += 1
-            raise
-        except Expired:
-            self._session.statistics.rejected["expired"] += 1
-            raise
+            client, priority = self._identify(Request(scope))
+        inputs, timeout = await self._intake.inputs(scope["headers"], receive, client, stream=stream)
+        return inputs, {"timeout": timeout, "client": client, "priority": priority}
 
     async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """One result."""
-        kind = bodies.accepted(scope["headers"])
-        inputs, told = await self._asked(scope, receive)
+        with self._intake.counted():
+            kind = bodies.accepted(scope["headers"])
+            inputs, told = await self._asked(scope, receive, stream=False)
         result = await self._session.run(inputs, **told)
         body = await bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        with _unless_unread():
+            await self._write(send, {"type": "http.response.start", "status": 200, "headers": headers})
+            await self._write(send, {"type": "http.response.body", "body": body})
+
+    async def _write(self, send: Send, message: Message) -> None:
+        """Send a part of an answer, which returns when the client has taken enough of those before.
+
+        Raises:
+            _Unread: if it does not in time.
+        """
+        limit = asyncio.timeout(self._write_timeout)
+        try:
+            async with limit:
+                await send(message)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise _Unread from None
 
     async def stream(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """One event for each chunk.
 
         The answer begins with the first of them, so that until then an error is an answer with its status.
         """
-        inputs, told = await self._asked(scope, receive)
+        with self._intake.counted():
+            inputs, told = await self._asked(scope, receive, stream=True)
+        with _unless_unread():
+            await self._stream(inputs, told, send)
+
+    async def _stream(self, inputs: Any, told: dict[str, Any], send: Send) -> None:
         begun = False
         async with aclosing(_generator(self._session.stream(inputs, **told))) as chunks:
             try:
@@ -289,9 +329,10 @@ class _Endpoints:
                     data = await bodies.to_json(chunk)
                     if not begun:
                         begun = True
-                        await send(_EVENTS)
-                    # Returns when the client has read enough of what was sent before.
-                    await send(_event(b"data: " + data))
+                        await self._write(send, _EVENTS)
+                    await self._write(send, _event(b"data: " + data))
+            except _Unread:
+                raise
             except Exception as error:
                 if not begun:
                     raise
@@ -299,11 +340,11 @@ class _Endpoints:
                 if problem is None:
                     _log.exception("a stream has failed")
                     problem = FAILED
-                await send(_event(b"event: error\ndata: " + problem.body(), more=False))
+                await self._write(send, _event(b"event: error\ndata: " + problem.body(), more=False))
                 return
         if not begun:
-            await send(_EVENTS)
-        await send(_event(b"event: end\ndata: {}", more=False))
+            await self._write(send, _EVENTS)
+        await self._write(send, _event(b"event: end\ndata: {}", more=False))
 
     def looks(self) -> dict[str, Callable[[Request], Any]]:
         """Those that only look, by path."""
@@ -330,6 +371,7 @@ class _Endpoints:
         return _json(
             {
                 **self._session.stats(),
+                "arriving_bytes": self._intake.budget.held,
                 "uptime": time.monotonic() - self._begun,
                 "loop_lag": {"last": self.lag.last, "mean": self.lag.late.mean()},
                 "memory": {
@@ -346,7 +388,7 @@ class _Endpoints:
 
         if self._metrics is None:
             try:
-                self._metrics = Metrics(self._session, self.lag)
+                self._metrics = Metrics(self._session, self.lag, self._intake.budget)
             except ImportError as error:
                 return _told(Problem(501, "NotInstalled", str(error)))
         return Response(self._metrics.text(), media_type=self._metrics.media_type)
@@ -363,9 +405,23 @@ class _Endpoints:
 
     async def drain(self, request: Request) -> Response:
         """End what there is."""
+        check_origin(request.scope["headers"], self._hosts)
         delay, timeout = self._ending
         drained = await self._session.drain(delay, timeout)
         return _json({"status": self._session.state, "drained": drained})
+
+
+class _Unread(Exception):
+    """The client has not taken its answer in time."""
+
+
+@contextmanager
+def _unless_unread() -> Iterator[None]:
+    """A block whose answer is broken off where its client does not take it: the server ends the connection then."""
+    try:
+        yield
+    except _Unread:
+        _log.info("an answer was broken off that its client did not read")
 
 
 async def _generator(chunks: AsyncIterator[Any]) -> Any:

@@ -13,6 +13,9 @@ class Arrivals:
     def __init__(self) -> None:
         self._there: set[asyncio.Future[None]] = set()
 
+    def __len__(self) -> int:
+        return len(self._there)
+
     @contextmanager
     def one(self) -> Iterator[None]:
         """A block at whose end a request is about to go in: without another await in between."""

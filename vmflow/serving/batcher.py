@@ -84,6 +84,8 @@ class Batcher:
         places: batches that are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
         limit, limit_per_client: see `RequestQueue`.
+        places_per_client: how many of the places one known client may have; None for all.  Then each batch is of one
+            request, whose key is its client.
         hurries: whether a request that comes alone may be computed in the call of `submit`, as far as `compute` gets
             without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
             `asyncio.timeout`.
@@ -103,6 +105,7 @@ class Batcher:
         wait: float,
         limit: int,
         limit_per_client: int,
+        places_per_client: int | None = None,
         hurries: bool = False,
         computed_here: Callable[[int, Hashable], bool] = lambda count, key: False,
         tracing: SessionTracing | None = None,
@@ -112,6 +115,8 @@ class Batcher:
         self._work = work
         self._most = most
         self._places = places
+        self._places_per_client = places_per_client
+        self._places_of: dict[Hashable, int] = {}
         self._wait = wait
         self._queue = RequestQueue(limit, limit_per_client)
         self._loop = asyncio.get_running_loop()
@@ -155,6 +160,30 @@ class Batcher:
 
     # Requests
 
+    def reserve(self, client: Hashable) -> None:
+        """Take a place in the queue for a request that is on its way in, until `release`.
+
+        Raises:
+            Overloaded: if there is no room for it.
+            Draining, NotReady: if nothing is taken any more.
+        """
+        self._look_whether_open()
+        self._queue.reserve(client, self.expected_wait, self._spare)
+
+    def release(self, client: Hashable) -> None:
+        """Give up a place that was reserved; the request itself may be submitted at once, and has room."""
+        self._queue.release(client)
+
+    def _look_whether_open(self) -> None:
+        if self._refusing is not None:
+            raise self._refusing("nothing new is taken: the session is ending")
+
+    def _spare(self) -> int:
+        """How many more batches could be begun at once: the first request of each would not wait."""
+        if self._held or len(self._queue):
+            return 0
+        return self._places - len(self._tasks) - self._computing_here
+
     def submit(self, request: Request) -> None:
         """Let a request wait for its turn.
 
@@ -162,12 +191,11 @@ class Batcher:
             Overloaded: if there is no room for it.
             Draining, NotReady: if nothing is taken any more.
         """
-        if self._refusing is not None:
-            raise self._refusing("nothing new is taken: the session is ending")
+        self._look_whether_open()
         due = request.deadline is not None and request.deadline <= self._loop.time()
         at_once = self._alone and not due and self._would_hurry()
         if not at_once:
-            self._queue.put(request, self.expected_wait)
+            self._queue.put(request, self.expected_wait, self._spare)
         self._statistics.accepted += 1
         request.number = self._statistics.accepted
         if LISTENING:
@@ -281,6 +309,7 @@ class Batcher:
         """Let a task do what is left of a run."""
         task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
+        self._count_places(requests[0].client, 1)
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
@@ -333,6 +362,18 @@ class Batcher:
                 self._pump()
             self._look_whether_idle()
 
+    def _count_places(self, client: Hashable, more: int) -> None:
+        """A client has so many more of the places; if that is all it may have, its other requests are passed over."""
+        if self._places_per_client is None or client is None:
+            return
+        taken = self._places_of.pop(client, 0) + more
+        if taken:
+            self._places_of[client] = taken
+        if taken >= self._places_per_client:
+            self._queue.passed_over.add(client)
+        else:
+            self._queue.passed_over.discard(client)
+
     def _batch_of(self, requests: list[Request], release: str, now: float) -> Batch:
         self._work.begun[release] += 1
         batch = Batch(len(requests))
@@ -353,6 +394,7 @@ class Batcher:
 
     def _over(self, run: Coroutine[Any, Any, None], requests: list[Request], task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        self._count_places(requests[0].client, -1)
         # The task may have been cancelled before its first step.
         run.close()
         self._fail_what_runs(requests)

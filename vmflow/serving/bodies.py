@@ -90,6 +90,14 @@ class ClientGone(ServingError):
     """The client has left before its request was complete; there is nobody to answer."""
 
     status = 499
+    reason = "gone"
+
+
+class SlowBody(ServingError):
+    """The body has not come in the time that it is waited for."""
+
+    status = 408
+    reason = "slow"
 
 
 # Reading
@@ -101,13 +109,16 @@ def body_limit(signature: Signature) -> int:
     return max(most.elements * _NUMBER + 2 * most.lists, 2 * signature.nbytes()) + (1 << 14)
 
 
-async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
+async def read_body(
+    receive: Receive, headers: Headers, most: int, take: Callable[[int], None] = lambda size: None
+) -> bytes:
     """All of a body, refused as soon as it is known to be too large.
 
     Args:
         receive: of the ASGI server.
         headers: of the request.
         most: bytes.
+        take: told of each part how many bytes it has, before it is kept.  What it raises is raised here.
 
     Raises:
         TooLarge: if there are more.
@@ -134,6 +145,7 @@ async def read_body(receive: Receive, headers: Headers, most: int) -> bytes:
         if size > most:
             raise TooLarge(f"the body has more than {most} bytes, which are all that are taken")
         if part:
+            take(len(part))
             parts.append(part)
         if not message.get("more_body", False):
             return parts[0] if len(parts) == 1 else b"".join(parts)

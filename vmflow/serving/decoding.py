@@ -12,10 +12,7 @@ import asyncio
 import time
 from typing import Any, Final
 
-import vmflow as flow
-
 from .bodies import JSON, Pause, inputs_of
-from .errors import Expired
 from .session import InferenceSession
 from .specs import Signature
 from .threads import in_thread
@@ -54,27 +51,15 @@ class Decoder:
     async def inputs(self, body: bytes, kind: str) -> Any:
         """The inputs in a body, as arrays of just the kind that the session takes.
 
-        A drain waits until what is read here has been given to the session.
-
         Args:
             body: all of it.
             kind: one of `bodies.KINDS`.
 
         Raises:
             InvalidInput: if it is none of that kind, or does not fit.
-            Expired: if the deadline of the scope around passes meanwhile.
         """
         if kind != JSON or len(body) < LARGE:
             return _inputs(body, kind, self._session.signature, None)
-        scope = flow.current_scope()
-        with self._session.arrivals.one():
-            try:
-                async with asyncio.timeout_at(None if scope is None else scope.deadline):
-                    return await self._beside(body, kind)
-            except TimeoutError:
-                raise Expired("the deadline has passed while the body was read, or waited for that") from None
-
-    async def _beside(self, body: bytes, kind: str) -> Any:
         await self._turn.acquire()
         pace = _Pace()
         signature = self._session.signature

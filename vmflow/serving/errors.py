@@ -12,10 +12,12 @@ class ServingError(RuntimeError):
 
     Attributes:
         status: the HTTP status that says so.
+        reason: under which `Statistics.rejected` counts a request that was turned away by it.
         retry_after: seconds after which it is worth trying again; None if it is not.
     """
 
     status: ClassVar[int] = 500
+    reason: ClassVar[str] = "failed"
     retry_after: float | None = None
 
 
@@ -23,12 +25,14 @@ class InvalidInput(ServingError, ValueError):
     """The inputs are not what the session was declared to take; nothing was done with them."""
 
     status = 422
+    reason = "invalid"
 
 
 class Overloaded(ServingError):
     """As much is waiting as may wait."""
 
     status = 503
+    reason = "overloaded"
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
@@ -39,6 +43,7 @@ class Draining(ServingError):
     """The session finishes what it has and takes nothing new; another process may."""
 
     status = 503
+    reason = "draining"
     retry_after = 1.0
 
 
@@ -46,6 +51,7 @@ class NotReady(ServingError):
     """The session has not been started, is warming up, or has been closed."""
 
     status = 503
+    reason = "not_ready"
     retry_after = 1.0
 
 
@@ -53,3 +59,4 @@ class Expired(ServingError, DeadlineExceeded):
     """The deadline of a request has passed before it had its result."""
 
     status = 504
+    reason = "expired"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from .intake import ByteBudget
 from .lag import LoopLag
 from .optional import required
 from .session import InferenceSession
@@ -23,16 +24,18 @@ class Metrics:
     Args:
         session: whose.
         lag: of its loop.
+        budget: of the bodies of its requests.
 
     Raises:
         ImportError: if prometheus-client is not installed.
     """
 
-    def __init__(self, session: InferenceSession, lag: LoopLag) -> None:
+    def __init__(self, session: InferenceSession, lag: LoopLag, budget: ByteBudget) -> None:
         self._families: Any = required("prometheus_client.core", "metrics", "GET /metrics")
         self._exposition: Any = required("prometheus_client.exposition", "metrics", "GET /metrics")
         self._session = session
         self._lag = lag
+        self._budget = budget
 
     @property
     def media_type(self) -> str:
@@ -49,12 +52,15 @@ class Metrics:
         now = session.stats()
         found = session.statistics
         work = {"batch": found.batches, "stream": found.streams}
+        yield self._counter("requests_arrived", "Requests that have begun over HTTP.", {(): found.arrived})
         yield self._counter("requests_accepted", "Requests that were let in.", {(): found.accepted})
         yield self._counter("requests_ended", "Requests by how they ended.", _by(found.ends), "outcome")
         yield self._counter("requests_rejected", "Requests not let in, by reason.", _by(found.rejected), "reason")
         yield self._counter(
             "requests_never_ran", "Ended requests that nothing was computed for.", {(): found.never_ran}
         )
+        yield self._gauge("requests_arriving", "Requests whose bodies are on their way.", {(): now["arriving"]})
+        yield self._gauge("arriving_bytes", "Bytes of these bodies that are there.", {(): self._budget.held})
         yield self._gauge("requests_queued", "Requests that wait.", {(): now["queued"]})
         yield self._gauge("requests_running", "Requests that are computed.", {(): now["running"]})
         yield self._counter(

@@ -14,6 +14,7 @@ from .specs import Dim, Signature, TensorSpec
 _PROBLEMS: Final = {
     400: "The body or a header is not what it says it is.",
     406: "The answer cannot be given in any of the kinds that are accepted.",
+    408: "The body has not come in the time that it is waited for.",
     413: "The body is larger than inputs of this session can be.",
     415: "The body is of a kind that is not taken.",
     422: "The inputs are not what the session takes.",
@@ -21,6 +22,8 @@ _PROBLEMS: Final = {
     503: "Too many requests wait, or the server is starting or ending; Retry-After says when to come again.",
     504: "The deadline has passed.",
 }
+
+_FOREIGN: Final = "It is asked for by a page of another origin, or under a name that is not the server's."
 
 # Not zero.
 _SECONDS: Final = "^(?=.*[1-9])[0-9]{1,9}(\\.[0-9]{0,9})?$"
@@ -44,7 +47,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
             "get": _get("The same for Prometheus.", {200: "As text.", 501: "prometheus-client is not installed."})
         },
         "/openapi.json": {"get": _get("This document.", {200: "As JSON."})},
-        "/drain": {"post": _get("Take nothing new, and end what there is.", {200: "All of it has ended."})},
+        "/drain": {"post": _get("Take nothing new, and end what there is.", {200: "All of it has ended.", 403: _FOREIGN})},
         "/": {"get": _get("A page for people.", {200: "As HTML."})},
     }
     return {

@@ -103,6 +103,9 @@ class RequestQueue:
     Args:
         limit: how many may wait.
         limit_per_client: how many of these may be one known client's.
+
+    Attributes:
+        passed_over: keys whose requests are not taken, for as long as they are in it.
     """
 
     def __init__(self, limit: int, limit_per_client: int) -> None:
@@ -115,6 +118,11 @@ class RequestQueue:
         self._together: dict[Hashable, int] = {}
         self._by_client: dict[Hashable, int] = {}
         self._waiting = 0
+        # Places that are taken for requests on their way in: in all, and by client.
+        self._reserved = 0
+        self._reserved_by_client: dict[Hashable, int] = {}
+        # Keys whose requests have to wait, even if their turn has come.
+        self.passed_over: set[Hashable] = set()
         # How many entries of the heaps do not.
         self._stale = 0
         # The rank, before priority, of the last request of each client that waits, and of the last one taken.
@@ -124,24 +132,55 @@ class RequestQueue:
     def __len__(self) -> int:
         return self._waiting
 
-    def put(self, request: Request, retry_after: Callable[[], float]) -> None:
+    def reserve(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
+        """Take a place for a request that is on its way in, until `release`.
+
+        Args: as `put`.
+
+        Raises:
+            Overloaded: if there is no room for it.
+        """
+        self._look_for_room(client, retry_after, spare)
+        self._reserved += 1
+        self._reserved_by_client[client] = self._reserved_by_client.get(client, 0) + 1
+
+    def release(self, client: Hashable) -> None:
+        """Give up a place that was reserved."""
+        self._reserved -= 1
+        left = self._reserved_by_client[client] - 1
+        if left:
+            self._reserved_by_client[client] = left
+        else:
+            del self._reserved_by_client[client]
+
+    def _look_for_room(self, client: Hashable, retry_after: Callable[[], float], spare: Callable[[], int]) -> None:
+        taken = self._waiting + self._reserved
+        if taken >= self.limit and taken >= self.limit + spare():
+            raise Overloaded(f"{taken} requests are waiting, which is all that may", retry_after())
+        if client is None:
+            return
+        own = self._by_client.get(client, 0)
+        if self._reserved:
+            own += self._reserved_by_client.get(client, 0)
+        if own >= self.limit_per_client and own >= self.limit_per_client + spare():
+            raise Overloaded(f"{own} requests of this client are waiting, which is all that may", retry_after())
+
+    def put(
+        self, request: Request, retry_after: Callable[[], float], spare: Callable[[], int] = lambda: 0
+    ) -> None:
         """Let it wait.
 
         Args:
             request: a new one.
             retry_after: the seconds to tell who is refused.
+            spare: how many requests would be taken at once, beside those for which there is room.
 
         Raises:
             Overloaded: if there is no room for it.
         """
         client, key = request.client, request.key
-        if self._waiting >= self.limit:
-            raise Overloaded(f"{self._waiting} requests are waiting, which is all that may", retry_after())
+        self._look_for_room(client, retry_after, spare)
         of_client = self._by_client.get(client, 0)
-        if client is not None and of_client >= self.limit_per_client:
-            raise Overloaded(
-                f"{self.limit_per_client} requests of this client are waiting, which is all that may", retry_after()
-            )
         tag = self._now + 1
         if of_client and self._last[client] >= tag:
             tag = self._last[client] + 1
@@ -184,6 +223,8 @@ class RequestQueue:
         """The heap that has the first request of all."""
         best: list[tuple[int, int, Request]] | None = None
         for key, heap in list(self._heaps.items()):
+            if key in self.passed_over:
+                continue
             while heap and heap[0][2].state != QUEUED:
                 heappop(heap)
                 self._stale -= 1
@@ -194,7 +235,7 @@ class RequestQueue:
         return best
 
     def peek(self) -> tuple[Request, int] | None:
-        """The request whose turn it is, and how many wait that could go with it; None if there is none."""
+        """The request whose turn it is, and how many wait that could go with it; None if none may be taken."""
         heap = self._first()
         return None if heap is None else (heap[0][2], self._together[heap[0][2].key])
 

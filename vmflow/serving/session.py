@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -16,7 +17,7 @@ from vmflow.vm.wakers import running_loop
 from .arrivals import Arrivals
 from .batcher import Batch, Batcher
 from .channel import Channel
-from .errors import Draining, InvalidInput, NotReady
+from .errors import Draining, InvalidInput, NotReady, ServingError
 from .requests import RUNNING, Request
 from .runner import Runner
 from .specs import Dim, Signature, Specs
@@ -56,12 +57,13 @@ class InferenceSession:
         batch_invariant: give each sample the same bits whatever it is batched with.  What sizes this holds for is found
             out while warming up, see `batch_sizes` afterwards; it may well be slower.
         max_wait: seconds that a request may wait for others although nothing keeps it from being computed.
-        max_queue: how many requests may wait.
+        max_queue: how many requests may wait, with those that are on their way in, see `arriving`.
         max_queue_per_client: how many of these may be one client's; by default half of them.
         concurrency: batches that are computed at a time.
         timeout: seconds in which a request must have its result, where it does not say so itself; None for no limit.
         stream: a function of the model and the inputs, to the chunks of a stream.
         max_streams: streams that run at a time; the others wait as requests do.
+        max_streams_per_client: how many of these may be one client's; by default half of them.
         look_ahead: chunks that a stream computes before somebody asks for them.
         name: for messages and metrics.
 
@@ -92,6 +94,7 @@ class InferenceSession:
         timeout: float | None = None,
         stream: StreamFunction | None = None,
         max_streams: int = 8,
+        max_streams_per_client: int | None = None,
         look_ahead: int = 1,
         name: str = "session",
     ) -> None:
@@ -104,6 +107,8 @@ class InferenceSession:
         }
         if max_queue_per_client is not None:
             counts["max_queue_per_client"] = max_queue_per_client
+        if max_streams_per_client is not None:
+            counts["max_streams_per_client"] = max_streams_per_client
         for what, value in counts.items():
             if type(value) is not int or value < 1:
                 raise ValueError(f"InferenceSession: {what} must be a positive integer, not {value!r}")
@@ -126,7 +131,7 @@ class InferenceSession:
         )
         self._stream_function = stream
         self._settings = (max_wait, max_queue, max_queue_per_client or max(1, max_queue // 2), concurrency)
-        self._max_streams = max_streams
+        self._stream_places = (max_streams, max_streams_per_client or max(1, max_streams // 2))
         self._look_ahead = look_ahead
         self._batches: Batcher | None = None
         self._streams: Batcher | None = None
@@ -152,13 +157,14 @@ class InferenceSession:
         return self._stream_function is not None
 
     def stats(self) -> dict[str, Any]:
-        """The counts of `Statistics`, and how many requests wait and are computed at this moment."""
+        """The counts of `Statistics`, and how many requests are on their way in, wait and are computed now."""
         batchers = [it for it in (self._batches, self._streams) if it is not None]
         self._runner.count_compilations()
         return {
             "state": self.state,
             "version": self.version,
             **self.statistics.as_dict(),
+            "arriving": len(self.arrivals),
             "queued": sum([it.queued() for it in batchers]),
             "running": sum([it.running() for it in batchers]),
         }
@@ -204,7 +210,8 @@ class InferenceSession:
             self.statistics,
             self.statistics.streams,
             most=1,
-            places=self._max_streams,
+            places=self._stream_places[0],
+            places_per_client=self._stream_places[1],
             wait=0.0,
             limit=limit,
             limit_per_client=per_client,
@@ -302,13 +309,17 @@ class InferenceSession:
             Expired: if the deadline has passed; at that moment, whatever is being computed.
             Exception: what the model raises for this sample.
         """
-        batches = self._ready(self._batches)
-        if type(inputs) is not np.ndarray:
-            await self._read(inputs)
-        arrays, sizes = self._checked(inputs)
-        payload, key = self._runner.prepared(arrays, sizes)
-        request = Request(payload, key, self._deadline(timeout), priority, client)
-        self._submit(batches, request)
+        try:
+            batches = self._ready(self._batches)
+            if type(inputs) is not np.ndarray:
+                await self._read(inputs)
+            arrays, sizes = self.signature.arrays(inputs)
+            payload, key = self._runner.prepared(arrays, sizes)
+            request = Request(payload, key, self._deadline(timeout), priority, client)
+            batches.submit(request)
+        except ServingError as error:
+            self.statistics.reject(error)
+            raise
         try:
             return await request.future
         except asyncio.CancelledError:
@@ -346,14 +357,16 @@ class InferenceSession:
 
         Raises: as `run`; between two chunks, whatever the function raises.
         """
-        if self._stream_function is None:
-            raise InvalidInput(f"session {self.name!r} has no stream; give it a function as stream=")
-        streams = self._ready(self._streams)
-        await self._read(inputs)
-        arrays, _ = self._checked(inputs)
-        chunks = Channel(self._look_ahead)
-        request = Request((arrays, chunks), (), self._deadline(timeout), priority, client)
-        self._submit(streams, request)
+        try:
+            streams = self._ready_streams()
+            await self._read(inputs)
+            arrays, _ = self.signature.arrays(inputs)
+            chunks = Channel(self._look_ahead)
+            request = Request((arrays, chunks), client, self._deadline(timeout), priority, client)
+            streams.submit(request)
+        except ServingError as error:
+            self.statistics.reject(error)
+            raise
         request.future.add_done_callback(lambda _: chunks.end())
         try:
             while await chunks.wait():
@@ -362,9 +375,41 @@ class InferenceSession:
         finally:
             streams.cancel(request)
 
+    @contextmanager
+    def arriving(self, *, client: Hashable = None, stream: bool = False) -> Iterator[float | None]:
+        """A block in which a request is on its way in, as while its body is received: it has a place in the queue.
+
+        At its end `run` or `stream` is to be called, without another await in between, so that no one else gets the
+        place; and with a timeout that ends at the deadline, which counts from the begin of the block.  A drain waits
+        for requests that are in such a block.
+
+        Args:
+            client: as for `run`.
+            stream: whether it is to be answered by a stream.
+
+        Yields:
+            The deadline, on the loop's clock; None for none.
+
+        Raises:
+            InvalidInput: if it is to be a stream, and the session has none.
+            Overloaded, Draining, NotReady: as `run`.  This does not count them, see `Statistics.reject`.
+        """
+        batcher = self._ready_streams() if stream else self._ready(self._batches)
+        deadline = self._deadline(None)
+        batcher.reserve(client)
+        try:
+            with self.arrivals.one():
+                yield deadline
+        finally:
+            batcher.release(client)
+
+    def _ready_streams(self) -> Batcher:
+        if self._stream_function is None:
+            raise InvalidInput(f"session {self.name!r} has no stream; give it a function as stream=")
+        return self._ready(self._streams)
+
     def _ready(self, batcher: Batcher | None) -> Batcher:
         if batcher is None or self.state == "closed":
-            self.statistics.rejected["not_ready"] += 1
             raise NotReady(f"session {self.name!r} is {self.state}, not ready")
         if asyncio.get_running_loop() is not self._loop:
             raise RuntimeError(f"session {self.name!r} lives on another event loop; use run_sync from other threads")
@@ -382,13 +427,6 @@ class InferenceSession:
                 if isinstance(it, Tensor):
                     await it
 
-    def _checked(self, inputs: Any) -> tuple[tuple[Any, ...], dict[str, int]]:
-        try:
-            return self._runner.signature.arrays(inputs)
-        except InvalidInput:
-            self.statistics.rejected["invalid"] += 1
-            raise
-
     def _deadline(self, timeout: float | None) -> float | None:
         if timeout is None:
             timeout = self.timeout
@@ -400,19 +438,6 @@ class InferenceSession:
             return around
         own = asyncio.get_running_loop().time() + timeout
         return own if around is None else min(own, around)
-
-    def _submit(self, batcher: Batcher, request: Request) -> None:
-        try:
-            batcher.submit(request)
-        except Draining:
-            self.statistics.rejected["draining"] += 1
-            raise
-        except NotReady:
-            self.statistics.rejected["not_ready"] += 1
-            raise
-        except Exception:
-            self.statistics.rejected["overloaded"] += 1
-            raise
 
     # Computing
 

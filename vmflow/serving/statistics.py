@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from typing import Any, Final
 
+from .errors import ServingError
 from .requests import CANCELLED, DONE, EXPIRED, FAILED
 
 # Upper bounds in seconds.
 BOUNDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
-# Why a request was turned away.
-REASONS: Final = ("invalid", "expired", "overloaded", "draining", "not_ready")
+# Why a request was turned away.  The last three: its body did not come in time; its client left before all of it had
+# come; the program made a mistake.
+REASONS: Final = ("invalid", "expired", "overloaded", "draining", "not_ready", "slow", "gone", "failed")
 
 # Why a batch was begun: it was as large as may be; there was a free place to compute; it had waited long enough.
 RELEASES: Final = ("full", "free", "waited")
@@ -67,9 +70,11 @@ class Work:
 class Statistics:
     """Counts since the session was made.
 
-    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.
+    At every moment: ``accepted == done + failed + cancelled + expired + queued + running``.  While requests come over
+    HTTP alone, also: ``arrived == accepted + the sum of rejected + arriving``.
 
     Attributes:
+        arrived: requests that have begun over HTTP, whether or not their bodies have come.
         accepted: requests that were let in.
         ends: of these, how many came to which end: done, failed, cancelled, expired.
         never_ran: of those that ended, how many nothing was computed for.
@@ -81,6 +86,7 @@ class Statistics:
     """
 
     def __init__(self) -> None:
+        self.arrived = 0
         self.accepted = 0
         self.ends = dict.fromkeys((DONE, FAILED, CANCELLED, EXPIRED), 0)
         self.never_ran = 0
@@ -92,9 +98,21 @@ class Statistics:
         self.waiting = Histogram()
         self.serving = Histogram()
 
+    def reject(self, error: BaseException) -> None:
+        """Count a request that was not let in.
+
+        Args:
+            error: that it was turned away by.
+        """
+        if isinstance(error, ServingError):
+            self.rejected[error.reason] += 1
+        else:  # what waits for a client is cancelled when that has gone
+            self.rejected["gone" if isinstance(error, asyncio.CancelledError) else "failed"] += 1
+
     def as_dict(self) -> dict[str, Any]:
         """All counts; times as their means in seconds."""
         return {
+            "arrived": self.arrived,
             "accepted": self.accepted,
             **self.ends,
             "never_ran": self.never_ran,
