@@ -186,7 +186,8 @@ _ENTRIES: Final = st.fixed_dictionaries(
     {},
     optional={
         "dtype": st.sampled_from(["F32", "F32", "F32", "F64", "BF16", "BOOL", "F8_E4M3", "U64", "f32", "", 4, None]),
-        "shape": st.lists(_SIZES, max_size=3) | st.sampled_from([[2, 3], [2, 3], [], "x", [0] * 40, [1 << 59, 1 << 59, 0]]),
+        "shape": st.lists(_SIZES, max_size=3)
+        | st.sampled_from([[2, 3], [2, 3], [], "x", [0] * 40, [1 << 59, 1 << 59, 0]]),
         "data_offsets": st.lists(_SIZES, max_size=3) | st.sampled_from([[0, 24], [0, 24], [24, 28], [0, 4], [24, 0]]),
         "more": st.integers(),
     },

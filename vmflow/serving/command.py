@@ -7,11 +7,14 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 from typing import Any
 
 from vmflow.graph_mode.saving import MANIFEST
 
 from .application import app
+from .connections import Limits, connection_limit, listen_in_file_system
+from .connections import server as server_of
 from .optional import required
 from .session import InferenceSession
 
@@ -24,6 +27,12 @@ def serve(
     uds: str | None = None,
     max_queue: int = 256,
     timeout: float | None = None,
+    max_connections: int | None = None,
+    header_timeout: float = 10.0,
+    body_timeout: float = 30.0,
+    write_timeout: float = 30.0,
+    keep_alive: float = 5.0,
+    body_budget: int | None = None,
     drain_delay: float = 0.0,
     drain_timeout: float | None = 30.0,
     reuse_port: bool = False,
@@ -34,38 +43,59 @@ def serve(
     Args:
         folder: in which `vmflow.save` has put a graph.
         host, port: to listen on; port 0 for one that is free, which is printed.
-        uds: the path of a socket to listen on in place of these.
+        uds: the path of a socket to listen on in place of these; only this user can connect to it.
         max_queue, timeout: see `InferenceSession`.
+        max_connections, header_timeout, keep_alive: see `Limits`; by default 1000 connections, or as many as the limit
+            of descriptors lets.
+        body_timeout, write_timeout: see `app` and `Limits`.
+        body_budget: MiB; see `app`.
         drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` says otherwise.
         drain_timeout: seconds after that for what is under way; None for as long as it takes.
         reuse_port: let other processes listen on the same port.
         access_log: whether to log each request.
     """
-    listener: socket.socket | None = None
+    failures: list[BaseException] = []
+
+    def failed(error: BaseException) -> None:
+        failures.append(error)
+        server.should_exit = True
+
     try:
-        uvicorn = required("uvicorn", "serve", "python -m vmflow serve")
+        required("uvicorn", "serve", "python -m vmflow serve")
+        limits = Limits(
+            connection_limit(max_connections), header_timeout, body_timeout, write_timeout, keep_alive=keep_alive
+        )
         session = _session(folder, max_queue, timeout)
-        failures: list[BaseException] = []
-
-        def failed(error: BaseException) -> None:
-            failures.append(error)
-            server.should_exit = True
-
-        application = app(session, drain_delay=drain_delay, drain_timeout=drain_timeout, on_failure=failed)
-        where, listener = (f"unix:{uds}", None) if uds is not None else _listen(host, port, reuse_port)
+        application = app(
+            session,
+            body_budget=None if body_budget is None else body_budget << 20,
+            body_timeout=body_timeout,
+            write_timeout=write_timeout,
+            drain_delay=drain_delay,
+            drain_timeout=drain_timeout,
+            on_failure=failed,
+        )
+        where, listener = _listen(host, port, reuse_port) if uds is None else _listen_at(uds)
     except (ImportError, ValueError, OSError, TypeError) as error:
         return _say(error)
-    config = uvicorn.Config(
+    server = server_of(
         application,
-        uds=uds,
+        listener,
+        limits,
         lifespan="on",
-        log_level="info" if access_log else "warning",
+        # What clients do wrong is theirs: a line for each such request could fill a disk.
+        log_level="info" if access_log else "error",
         access_log=access_log,
         timeout_graceful_shutdown=None if drain_timeout is None else math.ceil(drain_timeout) + 5,
     )
-    server = uvicorn.Server(config)
     print(f"serving {session.name} on {where}, in batches of up to {session.batch_sizes[-1]}; Ctrl+C ends", flush=True)
-    _run(server, listener)
+    try:
+        _run(server)
+    finally:
+        listener.close()
+        if uds is not None:
+            with suppress(FileNotFoundError):
+                os.unlink(uds)
     return _say(RuntimeError(f"the session could not be started: {failures[0]}")) if failures else 0
 
 
@@ -100,11 +130,15 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
     return f"http://{shown}:{listener.getsockname()[1]}", listener
 
 
-def _run(server: Any, listener: socket.socket | None) -> None:
+def _listen_at(path: str) -> tuple[str, socket.socket]:
+    return f"unix:{path}", listen_in_file_system(path)
+
+
+def _run(server: Any) -> None:
     """Until it ends; the signal that ended it is not to end the process once more."""
     before = {number: signal.signal(number, lambda *_: None) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
-        server.run(sockets=None if listener is None else [listener])
+        server.run(sockets=[])
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -47,7 +47,9 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
             "get": _get("The same for Prometheus.", {200: "As text.", 501: "prometheus-client is not installed."})
         },
         "/openapi.json": {"get": _get("This document.", {200: "As JSON."})},
-        "/drain": {"post": _get("Take nothing new, and end what there is.", {200: "All of it has ended.", 403: _FOREIGN})},
+        "/drain": {
+            "post": _get("Take nothing new, and end what there is.", {200: "All of it has ended.", 403: _FOREIGN})
+        },
         "/": {"get": _get("A page for people.", {200: "As HTML."})},
     }
     return {

@@ -165,9 +165,7 @@ class RequestQueue:
         if own >= self.limit_per_client and own >= self.limit_per_client + spare():
             raise Overloaded(f"{own} requests of this client are waiting, which is all that may", retry_after())
 
-    def put(
-        self, request: Request, retry_after: Callable[[], float], spare: Callable[[], int] = lambda: 0
-    ) -> None:
+    def put(self, request: Request, retry_after: Callable[[], float], spare: Callable[[], int] = lambda: 0) -> None:
         """Let it wait.
 
         Args:

@@ -1,0 +1,431 @@
+"""Connections of the command's server: how many there are, and how long it waits for the other side of each.
+
+An application hears of a request when its head has come, and cannot end a connection.  What happens before and after
+that only the server can limit, and uvicorn does not: it lets in what the kernel hands out until there are no more
+descriptors, waits without end for a head, and for a client to take what was sent.  So this lets connections in itself:
+
+- No more than a number that leaves descriptors for other things.  At that number, a connection that waits for its
+  client is ended for each new one: of the client with the most connections that has such, the oldest that has sent no
+  request, or else the oldest that is sending a body, or else the oldest that does not take its answer.  So neither
+  idle nor slow ones keep others from being answered.
+- Once in a while it looks at each connection, and ends those that have waited for their client too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import math
+import os
+import socket
+from collections.abc import Hashable
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from .problems import Problem
+
+_log: Final = logging.getLogger(__name__)
+
+# What a connection waits for: a request; the rest of one; its answer; that its client takes the answer.
+Phase: TypeAlias = Literal["head", "body", "answer", "write"]
+# Those in which it waits for its client; the first are ended first.
+_PHASES: Final[tuple[Phase, ...]] = ("head", "body", "write")
+
+# Connections that are let in by default, if there are as many descriptors, and descriptors that are left for the rest.
+MOST: Final = 1000
+_OTHER_DESCRIPTORS: Final = 64
+
+# Connections that are let in before those that are there get their turn.
+_TOGETHER: Final = 16
+
+# Seconds until it is tried again to let one in where there are no descriptors, and between two messages about that.
+_PAUSE: Final = 0.1
+_MESSAGES_APART: Final = 60.0
+_EXHAUSTED: Final = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+_FULL: Final = Problem(503, "Overloaded", "there are as many connections as may be, and all are being answered", 1.0)
+
+
+@attrs.frozen
+class Limits:
+    """What the server puts up with.
+
+    Attributes:
+        connections: how many there may be.
+        header_timeout: seconds in which the head of a request must have come, from when the connection was made or the
+            answer before it was complete.
+        body_timeout: seconds in which the rest of the request must have.
+        write_timeout: seconds in which the client must take something of what waits to be sent to it.
+        keep_alive: seconds that a connection is kept on which nothing comes behind an answer.
+
+    Raises:
+        ValueError: for what is not positive.
+    """
+
+    connections: int
+    header_timeout: float = 10.0
+    body_timeout: float = 30.0
+    write_timeout: float = 30.0
+    keep_alive: float = 5.0
+
+    def __attrs_post_init__(self) -> None:
+        for name, value in attrs.asdict(self).items():
+            if not value > 0 or not math.isfinite(value):
+                raise ValueError(f"{name} must be a positive number, not {value!r}")
+
+    def seconds(self, phase: Phase) -> float:
+        """How long a connection may be in a phase."""
+        limits: dict[Phase, float] = {
+            "head": self.header_timeout,
+            "body": self.body_timeout,
+            "answer": math.inf,
+            "write": self.write_timeout,
+        }
+        return limits[phase]
+
+
+def connection_limit(wanted: int | None) -> int:
+    """How many connections there may be.
+
+    Args:
+        wanted: None for `MOST`, or as many as the limit of descriptors lets.
+
+    Raises:
+        ValueError: if it is not positive, or more than there can be descriptors for.
+    """
+    import resource
+
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    room = MOST if soft == resource.RLIM_INFINITY else soft - _OTHER_DESCRIPTORS
+    if wanted is None:
+        return max(1, min(MOST, room))
+    if wanted < 1:
+        raise ValueError(f"the number of connections must be positive, not {wanted}")
+    if soft != resource.RLIM_INFINITY and wanted > room:
+        raise ValueError(
+            f"{wanted} connections need {wanted + _OTHER_DESCRIPTORS} descriptors, and this process may have {soft}; "
+            "raise that with ulimit -n, or let in fewer"
+        )
+    return wanted
+
+
+class Connection:
+    """One connection, as its server's protocol knows it.
+
+    Args:
+        client: the address of the other side; None if it has none.
+
+    Attributes:
+        client: that.
+        protocol: None until there is one.
+        ended: whether it has been told to end.
+        taken: how often the client has taken so much that the server went on to write.
+    """
+
+    def __init__(self, client: Hashable) -> None:
+        self.client = client
+        self.protocol: Any = None
+        self.ended = False
+        self.taken = 0
+        self._seen: Any = None
+        self._since = 0.0
+
+    def made(self) -> bool:
+        """Whether its protocol has it yet."""
+        return self.protocol is not None and self.protocol.transport is not None
+
+    def phase(self) -> Phase:
+        """What it waits for."""
+        return self._doing()[0]
+
+    def waited(self, now: float) -> tuple[Phase, float]:
+        """What it waits for, and for how many seconds it has been seen to wait for the same."""
+        doing = self._doing()
+        if doing != self._seen:
+            self._seen, self._since = doing, now
+        return doing[0], now - self._since
+
+    def end(self) -> None:
+        """Drop it with all that has not been sent."""
+        self.ended = True
+        self.protocol.transport.abort()
+
+    def _doing(self) -> tuple[Phase, Any]:
+        """What it waits for, and something that differs whenever it has got on with that."""
+        protocol = self.protocol
+        cycle = protocol.cycle
+        unsent = protocol.transport.get_write_buffer_size()
+        answered = cycle is None or cycle.response_complete
+        if unsent and (answered or protocol.flow.write_paused or protocol.transport.is_closing()):
+            return "write", (unsent, self.taken)
+        if cycle is not None and cycle.more_body:
+            return "body", cycle
+        return ("head" if answered else "answer"), cycle
+
+
+class Door:
+    """Lets connections in, and ends those that keep others out.
+
+    Args:
+        listener: a socket that listens.
+        limits: see there.
+        make: a protocol for a connection.
+    """
+
+    def __init__(self, listener: socket.socket, limits: Limits, make: Any) -> None:
+        self._listener = listener
+        self._limits = limits
+        self._make = make
+        # By client, in the order in which they came.
+        self._there: dict[Hashable, dict[Connection, None]] = {}
+        self._count = 0
+        self._ending = 0
+        self._coming: set[asyncio.Task[Any]] = set()
+        self._handles: dict[str, asyncio.TimerHandle] = {}
+        self._told = -math.inf
+        self._interval = min(1.0, *[limits.seconds(phase) / 4 for phase in _PHASES])
+
+    def open(self) -> None:
+        """Begin on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._listener.setblocking(False)
+        self._listen()
+        self._look()
+
+    def shut(self) -> None:
+        """Let no more in; those that are there are still looked at."""
+        self._loop.remove_reader(self._listener)
+        self._cancel("listen")
+
+    def leave(self) -> None:
+        """Look at nothing any more."""
+        self._cancel("look")
+
+    # Letting in
+
+    def _listen(self) -> None:
+        self._loop.add_reader(self._listener, self._knocked)
+
+    def _knocked(self) -> None:
+        """At least one connection waits to be let in."""
+        for _ in range(_TOGETHER):
+            if self._count >= self._limits.connections:
+                self._make_room()
+                return
+            try:
+                accepted, address = self._listener.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    self._exhausted(error)
+                    return
+                continue  # it has gone already
+            accepted.setblocking(False)
+            connection = Connection(address[0] if isinstance(address, tuple) else None)
+            self._there.setdefault(connection.client, {})[connection] = None
+            self._count += 1
+            task = self._loop.create_task(self._let_in(accepted, connection))
+            self._coming.add(task)
+            task.add_done_callback(self._coming.discard)
+
+    async def _let_in(self, accepted: socket.socket, connection: Connection) -> None:
+        try:
+            await self._loop.connect_accepted_socket(lambda: self._make(connection, self._lost), accepted)
+        except OSError:  # it has gone meanwhile
+            accepted.close()
+            if not connection.made():
+                self._lost(connection)
+
+    def _lost(self, connection: Connection) -> None:
+        of_client = self._there[connection.client]
+        del of_client[connection]
+        if not of_client:
+            del self._there[connection.client]
+        self._count -= 1
+        self._ending -= connection.ended
+
+    # Ending
+
+    def _make_room(self) -> None:
+        """End a connection for the one that waits; or refuse that."""
+        if self._ending:
+            return  # in the next turn of the loop there is room
+        victim = self._victim()
+        if victim is not None:
+            self._end(victim)
+            return
+        with suppress(OSError):
+            refused, _ = self._listener.accept()
+            with refused:
+                refused.setblocking(False)
+                refused.send(_refusal())
+
+    def _victim(self) -> Connection | None:
+        """What can be ended most easily."""
+        for of_client in sorted(self._there.values(), key=len, reverse=True):
+            first: dict[Phase, Connection] = {}
+            for connection in of_client:
+                if connection.made():
+                    first.setdefault(connection.phase(), connection)
+                if _PHASES[0] in first:
+                    break
+            for phase in _PHASES:
+                if phase in first:
+                    return first[phase]
+        return None
+
+    def _end(self, connection: Connection) -> None:
+        if not connection.ended:
+            self._ending += 1
+            connection.end()
+
+    def _exhausted(self, error: OSError) -> None:
+        """There are fewer descriptors than there should be: others in this process have them."""
+        now = self._loop.time()
+        if now >= self._told + _MESSAGES_APART:
+            self._told = now
+            _log.warning("no connection can be let in with %d there: %s", self._count, error)
+        victim = self._victim()
+        if victim is not None:
+            self._end(victim)
+        self._loop.remove_reader(self._listener)
+        self._handles["listen"] = self._loop.call_later(_PAUSE, self._listen)
+
+    def _look(self) -> None:
+        """End those that have waited for their client too long."""
+        now = self._loop.time()
+        for of_client in list(self._there.values()):
+            for connection in list(of_client):
+                if connection.made():
+                    phase, seconds = connection.waited(now)
+                    if seconds >= self._limits.seconds(phase):
+                        self._end(connection)
+        self._handles["look"] = self._loop.call_later(self._interval, self._look)
+
+    def _cancel(self, name: str) -> None:
+        handle = self._handles.pop(name, None)
+        if handle is not None:
+            handle.cancel()
+
+
+def _refusal() -> bytes:
+    """A whole answer, as it goes over the wire."""
+    start, body = _FULL.messages()
+    lines = [b"HTTP/1.1 503 Service Unavailable", b"connection: close"]
+    lines += [name + b": " + value for name, value in start["headers"]]
+    return b"\r\n".join([*lines, b"", body["body"]])
+
+
+# uvicorn
+
+
+def server(application: Any, listener: socket.socket, limits: Limits, **options: Any) -> Any:
+    """A `uvicorn.Server` that serves an application on a socket within limits; its ``run()`` does.
+
+    Args:
+        application: of ASGI.
+        listener: a socket that listens.
+        limits: see there.
+        options: more of `uvicorn.Config`.
+
+    Raises:
+        ImportError: if uvicorn is not installed.
+    """
+    import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Watched(H11Protocol):
+        """Tells what the door cannot see."""
+
+        def __init__(self, *args: Any, connection: Connection, lost: Any, **named: Any) -> None:
+            super().__init__(*args, **named)
+            self._connection, self._lost = connection, lost
+            connection.protocol = self
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            super().connection_lost(exc)
+            self._lost(self._connection)
+
+        def resume_writing(self) -> None:
+            self._connection.taken += 1
+            super().resume_writing()
+
+    class Server(uvicorn.Server):
+        """Lets connections in by a `Door`."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets=[])
+
+            def make(connection: Connection, lost: Any) -> Any:
+                return Watched(
+                    config=self.config,
+                    server_state=self.server_state,
+                    app_state=self.lifespan.state,
+                    connection=connection,
+                    lost=lost,
+                )
+
+            self.door = Door(listener, limits, make)
+            self.door.open()
+
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            self.door.shut()
+            await super().shutdown(sockets=[listener])
+            self.door.leave()
+
+    # h11 bounds the heads of requests, which the other parser does not.  Nothing here speaks of web sockets, whose
+    # connections would be out of sight.
+    options |= {"http": "h11", "ws": "none", "timeout_keep_alive": limits.keep_alive}
+    return Server(uvicorn.Config(application, **options))
+
+
+# Sockets
+
+
+def listen_in_file_system(path: str) -> socket.socket:
+    """A socket at a path, which only this user can connect to.
+
+    What another process has left there is replaced.
+
+    Raises:
+        ValueError: if somebody listens there, or something else is there, or nothing can be made there.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_what_was_left(path)
+        # Made so, and not changed afterwards: in between, others could connect.
+        before = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(before)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ValueError(f"cannot listen on the socket {path}: {error}; choose another by --uds") from None
+    except ValueError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_what_was_left(path: str) -> None:
+    with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        try:
+            other.connect(path)
+        except ConnectionRefusedError:  # a file that is no socket refuses, too
+            if not _is_socket(path):
+                raise ValueError(f"{path} is there and not a socket; choose another by --uds") from None
+            os.unlink(path)
+        else:
+            raise ValueError(f"another process listens on the socket {path}; choose another by --uds")
+
+
+def _is_socket(path: str) -> bool:
+    import stat
+
+    return stat.S_ISSOCK(os.stat(path).st_mode)
