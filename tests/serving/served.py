@@ -1,7 +1,8 @@
 """Applications that tests serve in processes of their own: `application` is what ``VMFLOW_SERVED`` names.
 
 ``python -m tests.serving.served`` serves it with uvicorn on a port that the kernel chooses, and prints that; on the
-kind of event loop that ``VMFLOW_SERVED_LOOP`` names.
+kind of event loop that ``VMFLOW_SERVED_LOOP`` names, and with the limits of the command if there is
+``VMFLOW_SERVED_LIMITS``.
 """
 
 from __future__ import annotations
@@ -17,9 +18,13 @@ from typing import Any, Final
 import vmflow as flow
 from tests.serving import hostile
 from vmflow import serving
+from vmflow.serving.connections import Limits, server
 
 # What has been done so far.
 counts = {"begun": 0, "cancelled": 0, "done": 0, "made": 0, "closed": 0}
+
+# The state of the server, if it is uvicorn.
+running: list[Any] = []
 
 # What `until_told` is told, by ``POST /tell/more`` and ``POST /tell/end``.
 told: asyncio.Queue[str] = asyncio.Queue()
@@ -69,7 +74,8 @@ def _with_counts(made: Any) -> Any:
     from starlette.routing import Route
 
     async def counted(request: Any) -> Any:
-        return JSONResponse({**counts, "loop": type(asyncio.get_running_loop()).__module__.partition(".")[0]})
+        loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+        return JSONResponse({**counts, "loop": loop, "connections": len(running[0].connections) if running else None})
 
     async def tell(request: Any) -> Any:
         told.put_nowait(request.path_params["what"])
@@ -191,6 +197,13 @@ KINDS: Final[dict[str, Callable[[], Any]]] = {
     ),
     "endless": lambda: _with_counts(serving.app(_session(stream=endless))),
     "hostile": _hostile,
+    "unread": lambda: serving.app(
+        serving.InferenceSession(
+            model, inputs=serving.TensorSpec((3,)), graph=False, stream=endless, max_streams=2, max_batch=4
+        ),
+        write_timeout=0.5,
+    ),
+    "large answers": lambda: _with_counts(serving.app(_session(lambda x: x[:, :1] * flow.ones(1, 2_000_000)))),
     "broken": lambda: serving.app(_session(broken)),
     **{
         f"{framework} {middleware}": lambda framework=framework, middleware=middleware: _framework(  # type: ignore[misc]
@@ -211,8 +224,13 @@ def main() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=1000) as listener:
         print(f"on port {listener.getsockname()[1]}", flush=True)
         loop: Any = os.environ.get("VMFLOW_SERVED_LOOP", "asyncio")
-        config = uvicorn.Config(application, log_level="warning", lifespan="on", loop=loop)
-        uvicorn.Server(config).run(sockets=[listener])
+        options: dict[str, Any] = {"log_level": "warning", "lifespan": "on", "loop": loop}
+        if "VMFLOW_SERVED_LIMITS" in os.environ:
+            made = server(application, listener, Limits(100, write_timeout=0.5), **options)
+        else:
+            made = uvicorn.Server(uvicorn.Config(application, **options))
+        running.append(made.server_state)
+        made.run(sockets=[listener])
 
 
 if __name__ == "__main__":

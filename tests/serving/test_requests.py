@@ -188,3 +188,36 @@ def test_everybody_comes_out_once_unless_they_leave(actions: list[tuple[Any, ...
 def test_a_request_needs_a_loop() -> None:
     with pytest.raises(RuntimeError):
         Request("a")
+
+
+@inside_a_loop
+def test_places_are_reserved_and_released() -> None:
+    queue = RequestQueue(3, 2)
+    queue.reserve("a", lambda: 1.0, lambda: 0)
+    put(queue, "first", client="a")
+    for client in ("a", "a"):
+        with pytest.raises(Overloaded, match="2 requests of this client"):
+            queue.reserve(client, lambda: 1.0, lambda: 0)
+    with pytest.raises(Overloaded, match="2 requests of this client"):
+        put(queue, "second", client="a")
+    queue.reserve("b", lambda: 1.0, lambda: 0)
+    with pytest.raises(Overloaded, match="3 requests are waiting"):
+        queue.reserve(None, lambda: 1.0, lambda: 0)
+    queue.reserve(None, lambda: 1.0, lambda: 1)  # it would be taken at once
+    queue.release(None)
+    queue.release("a")
+    assert len(queue) == 1  # what is reserved does not wait
+    put(queue, "second", client="a")
+    assert names(queue.take(10)) == ["first", "second"]
+
+
+@inside_a_loop
+def test_keys_are_passed_over_for_as_long_as_they_have_to_wait() -> None:
+    queue = RequestQueue(10, 10)
+    for name, key in zip("abc", (1, 2, 1), strict=True):
+        put(queue, name, key=key)
+    queue.passed_over.add(1)
+    assert names(queue.take(10)) == ["b"]
+    assert queue.peek() is None
+    queue.passed_over.discard(1)
+    assert names(queue.take(10)) == ["a", "c"]
