@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,39 @@ async def test_digits_are_served_on_a_page_to_draw_on(tmp_path: Path) -> None:
 
 def _client(application: Any, httpx: Any) -> Any:
     return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test")
+
+
+async def test_tokens_are_streamed(capsys: pytest.CaptureFixture[str]) -> None:
+    with imported("stream_tokens") as example:
+        model, written = await example.main(150, 0, "Tokens ")
+        assert written + "\n" == example.TEXT
+        assert example.TEXT in capsys.readouterr().out
+        session = example.session_of(model)
+        async with session:
+            prompt = [ord(letter) for letter in "Tokens"]
+            scores = await session.run(prompt)
+            assert scores.shape == (6, example.CODES)
+            assert chr(scores[-1].argmax()) == " "
+            async with contextlib.aclosing(session.stream(prompt)) as stream:
+                assert [await anext(stream) for _ in range(4)] == list(" com")
+        assert session.statistics.ends["cancelled"] == 1  # the rest was not computed
+
+
+async def test_tokens_are_events_over_http() -> None:
+    pytest.importorskip("starlette", reason="starlette comes with the serve extra")
+    httpx = pytest.importorskip("httpx", reason="httpx comes with the test extra")
+    with imported("stream_tokens") as example:
+        flow.manual_seed(0)
+        model = example.Writer(8)
+        session = example.session_of(model)
+        async with session, _client(serving.app(session), httpx) as client:
+            wanted = [token async for token in session.stream([84])]
+            answer = await client.post("/stream", json={"inputs": [84]})
+            events = [event.removeprefix("data: ") for event in answer.text.strip().split("\n\n")]
+            assert [json.loads(data) for data in events[:-1]] == wanted
+            assert events[-1] == "event: end\ndata: {}"
+            answer = await client.post("/stream", json={"inputs": [256]})
+            assert answer.status_code == 422
 
 
 async def test_fastapi() -> None:

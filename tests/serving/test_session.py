@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import threading
 import warnings
 from collections.abc import AsyncIterator
@@ -213,10 +214,68 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
+async def test_a_stream_function_gets_the_inputs_of_one_request_as_they_were_given() -> None:
+    length = Dim("length", (4, 8))
+    word = contextvars.ContextVar("word", default="")
+    found: list[Any] = []
+
+    async def looking(model: Any, inputs: Any) -> AsyncIterator[Any]:
+        found.append(inputs)
+        yield model, word.get(), asyncio.current_task()
+
+    for specs, given in (
+        (TensorSpec((length, 2)), [[1, 2]] * 3),
+        ([TensorSpec((length,)), TensorSpec((), flow.int64)], [[1, 2, 3], 4]),
+        ({"text": TensorSpec((length,)), "scale": TensorSpec((), flow.int64)}, {"text": [1, 2, 3], "scale": 4}),
+    ):
+        function = (lambda text, scale: text * scale.reshape(-1, 1)) if isinstance(specs, dict) else lambda *xs: xs[0]
+        word.set("at the start")
+        async with InferenceSession(function, inputs=specs, graph=False, stream=looking) as session:
+            word.set("later")
+            ((model, said, task),) = [chunk async for chunk in session.stream(given)]
+        assert model is function
+        assert said == "at the start"
+        assert task is not asyncio.current_task()
+    single, several, named = found
+    assert (single.shape, single.dtype) == ((3, 2), np.float32)
+    assert [it.shape for it in several] == [(3,), ()]
+    assert {name: it.dtype for name, it in named.items()} == {"text": np.float32, "scale": np.int64}
+
+
+@pytest.mark.parametrize("place", ["await", "yield"])
+async def test_a_stream_function_hears_how_it_is_ended_and_may_await_then(place: str) -> None:
+    heard: list[type[BaseException]] = []
+    reached, ended = asyncio.Event(), asyncio.Event()
+
+    async def waiting(model: Any, x: Any) -> AsyncIterator[int]:
+        try:
+            yield 0
+            if place == "await":
+                reached.set()
+                await asyncio.Event().wait()
+            for number in range(1, 100):
+                reached.set()
+                yield number
+        except BaseException as error:
+            heard.append(type(error))
+            raise
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    async with InferenceSession(Counter(), inputs=TensorSpec((1,)), stream=waiting) as session:
+        async with contextlib.aclosing(session.stream([1])) as chunks:
+            assert await anext(chunks) == 0
+            await reached.wait()
+        await ended.wait()
+        assert heard == [asyncio.CancelledError if place == "await" else GeneratorExit]
+        assert session.statistics.ends["cancelled"] == 1
+
+
 async def test_a_stream_is_not_computed_far_ahead_of_who_reads_it() -> None:
     net = Counter()
     async with InferenceSession(net, inputs=TensorSpec((1,)), stream=counting, look_ahead=2) as session:
-        async with contextlib.aclosing(session.stream([100])) as chunks:  # type: ignore[type-var]
+        async with contextlib.aclosing(session.stream([100])) as chunks:
             assert await anext(chunks) == 0
             await settle()
             assert net.computed == [0, 1, 2, 3]  # one was read, two wait, one is being put

@@ -321,7 +321,7 @@ class _Endpoints:
 
     async def _stream(self, inputs: Any, told: dict[str, Any], send: Send) -> None:
         begun = False
-        async with aclosing(_generator(self._session.stream(inputs, **told))) as chunks:
+        async with aclosing(self._session.stream(inputs, **told)) as chunks:
             try:
                 async for chunk in chunks:
                     for tensor in args_tree.flatten(chunk)[1]:
@@ -422,17 +422,6 @@ def _unless_unread() -> Iterator[None]:
         yield
     except _Unread:
         _log.info("an answer was broken off that its client did not read")
-
-
-async def _generator(chunks: AsyncIterator[Any]) -> Any:
-    """As an async generator, which can be closed."""
-    try:
-        async for chunk in chunks:
-            yield chunk
-    finally:
-        close = getattr(chunks, "aclose", None)
-        if close is not None:
-            await close()
 
 
 _EVENTS: Final[Message] = {

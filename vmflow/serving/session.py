@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
 
@@ -27,7 +27,7 @@ from .tracing import SessionTracing
 
 State: TypeAlias = Literal["new", "warming", "ready", "draining", "closed"]
 
-# A function of the model and of the inputs of one request that yields chunks.
+# A function of the model and of the inputs of one request that yields chunks; see `InferenceSession.stream`.
 StreamFunction: TypeAlias = Callable[[Any, Any], AsyncIterator[Any]]
 
 
@@ -61,7 +61,7 @@ class InferenceSession:
         max_queue_per_client: how many of these may be one client's; by default half of them.
         concurrency: batches that are computed at a time.
         timeout: seconds in which a request must have its result, where it does not say so itself; None for no limit.
-        stream: a function of the model and the inputs, to the chunks of a stream.
+        stream: a function of the model and the inputs of one request to the chunks of a stream; see `stream`.
         max_streams: streams that run at a time; the others wait as requests do.
         max_streams_per_client: how many of these may be one client's; by default half of them.
         look_ahead: chunks that a stream computes before somebody asks for them.
@@ -347,15 +347,52 @@ class InferenceSession:
 
     async def stream(
         self, inputs: Any, *, timeout: float | None = None, priority: int = 0, client: Hashable = None
-    ) -> AsyncIterator[Any]:
+    ) -> AsyncGenerator[Any, None]:
         """The chunks that the session's stream function yields for one sample.
 
-        At most `look_ahead` of them are computed before they are asked for.  Who leaves before the end should close the
-        iterator (``async with contextlib.aclosing(session.stream(x)) as chunks``), which ends the function, too.
+            async def tokens(model, prompt):  # the stream function: prompt is an array, without a batch dimension
+                codes = flow.from_numpy(prompt[np.newaxis])
+                for _ in range(100):
+                    with flow.no_grad():
+                        best = model(codes)[0, -1].argmax()
+                    yield (await best).item()  # one chunk; awaited, not waited for, since it runs on the event loop
+                    codes = flow.cat([codes, best.reshape(1, 1)], 1)
 
-        Args: as `run`; the timeout is for the whole stream.
+            session = serving.InferenceSession(model, inputs=spec, stream=tokens)
+            async with session, contextlib.aclosing(session.stream([1, 2, 3])) as chunks:
+                async for token in chunks:
+                    print(token)
 
-        Raises: as `run`; between two chunks, whatever the function raises.
+        ``examples/stream_tokens.py`` is a whole program.  The stream function is called as ``function(model, inputs)``
+        and must return an async iterator, as an async generator function does:
+
+        - *What it gets.*  The model that the session was made of, which it calls itself: no batches are formed, and
+          nothing is padded or compiled for it.  The inputs of this one request, checked, as arrays that are its own:
+          of the shape and dtype of the `TensorSpec`, without a batch dimension and with each `Dim` as long as it was
+          given.  One array for a session of one `TensorSpec`; else a tuple of them, or a dict by name.
+        - *What it yields.*  Chunks of any type; they are handed on as they are.  Over HTTP a chunk must be something
+          that JSON can tell: numbers, strings, None, arrays, tensors, and lists and dicts of these.
+        - *When it runs.*  On the event loop, in a task of its own with the `contextvars` that the session was started
+          in, when the request has one of `max_streams` places; the place is taken until it ends.  It records gradients
+          unless it says ``no_grad``: as a decorator, or in a block that no ``yield`` is in.  It is never more than
+          `look_ahead` chunks, and the one that it is about to hand over, ahead of who reads: at a ``yield`` it stands
+          still until there is room.
+        - *How it ends.*  By returning, or by an exception, which the reader gets behind the chunks before it.  When the
+          reader closes the iterator, the deadline passes, or the client of an HTTP request leaves or reads no more,
+          it is ended from outside: `asyncio.CancelledError` at the ``await`` it is in, or `GeneratorExit` at its
+          ``yield``.  Its ``finally`` blocks run, and may await.
+
+        A reader that leaves before the end should close the iterator, as above: else the function waits at its
+        ``yield``, and keeps its place, until garbage is collected.  New weights (`swap`) wait for streams that run.
+
+        Args:
+            inputs, priority, client: as `run`.
+            timeout: seconds for the whole stream, from now; by default the session's.
+
+        Raises:
+            InvalidInput: if the session has no stream function, or as `run`.
+            Overloaded, Draining, NotReady, Expired: as `run`.
+            Exception: between two chunks, whatever the function raises.
         """
         try:
             streams = self._ready_streams()

@@ -1,0 +1,135 @@
+"""Stream tokens from a small language model, each as soon as it is known.
+
+A GRU learns one sentence, letter by letter, in a few seconds.  Then a session streams what follows a prompt: to this
+program, or with --serve to HTTP clients, as server-sent events.
+
+    python examples/stream_tokens.py [--steps 150] [--seed 0] [--prompt "Tokens "] [--serve]
+
+    curl -N -d '{"inputs": [84, 111, 107]}' -H 'content-type: application/json' localhost:8000/stream
+
+A prompt is a list of character codes, as [84, 111, 107] for "Tok".
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import numpy as np
+
+import vmflow as flow
+import vmflow.nn.functional as F
+from vmflow import nn, serving
+
+TEXT = "Tokens come one by one, each as soon as it is known, and stop when nobody reads them.\n"
+CODES = 256  # of one byte, so that none can be out of range
+MOST_TOKENS = 200
+
+# Prompts differ in length; they are padded to one of these to be computed together.
+LENGTH = serving.Dim("length", (16, 64))
+
+
+class Writer(nn.Module):
+    """From character codes (batch, length) to scores of the next one after each (batch, length, codes)."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(CODES, width)
+        self.gru = nn.GRU(width, width, batch_first=True)
+        self.head = nn.Linear(width, CODES)
+
+    def forward(self, codes: flow.Tensor) -> flow.Tensor:
+        scores, _ = self.step(codes, None)
+        return scores
+
+    def step(self, codes: flow.Tensor, state: flow.Tensor | None) -> tuple[flow.Tensor, flow.Tensor]:
+        """The scores after each code, and the state to go on from."""
+        outputs, state = self.gru(self.embedding(codes.to(flow.int64)), state)
+        return self.head(outputs), state
+
+
+async def train(model: Writer, steps: int) -> float:
+    """Learn the sentence, and return the last loss."""
+    codes = flow.tensor([[ord(letter) for letter in TEXT]])
+    optimizer = flow.optim.Adam(model.parameters(), lr=0.01)
+    loss = 0.0
+    for _ in range(steps):
+        error = F.cross_entropy(model(codes[:, :-1])[0], codes[0, 1:])
+        optimizer.zero_grad()
+        error.backward()
+        optimizer.step()
+        loss = (await error).item()
+    return loss
+
+
+# As a decorator: a `with` block that stays open across a yield would last for who reads the tokens.
+@flow.no_grad()
+async def tokens(model: Writer, prompt: Any) -> AsyncIterator[str]:
+    """What follows a prompt, up to the end of the line: the stream function of the session.
+
+    Args:
+        model: that of the session.
+        prompt: character codes of one request, a uint8 array of shape (length,).
+    """
+    codes, state = flow.from_numpy(prompt[np.newaxis]), None
+    for _ in range(MOST_TOKENS):
+        scores, state = model.step(codes, state)
+        # Awaited, so that others on the event loop go on meanwhile.
+        best = (await scores[0, -1].argmax()).item()
+        if chr(best) == "\n":
+            return
+        yield chr(best)
+        codes = flow.tensor([[best]])
+
+
+def session_of(model: Writer) -> serving.InferenceSession:
+    """A session that answers with scores, or streams tokens."""
+    return serving.InferenceSession(
+        model.eval(),
+        inputs=serving.TensorSpec((LENGTH,), flow.uint8),
+        outputs=[(LENGTH, CODES)],
+        max_batch=4,
+        stream=tokens,
+        name="tokens",
+    )
+
+
+async def write(session: serving.InferenceSession, prompt: str) -> str:
+    """Print a prompt and what follows it, token by token, and return it."""
+    written = prompt
+    print(prompt, end="", flush=True)
+    codes = [ord(letter) for letter in prompt]
+    # Closed at once where the reading ends early, so that no more tokens are computed.
+    async with contextlib.aclosing(session.stream(codes)) as stream:
+        async for token in stream:
+            written += token
+            print(token, end="", flush=True)
+    print()
+    return written
+
+
+async def main(steps: int, seed: int, prompt: str) -> tuple[Writer, str]:
+    """Train, write, and return the model and what was written."""
+    flow.manual_seed(seed)
+    model = Writer()
+    loss = await train(model, steps)
+    print(f"loss {loss:.3f} after {steps} steps")
+    async with session_of(model) as session:
+        return model, await write(session, prompt)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--prompt", default="Tokens ")
+    parser.add_argument("--serve", action="store_true", help="on http://127.0.0.1:8000, until Ctrl+C")
+    given = parser.parse_args()
+    trained, _ = asyncio.run(main(given.steps, given.seed, given.prompt))
+    if given.serve:
+        import uvicorn
+
+        uvicorn.run(serving.app(session_of(trained)))
