@@ -16,7 +16,7 @@ from tests.serving.test_app import GOOD, Endless, SlowExchange, busy, called, li
 from tests.serving.virtual_time import run
 from vmflow import serving
 from vmflow.serving import InferenceSession, Overloaded, TensorSpec, bodies
-from vmflow.serving.intake import ByteBudget
+from vmflow.serving.intake import ByteBudget, Share
 from vmflow.serving.tensor_bytes import write_npy
 
 pytest.importorskip("starlette", reason="starlette comes with the serve extra")
@@ -231,19 +231,19 @@ async def test_a_mistake_of_the_program_is_counted() -> None:
 
 def test_bytes_are_given_back() -> None:
     budget = ByteBudget(100)
-    with budget.share("a") as take:
-        take(50)
+    with Share(budget, "a") as one:
+        one.take(50)
         with pytest.raises(Overloaded, match="this client"):
-            take(1)
-        with budget.share(None) as other:
-            other(50)
+            one.take(1)
+        with Share(budget, None) as other:
+            other.take(50)
             with pytest.raises(Overloaded, match="all bodies"):
-                other(1)
+                other.take(1)
             assert budget.held == 100
         assert budget.held == 50
-    with budget.share("a") as take, budget.share("b") as other:
-        take(50)
-        other(50)
+    with Share(budget, "a") as one, Share(budget, "b") as other:
+        one.take(50)
+        other.take(50)
     assert budget.held == 0
 
 

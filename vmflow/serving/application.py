@@ -7,8 +7,8 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import vmflow as flow
@@ -284,18 +284,25 @@ class _Endpoints:
 
     async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """One result."""
-        with self._intake.counted():
+        statistics = self._session.statistics
+        statistics.arrived += 1
+        try:
             kind = bodies.accepted(scope["headers"])
             inputs, told = await self._asked(scope, receive, stream=False)
+        except BaseException as error:
+            statistics.reject(error)
+            raise
         result = await self._session.run(inputs, **told)
         body = await bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        with _unless_unread():
-            await self._write(send, {"type": "http.response.start", "status": 200, "headers": headers})
-            await self._write(send, {"type": "http.response.body", "body": body})
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": headers}
+            await self._write(send, start, {"type": "http.response.body", "body": body})
+        except _Unread:
+            _log.info(_UNREAD)
 
-    async def _write(self, send: Send, message: Message) -> None:
-        """Send a part of an answer, which returns when the client has taken enough of those before.
+    async def _write(self, send: Send, *messages: Message) -> None:
+        """Send parts of an answer, which returns when the client has taken enough of those before.
 
         Raises:
             _Unread: if it does not in time.
@@ -303,7 +310,8 @@ class _Endpoints:
         limit = asyncio.timeout(self._write_timeout)
         try:
             async with limit:
-                await send(message)
+                for message in messages:
+                    await send(message)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -314,10 +322,17 @@ class _Endpoints:
 
         The answer begins with the first of them, so that until then an error is an answer with its status.
         """
-        with self._intake.counted():
+        statistics = self._session.statistics
+        statistics.arrived += 1
+        try:
             inputs, told = await self._asked(scope, receive, stream=True)
-        with _unless_unread():
+        except BaseException as error:
+            statistics.reject(error)
+            raise
+        try:
             await self._stream(inputs, told, send)
+        except _Unread:
+            _log.info(_UNREAD)
 
     async def _stream(self, inputs: Any, told: dict[str, Any], send: Send) -> None:
         begun = False
@@ -412,16 +427,10 @@ class _Endpoints:
 
 
 class _Unread(Exception):
-    """The client has not taken its answer in time."""
+    """The client has not taken its answer in time.  It is broken off, at which servers end the connection."""
 
 
-@contextmanager
-def _unless_unread() -> Iterator[None]:
-    """A block whose answer is broken off where its client does not take it: the server ends the connection then."""
-    try:
-        yield
-    except _Unread:
-        _log.info("an answer was broken off that its client did not read")
+_UNREAD: Final = "an answer was broken off that its client did not read"
 
 
 _EVENTS: Final[Message] = {

@@ -3,31 +3,70 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .batcher import Batcher
 
 
 class Arrivals:
     """Requests that are on their way into a session, for whoever closes its door to wait for."""
 
     def __init__(self) -> None:
-        self._there: set[asyncio.Future[None]] = set()
+        self._there: set[Arrival] = set()
+        # Set when one has gone in, or away; None if nobody wants to know.
+        self._left: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._there)
 
-    @contextmanager
-    def one(self) -> Iterator[None]:
-        """A block at whose end a request is about to go in: without another await in between."""
-        gone_in = asyncio.get_running_loop().create_future()
-        self._there.add(gone_in)
-        try:
-            yield
-        finally:
-            self._there.discard(gone_in)
-            gone_in.set_result(None)
+    def add(self, arrival: Arrival) -> None:
+        """One more is on its way."""
+        self._there.add(arrival)
+
+    def remove(self, arrival: Arrival) -> None:
+        """One is about to go in: without an await in between."""
+        self._there.discard(arrival)
+        if self._left is not None:
+            self._left.set()
 
     async def gone_in(self) -> None:
         """Return when those that are there now have gone in, or away; later ones are not waited for."""
-        if self._there:
-            await asyncio.wait(list(self._there))
+        there = set(self._there)
+        while there & self._there:
+            if self._left is None:
+                self._left = asyncio.Event()
+            self._left.clear()
+            await self._left.wait()
+
+
+class Arrival:
+    """One request on its way in: a block in which it has a place in a queue; see `InferenceSession.arriving`.
+
+    Args:
+        arrivals: those of the session.
+        batcher: which it goes into.
+        client: whose it is.
+        deadline: on the loop's clock; None for none.
+
+    Attributes:
+        deadline: that.
+    """
+
+    __slots__ = ("_arrivals", "_batcher", "_client", "deadline")
+
+    def __init__(self, arrivals: Arrivals, batcher: Batcher, client: Hashable, deadline: float | None) -> None:
+        self._arrivals = arrivals
+        self._batcher = batcher
+        self._client = client
+        self.deadline = deadline
+
+    def __enter__(self) -> Arrival:
+        self._batcher.reserve(self._client)
+        self._arrivals.add(self)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._arrivals.remove(self)
+        self._batcher.release(self._client)

@@ -8,8 +8,7 @@ budget, of which one client may have half.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Hashable
 from typing import Any, Final
 
 from .bodies import Receive, SlowBody, kind_of, read_body
@@ -38,31 +37,57 @@ class ByteBudget:
         self.held = 0
         self._by_client: dict[Hashable, int] = {}
 
-    @contextmanager
-    def share(self, client: Hashable) -> Iterator[Callable[[int], None]]:
-        """A function that takes bytes for a body of a client; all are given back at the end of the block.
+    def take(self, client: Hashable, size: int) -> None:
+        """Take bytes for a body of a client.
 
-        It raises `Overloaded` if there are not as many left.
+        Raises:
+            Overloaded: if there are not as many left.
         """
-        own = 0
+        own = self._by_client.get(client, 0) + size
+        if self.held + size > self.most or (client is not None and own > self.most // 2):
+            whose = "all bodies" if self.held + size > self.most else "the bodies of this client"
+            raise Overloaded(f"{whose} that are on their way have as many bytes together as may be held", 1.0)
+        self.held += size
+        self._by_client[client] = own
 
-        def take(size: int) -> None:
-            nonlocal own
-            others = self._by_client.get(client, 0)
-            if self.held + size > self.most or (client is not None and others + size > self.most // 2):
-                whose = "all bodies" if self.held + size > self.most else "the bodies of this client"
-                raise Overloaded(f"{whose} that are on their way have as many bytes together as may be held", 1.0)
-            own += size
-            self.held += size
-            self._by_client[client] = others + size
+    def give_back(self, client: Hashable, size: int) -> None:
+        """Give back bytes that have been taken."""
+        self.held -= size
+        left = self._by_client.pop(client, 0) - size
+        if left:
+            self._by_client[client] = left
 
-        try:
-            yield take
-        finally:
-            self.held -= own
-            left = self._by_client.pop(client, 0) - own
-            if left:
-                self._by_client[client] = left
+
+class Share:
+    """What one body has of a budget; all of it is given back at the end of the block.
+
+    Args:
+        budget: of which.
+        client: whose the body is; None if nobody knows.
+    """
+
+    __slots__ = ("_budget", "_client", "_size")
+
+    def __init__(self, budget: ByteBudget, client: Hashable) -> None:
+        self._budget = budget
+        self._client = client
+        self._size = 0
+
+    def take(self, size: int) -> None:
+        """Take more bytes.
+
+        Raises:
+            Overloaded: if there are not as many left.
+        """
+        self._budget.take(self._client, size)
+        self._size += size
+
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._size:
+            self._budget.give_back(self._client, self._size)
 
 
 class Intake:
@@ -95,17 +120,6 @@ class Intake:
         self._body_timeout = body_timeout
         self._decoder = Decoder(session)
 
-    @contextmanager
-    def counted(self) -> Iterator[None]:
-        """A block that takes a request in; if it is left by an error, the request counts as turned away for that."""
-        statistics = self._session.statistics
-        statistics.arrived += 1
-        try:
-            yield
-        except BaseException as error:
-            statistics.reject(error)
-            raise
-
     async def inputs(
         self, headers: Any, receive: Receive, client: Hashable, *, stream: bool
     ) -> tuple[Any, float | None]:
@@ -127,37 +141,28 @@ class Intake:
             ClientGone: if the client leaves.
         """
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        with (
-            self._session.arriving(client=client, stream=stream) as deadline,
-            self.budget.share(client) as take,
-            _no_later_than(deadline, begun + self._body_timeout) as limit,
-        ):
+        received_by = loop.time() + self._body_timeout
+        with self._session.arriving(client=client, stream=stream) as arrival, Share(self.budget, client) as share:
+            deadline = arrival.deadline
             kind = kind_of(headers)
-            async with limit:
-                body = await read_body(receive, headers, self._most, take)
-                limit.reschedule(deadline)
-                inputs = await self._decoder.inputs(body, kind)
+            limit = asyncio.timeout_at(received_by if deadline is None else min(deadline, received_by))
+            try:
+                async with limit:
+                    body = await read_body(receive, headers, self._most, share.take)
+                    limit.reschedule(deadline)
+                    inputs = await self._decoder.inputs(body, kind)
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                if limit.when() == deadline:
+                    raise _expired() from None
+                raise SlowBody("the body has not come in the time that the server waits for it") from None
         if deadline is None:
             return inputs, None
         left = deadline - loop.time()
         if left <= 0:
             raise _expired()
         return inputs, left
-
-
-@contextmanager
-def _no_later_than(deadline: float | None, received: float) -> Iterator[asyncio.Timeout]:
-    """A limit for a block: the deadline, or the moment by which the body must have come, if that is earlier."""
-    limit = asyncio.timeout_at(received if deadline is None else min(deadline, received))
-    try:
-        yield limit
-    except TimeoutError:
-        if not limit.expired():
-            raise
-        if limit.when() == deadline:
-            raise _expired() from None
-        raise SlowBody("the body has not come in the time that the server waits for it") from None
 
 
 def _expired() -> Expired:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,7 +13,7 @@ from vmflow.instructions.scope import Scope
 from vmflow.tensors import Tensor
 from vmflow.vm.wakers import running_loop
 
-from .arrivals import Arrivals
+from .arrivals import Arrival, Arrivals
 from .batcher import Batch, Batcher
 from .channel import Channel
 from .errors import Draining, InvalidInput, NotReady, ServingError
@@ -412,33 +411,24 @@ class InferenceSession:
         finally:
             streams.cancel(request)
 
-    @contextmanager
-    def arriving(self, *, client: Hashable = None, stream: bool = False) -> Iterator[float | None]:
-        """A block in which a request is on its way in, as while its body is received: it has a place in the queue.
+    def arriving(self, *, client: Hashable = None, stream: bool = False) -> Arrival:
+        """For a block in which a request is on its way in, as while its body is received: it has a place in the queue.
 
         At its end `run` or `stream` is to be called, without another await in between, so that no one else gets the
-        place; and with a timeout that ends at the deadline, which counts from the begin of the block.  A drain waits
-        for requests that are in such a block.
+        place; and with a timeout that ends at the `deadline` of what this returns, which counts from now.  A drain
+        waits for requests that are in such a block.
 
         Args:
             client: as for `run`.
             stream: whether it is to be answered by a stream.
 
-        Yields:
-            The deadline, on the loop's clock; None for none.
-
         Raises:
             InvalidInput: if it is to be a stream, and the session has none.
-            Overloaded, Draining, NotReady: as `run`.  This does not count them, see `Statistics.reject`.
+            NotReady: as `run`; when the block is entered, also `Overloaded` and `Draining`.  They are not counted here,
+                see `Statistics.reject`.
         """
         batcher = self._ready_streams() if stream else self._ready(self._batches)
-        deadline = self._deadline(None)
-        batcher.reserve(client)
-        try:
-            with self.arrivals.one():
-                yield deadline
-        finally:
-            batcher.release(client)
+        return Arrival(self.arrivals, batcher, client, self._deadline(None))
 
     def _ready_streams(self) -> Batcher:
         if self._stream_function is None:
