@@ -20,7 +20,7 @@ from tests.serving.processes import Server, until
 HANGS: Final = 5.0
 
 # What the sessions count as invalid, by the titles of the answers.
-_INVALID: Final = ("InvalidInput", "BadBody", "BadBytes", "TooLarge", "UnknownKind")
+_INVALID: Final = ("InvalidInput", "BadBody", "BadBytes", "TooLarge", "UnknownKind", "NotAcceptable")
 
 _PATHS: Final = (ONE, NAMED, WIDE)
 
