@@ -11,6 +11,7 @@ import os
 import resource
 import socket
 import stat
+import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,32 @@ def test_silent_connections_keep_nobody_out(folder: Path, logs: Path) -> None:
     assert watch.worst < 5
     assert watch.descriptors < 128
     assert server.log.stat().st_size < 1000
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_silent_connections_keep_nobody_out_on_either_loop(loop: str, tmp_path: Path) -> None:
+    pytest.importorskip(loop, reason=f"{loop} is not installed")
+    with served(tmp_path, "session", VMFLOW_SERVED_LIMITS="1", VMFLOW_SERVED_LOOP=loop) as server:
+        until(server.ready, "ready")
+        with Watch(server) as watch, Crowd(server) as crowd:
+            crowd.silent(250)
+            until(lambda: crowd.ended() >= 150, "those that are too many are ended")
+            until(lambda: watch.asked > 20, "it was watched")
+            assert server.json("/counts")["loop"] == loop
+            assert server.json("/counts")["connections"] <= 100
+        assert watch.missed == 0
+
+
+def test_slow_clients_do_not_keep_the_server_from_ending(folder: Path, logs: Path) -> None:
+    times = ["--body-timeout", "1", "--drain-timeout", "40"]
+    with command(folder, logs, *times) as server, Crowd(server) as crowd:
+        crowd.sending([unfinished(len(GOOD), 20)] * 5 + [b"", b"POST /predict HTTP/1.1\r\nHost: t"])
+        until(lambda: stats(server)["arriving"] == 5, "they have places")
+        server.told()
+        begin = time.monotonic()
+        assert server.ended() == 0
+        assert time.monotonic() - begin < 20
+        assert crowd.answers() == {408: 5, 0: 2}
 
 
 def test_heads_and_bodies_have_a_time_to_come_in(folder: Path, logs: Path) -> None:

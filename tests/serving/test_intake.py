@@ -109,6 +109,7 @@ async def test_a_body_has_a_time_to_come_in() -> None:
         await task
         assert asyncio.get_running_loop().time() - begin == pytest.approx(5.0)
         assert exchange.status == 408
+        assert exchange.headers["connection"] == "close"  # what is still to come would be waited for
         assert session.statistics.rejected["slow"] == 1
         assert adds_up(session)
 

@@ -16,7 +16,7 @@ from vmflow.graph_mode import args_tree
 
 from . import bodies
 from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, RequestScope, Send
-from .bodies import Message, Receive
+from .bodies import Message, Receive, SlowBody
 from .draining import can_take_signals, drain_on_signal
 from .intake import Intake
 from .lag import LoopLag
@@ -215,7 +215,8 @@ class _Raw:
 
 
 class _Goodbye:
-    """Asks clients that keep their connections to open new ones, elsewhere, while the session ends.
+    """Ends connections behind an answer: while the session ends, for clients to open new ones elsewhere; and where the
+    client has not sent all of its request in time.
 
     Args:
         app: the application.
@@ -228,7 +229,9 @@ class _Goodbye:
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         async def parting(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._session.state in ("draining", "closed"):
+            if message["type"] == "http.response.start" and (
+                message["status"] == SlowBody.status or self._session.state in ("draining", "closed")
+            ):
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
 

@@ -234,14 +234,18 @@ class Door:
 
     async def _let_in(self, accepted: socket.socket, connection: Connection) -> None:
         try:
-            await self._loop.connect_accepted_socket(lambda: self._make(connection, self._lost), accepted)
-        except OSError:  # it has gone meanwhile
-            accepted.close()
+            with suppress(OSError):  # it has gone meanwhile
+                await self._loop.connect_accepted_socket(lambda: self._make(connection, self._lost), accepted)
+        finally:
             if not connection.made():
+                accepted.close()
                 self._lost(connection)
 
     def _lost(self, connection: Connection) -> None:
-        of_client = self._there[connection.client]
+        """It is no more; may be called again."""
+        of_client = self._there.get(connection.client, {})
+        if connection not in of_client:
+            return
         del of_client[connection]
         if not of_client:
             del self._there[connection.client]
@@ -347,8 +351,10 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
             connection.protocol = self
 
         def connection_lost(self, exc: Exception | None) -> None:
-            super().connection_lost(exc)
-            self._lost(self._connection)
+            try:
+                super().connection_lost(exc)
+            finally:
+                self._lost(self._connection)
 
         def resume_writing(self) -> None:
             self._connection.taken += 1
