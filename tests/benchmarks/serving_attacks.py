@@ -180,7 +180,7 @@ def silent(folder: Path, logs: Path, wrong: list[str]) -> None:
     ):
         for _ in range(5):
             crowd.silent(300)
-        note(f"{len(crowd.connections)} silent sockets, of which the server has ended {crowd.ended()}")
+        note(f"{len(crowd.connections)} silent sockets, of which the server has ended {crowd.ended()} at once")
         begin = time.perf_counter()
         until(lambda: crowd.ended() == len(crowd.connections), "all are ended")
         note(f"the rest were ended {time.perf_counter() - begin:.1f} s later")
@@ -238,9 +238,7 @@ def unread(folder: Path, logs: Path, wrong: list[str]) -> None:
     """Streams that nobody reads, and one that somebody does."""
     post = request("POST", "/predict", b'{"inputs": [1, 2, 3]}', "Connection: close")
     stream = request("POST", "/stream", b'{"inputs": [1, 2, 3]}')
-    with (
-        serving(logs, ["-m", "tests.benchmarks.serving_attacks", "--serve-streams"], {}) as server,
-    ):
+    with serving(logs, ["-m", "tests.benchmarks.serving_attacks", "--serve-streams"], {}) as server:
         until(server.ready, "ready")
         with measured("unread", server, post, wrong) as note, Crowd(server) as crowd:
             crowd.sending([stream] * 100)
@@ -253,12 +251,10 @@ def unread(folder: Path, logs: Path, wrong: list[str]) -> None:
                 for _ in range(2000):
                     next(reading)
                 note(f"it was read for {time.perf_counter() - begin:.1f} s")
-            begin = time.perf_counter()
             until(lambda: at_rest(server), "all places are given back")
-            note(
-                f"100 streams that nobody reads had {STREAMS} places, and all are free after",
-            )
-            note(f"{time.perf_counter() - begin:.1f} s more; {WRITE_TIMEOUT:.0f} s are allowed to each")
+            seconds = time.perf_counter() - begin
+            note(f"100 unread streams of one client have ended after {seconds:.1f} s: it has {STREAMS // 2} of the")
+            note(f"{STREAMS} places, and each may be unread for {WRITE_TIMEOUT:.0f} s")
 
 
 ATTACKS: Final[dict[str, Callable[[Path, Path, list[str]], None]]] = {
