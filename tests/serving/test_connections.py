@@ -20,6 +20,7 @@ import pytest
 
 from tests.serving.attackers import HONEST, Crowd, Watch, asked, at_rest, command, connected, lost, stats, unfinished
 from tests.serving.processes import PATIENCE, answer, chunks, head, request, served, until
+from vmflow.__main__ import main
 from vmflow.serving import connections
 from vmflow.serving.command import serve
 from vmflow.serving.connections import Connection, Door, Limits, connection_limit, listen_in_file_system
@@ -229,20 +230,46 @@ async def test_a_lack_of_descriptors_is_told_once_and_survived(
         def __getattr__(self, name: str) -> Any:
             return getattr(self.listener, name)
 
-    made: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+    made: asyncio.Future[asyncio.BaseTransport] = asyncio.get_running_loop().create_future()
+    ended = asyncio.Event()
+    clients: list[Any] = []
 
     class Protocol(asyncio.Protocol):
-        def __init__(self, connection: Connection) -> None:
-            made.set_result(connection)
+        def __init__(self, connection: Connection, lost: Any) -> None:
+            clients.append(connection.client)
+            self.transport: Any = None
+            self._connection, self._lost = connection, lost
+            connection.protocol = self
+
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+            made.set_result(transport)
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self._lost(self._connection)
+            ended.set()
 
     monkeypatch.setattr(connections, "_PAUSE", 0.001)
-    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as client:
         exhausted: Any = Exhausted(listener)
-        door = Door(exhausted, Limits(10), lambda connection, lost: Protocol(connection))
+        door = Door(exhausted, Limits(10), Protocol)
         door.open()
-        connection = await asyncio.wait_for(made, PATIENCE)
-        assert connection.client == "127.0.0.1"
-        door.shut()
-        door.leave()
+        async with asyncio.timeout(PATIENCE):
+            transport = await made
+            door.leave()  # it would look for requests, of which this protocol knows nothing
+            door.shut()
+            client.close()
+            transport.close()
+            await ended.wait()
+    assert clients == ["127.0.0.1"]
     assert exhausted.failures == 20
     assert caplog.text.count("no connection can be let in") == 1
+
+
+def test_the_limits_are_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["serve", "--help"])
+    said = capsys.readouterr().out
+    for option in ("--max-connections", "--header-timeout", "--body-timeout", "--write-timeout", "--keep-alive"):
+        assert option in said
+    assert "--body-budget" in said
