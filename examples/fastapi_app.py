@@ -20,7 +20,8 @@ model = nn.Sequential(nn.Linear(4, 16), nn.ReLU(), nn.Linear(16, 3), nn.Softmax(
 session = serving.InferenceSession(model, inputs=serving.TensorSpec((4,)), timeout=1.0)
 
 # The session begins with the application; on SIGTERM it ends what it has before the server stops.
-app = FastAPI(lifespan=serving.lifespan(session))
+# No redirects from /classify/: they would lead to whatever host a request names.
+app = FastAPI(lifespan=serving.lifespan(session), redirect_slashes=False)
 app.add_middleware(serving.ErrorResponses)  # full queues are 503, late results 504
 app.add_middleware(serving.RequestScope)  # X-Request-Timeout, and names and traces
 app.add_middleware(serving.DisconnectScope)  # who has gone is computed for no more

@@ -23,7 +23,8 @@ from tests.serving.processes import PATIENCE, answer, chunks, head, request, ser
 from vmflow.__main__ import main
 from vmflow.serving import connections
 from vmflow.serving.command import serve
-from vmflow.serving.connections import Connection, Door, Limits, connection_limit, listen_in_file_system
+from vmflow.serving.connections import Connection, Door, Limits, connection_limit
+from vmflow.serving.listeners import listen_in_file_system
 
 pytest.importorskip("uvicorn", reason="uvicorn comes with the serve extra")
 pytest.importorskip("safetensors", reason="safetensors comes with the serve extra")

@@ -13,8 +13,9 @@ from typing import Any
 from vmflow.graph_mode.saving import MANIFEST
 
 from .application import app
-from .connections import Limits, connection_limit, listen_in_file_system
+from .connections import Limits, connection_limit
 from .connections import server as server_of
+from .listeners import listen_in_file_system
 from .optional import required
 from .session import InferenceSession
 
