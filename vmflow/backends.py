@@ -5,8 +5,10 @@ The latter can be asked and set, since many programs do so before anything else,
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from .codegen.loading import LOADER
-from .codegen.reporting import describe
+from .codegen.reporting import being_compiled, describe
 
 
 class _Backend:
@@ -41,6 +43,9 @@ class _Codegen:
     What they compute is what numpy computes, mostly to the bit.  Where it is not (exp, log and what is made of them, as
     tanh, sigmoid and softmax are; layer norm: last digits may differ), a process computes in one way from
     the first time on: by C if the kernel was kept from an earlier process or has been waited for, else by numpy.
+
+    One compiler runs at a time, at the lowest priority, and none in the first second, so that what computes keeps its
+    cores.  If that takes it more than 10 seconds for a library, or somebody waits, it gets the usual priority.
     """
 
     @property
@@ -63,15 +68,26 @@ class _Codegen:
         """Whether there is a compiler, it has not failed, and the mode is not "off"."""
         return describe()["problem"] is None
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def pending(self) -> int:
+        """How many libraries of kernels are being compiled, or wait for their turn."""
+        return LOADER.pending()
+
+    def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
 
+        It is compiled at the usual priority from now on.  The calling thread blocks; in a coroutine, let another thread
+        wait: ``await asyncio.to_thread(flow.backends.codegen.wait)``.
+
         Args:
-            timeout: in seconds, for each kernel; None to wait as long as it takes.
+            timeout: in seconds, for all of it; None to wait as long as it takes.
+            say: if there is something to wait for, called with a sentence on that before the wait; `print` will do.
 
         Returns:
             Whether nothing is left.
         """
+        awaited = None if say is None else being_compiled()
+        if say is not None and awaited is not None:
+            say(awaited)
         return LOADER.settle(timeout)
 
 

@@ -420,8 +420,11 @@ def test_nobody_waits_for_the_compiler_at_the_end(
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     compiler(f"read line < {gate}\n")
-    done = _run(PROGRAM, VMFLOW_JIT="")
+    # Opening it waits until the compiler reads.
+    done = _run(PROGRAM + f"    import os\n    gate = os.open({str(gate)!r}, os.O_WRONLY)\n", VMFLOW_JIT="")
     assert done.stderr == ""
+    # Nor for the first second.
+    assert _run(PROGRAM, VMFLOW_JIT="").stderr == ""
 
 
 def test_switched_off_by_the_variable(folder: Path, compiler: Callable[[str], None]) -> None:
@@ -486,7 +489,8 @@ def test_inexact_functions_are_computed_in_one_way(
             np.testing.assert_array_equal(found, numpys)
         # For reading, too: the compilers come and go, and a pipe that nobody reads breaks.
         gate = os.open(os.environ["GATE"], os.O_RDWR)
-        os.write(gate, b"go\\n" * 9)
+        os.write(gate, b"go\\n" * 99)
+        LOADER._hurry()  # where other programs have the cores, too
         for library in list(LOADER._known.values()):
             assert library.settled.wait(60)
         os.close(gate)
@@ -506,14 +510,15 @@ def test_where_temporary_files_go_is_known_before_anybody_may_fork(tmp_path: Pat
     """It is found out under a lock of a module, which a child forked meanwhile would find held for ever."""
     program = """
     import tempfile
-    from vmflow.codegen import compiling, kernels
-    usual = compiling.compile_library
+    from vmflow.codegen import kernels
+    from vmflow.codegen.compiling import Compilation
+    usual = Compilation.run
 
-    def compile_library(*arguments):
+    def run(*arguments):
         print(tempfile.tempdir is not None)
         return usual(*arguments)
 
-    compiling.compile_library = compile_library
+    Compilation.run = run
     assert kernels.function("softmax", 1 << 20) is not None
     """
     (tmp_path / "kept").mkdir(mode=0o700)

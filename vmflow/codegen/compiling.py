@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable
+import signal
+import threading
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -36,8 +38,15 @@ _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 # In the order of preference, where CC does not say.
 _NAMES: Final = ("cc", "gcc", "clang")
 
-# Seconds.  A kernel takes one at most; a compiler that takes longer than this hangs.
-_PATIENCE: Final = 60.0
+# Seconds.  A library takes a few at the usual priority; a compiler that takes longer than this hangs.
+PATIENCE: Final = 60.0
+
+# The lowest priority that there is.
+_NICE: Final = 19
+
+# Before a command: it is run once a line can be read.  What it starts inherits its priority, which has to be set before
+# that; and Python may have to wait for its lock until it can do so.
+_GATE: Final = ("/bin/sh", "-c", 'read -r go && exec "$@"', "sh")
 
 # Characters of the compiler's complaints that are repeated in ours.
 _SHOWN: Final = 400
@@ -49,6 +58,10 @@ class CompileError(Exception):
 
 class NoCompiler(CompileError):
     """There is none."""
+
+
+class Stopped(CompileError):
+    """The compiler was stopped, or has not finished in time: it may do so another time."""
 
 
 def compiler_command() -> tuple[str, ...]:
@@ -94,51 +107,112 @@ def processor_identity() -> str:
     return platform.machine() + "".join([line for line in told if line.startswith(telling)])
 
 
-def compile_library(
-    command: tuple[str, ...], source: str, watch: Callable[[subprocess.Popen[str] | None], None]
-) -> bytes:
-    """Compile C source into a shared library.
+class Compilation:
+    """One run of the compiler, from C source to a shared library.
+
+    Attributes:
+        low: whether it has the lowest priority, so that everything else that wants a core has it first.
 
     Args:
         command: see `compiler_command`.
         source: one translation unit.
-        watch: is given the process while it runs, and None when it has ended, so that it can be killed.
-
-    Raises:
-        CompileError: if the compiler cannot be run, fails, or makes nothing.
+        low: see above.
     """
-    import shutil
-    import tempfile
 
-    # Not one that removes itself, which complains if the process ends meanwhile.
-    folder = tempfile.mkdtemp(prefix="vmflow-")
-    try:
-        given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
-        given.write_text(source)
-        _run([*command, *flags(), "-o", str(made), str(given), "-lm"], watch)
-        if not made.exists():
-            raise CompileError(f"{command[0]} said nothing and made no library")
-        return made.read_bytes()
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    def __init__(self, command: tuple[str, ...], source: str, low: bool = False) -> None:
+        self.low = low
+        self._command = command
+        self._source = source
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[str] | None = None
+        self._stopped = False
 
+    def run(self, patience: float = PATIENCE) -> bytes:
+        """Compile; the bytes of the library.
 
-def _run(call: list[str], watch: Callable[[subprocess.Popen[str] | None], None]) -> None:
-    import subprocess
+        Args:
+            patience: the seconds after which it is stopped.
 
-    quiet = subprocess.DEVNULL
-    try:
-        process = subprocess.Popen(call, stdin=quiet, stdout=quiet, stderr=subprocess.PIPE, text=True, errors="replace")
-    except OSError as error:
-        raise CompileError(f"{call[0]} cannot be run: {error}") from error
-    with process:
-        watch(process)
+        Raises:
+            Stopped: if `stop` was called, before or meanwhile, or it has not finished in time.
+            CompileError: if the compiler cannot be run, fails, or makes nothing.
+        """
+        import shutil
+        import tempfile
+
+        # Not one that removes itself, which complains if the process ends meanwhile.
+        folder = tempfile.mkdtemp(prefix="vmflow-")
         try:
-            _, complaint = process.communicate(timeout=_PATIENCE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            raise CompileError(f"{call[0]} has not finished within {_PATIENCE:g} s") from None
+            given, made = Path(folder, "kernel.c"), Path(folder, "kernel.so")
+            given.write_text(self._source)
+            self._call([*self._command, *flags(), "-o", str(made), str(given), "-lm"], patience)
+            if not made.exists():
+                raise CompileError(f"{self._command[0]} said nothing and made no library")
+            return made.read_bytes()
         finally:
-            watch(None)
-    if process.returncode:
-        raise CompileError(f"{call[0]} failed with {process.returncode}: {complaint.strip()[:_SHOWN]}")
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        """Stop the compiler with all that it has started; any thread may do so, at any time."""
+        with self._lock:
+            self._stopped = True
+            if self._process is not None:
+                # It may have ended just now, of which macOS says that it is not permitted.
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _call(self, call: list[str], patience: float) -> None:
+        import subprocess
+
+        with self._start(call) as process:
+            try:
+                # What is written opens the gate.
+                _, complaint = process.communicate("\n" if self.low else None, timeout=patience)
+            except subprocess.TimeoutExpired:
+                self.stop()
+                raise Stopped(f"{call[0]} has not finished within {patience:g} s") from None
+            except BaseException:
+                self.stop()
+                raise
+            finally:
+                # From now on there may be another group of this number, which must not be stopped.
+                with self._lock:
+                    self._process = None
+        if self._stopped:
+            raise Stopped(f"{call[0]} was stopped")
+        if process.returncode:
+            raise CompileError(f"{call[0]} failed with {process.returncode}: {complaint.strip()[:_SHOWN]}")
+
+    def _start(self, call: list[str]) -> subprocess.Popen[str]:
+        import subprocess
+
+        with self._lock:
+            if self._stopped:
+                raise Stopped(f"{call[0]} was stopped")
+            try:
+                # In a group of its own, since `cc` only starts other programs.  Not in a session of its own: Linux may
+                # share the cores out among sessions first, and priorities count only within one.
+                self._process = subprocess.Popen(
+                    [*_GATE, *call] if self.low else call,
+                    stdin=subprocess.PIPE if self.low else subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                    errors="replace",
+                    process_group=0,
+                )
+            except OSError as error:
+                raise CompileError(f"{call[0]} cannot be run: {error}") from error
+            if self.low:
+                _lower(self._process.pid)
+            return self._process
+
+
+def _lower(process: int) -> None:
+    """Give a process, and what it will start, the lowest priority."""
+    # Where a system refuses, it compiles at the usual one.
+    with suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, process, _NICE)
+        # On Linux, one that is only nice still has its turns, for which BLAS's threads wait that wait for each other.
+        if hasattr(os, "SCHED_IDLE"):
+            os.sched_setscheduler(process, os.SCHED_IDLE, os.sched_param(0))

@@ -2,6 +2,10 @@
 
 A thread that lives as long as there is something to do runs the compiler; nobody else waits for it, unless VMFLOW_JIT
 is 1.  What cannot be had is said once, in the log, and numpy does the work.
+
+A compiler for which nobody waits must not slow down what computes.  So there is one at a time, at the lowest priority,
+and none in the first second.  Where all cores are busy it may get no turn: then it is stopped after a while, and run at
+the usual priority, as it is at once when somebody waits.
 """
 
 from __future__ import annotations
@@ -19,14 +23,21 @@ from typing import TYPE_CHECKING, Any, Final
 # Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
 # by the functions that need them.
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
+
+    from .compiling import Compilation
 
 # After so many seconds whoever waits looks whether anybody is still at work.
 _LOOK: Final = 1.0
 
 # How long the thread may take to end, in seconds, once the compiler was killed.
 _GRACE: Final = 5.0
+
+# Seconds after the first request in which nothing is compiled: a program that is over by then needs no kernels.
+_DELAY: Final = 1.0
+
+# Seconds that a compiler has at the lowest priority: some times what a library takes on a core that is idle.
+_LOW_PATIENCE: Final = 10.0
 
 MODES: Final = ("off", "background", "wait")
 
@@ -40,6 +51,7 @@ class Library:
         settled: set when `loaded` will not change any more.
         late: whether it was asked for before it was there.
         begun: whether it is being made, if need be.
+        urgent: whether it is made at the usual priority, and without delay.
         apart: whether others are made even if it cannot be.
     """
 
@@ -50,6 +62,7 @@ class Library:
         self.settled = threading.Event()
         self.late = False
         self.begun = False
+        self.urgent = False
 
     def function(self, name: str) -> Callable[..., Any]:
         """A function of a library that is there, which returns nothing and lets go of the GIL while it runs."""
@@ -80,19 +93,36 @@ class Loader:
         problem: why no more are made; None if they are.
         compiler: by which they are made, as far as is known.
         watchers: called when what may be used has changed other than by a library more.
+
+    Args:
+        delay: the seconds after the first request in which nothing is compiled for which nobody waits.
+        patience: the seconds that a compiler has at the lowest priority, before it is run at the usual one.
+        clock: tells the seconds.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        delay: float = _DELAY,
+        patience: float = _LOW_PATIENCE,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.arrived = 0
         self.problem: str | None = None
         self.compiler: str | None = None
         self.watchers: list[Callable[[], None]] = []
+        self._delay = delay
+        self._patience = patience
+        self._clock = clock
         self._mode: str | None = None
         self._known: dict[str, Library] = {}
         self._waiting: deque[Library] = deque()
         self._lock = threading.RLock()
+        # Rung when whoever waits for a moment has to look again.
+        self._bell = threading.Condition(self._lock)
+        # The moment of the first request, from which on there is a delay.
+        self._first: float | None = None
         self._thread: threading.Thread | None = None
-        self._process: subprocess.Popen[str] | None = None
+        self._compilation: Compilation | None = None
         self._ending = False
 
     @property
@@ -134,7 +164,10 @@ class Loader:
             if not library.begun:
                 library.begun = True
                 if not library.settled.is_set():
+                    self._first = self._clock() if self._first is None else self._first
                     self._waiting.append(library)
+        if self.mode == "wait":
+            self._hurry()
         self._see_to_thread()
         if self.mode == "wait" and not self._ending:
             self._wait_for(library)
@@ -145,8 +178,15 @@ class Loader:
         with self._lock:
             return len([it for it in self._known.values() if it.loaded is not None])
 
+    def pending(self) -> int:
+        """How many libraries are being compiled, or will be."""
+        with self._lock:
+            return len(self._waiting)
+
     def settle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is being compiled; then use everything that is there from now on.
+
+        What is left is compiled at the usual priority, also if it is not waited for any longer.
 
         Args:
             timeout: in seconds.
@@ -155,7 +195,8 @@ class Loader:
             Whether nothing is left.
         """
         with self._lock:
-            libraries = [it for it in self._known.values() if it.begun]
+            libraries = [library for library in self._known.values() if library.begun]
+            self._hurry()
         self._see_to_thread()
         deadline = None if timeout is None else time.monotonic() + timeout
         done = all([self._wait_for(library, deadline) for library in libraries])
@@ -171,6 +212,24 @@ class Loader:
             watcher()
 
     # Making them
+
+    def _hurry(self) -> None:
+        """Make what is wanted at once and at the usual priority, since somebody waits."""
+        with self._lock:
+            for library in self._waiting:
+                library.urgent = True
+            if self._compilation is not None and self._compilation.low:
+                # Its priority could not be raised without a privilege; so it begins anew.
+                self._compilation.stop()
+            self._bell.notify_all()
+
+    def _too_early(self, library: Library) -> bool:
+        """Whether the first second was not over; if so, time has passed, in which the lock was not held."""
+        left = 0.0 if self._first is None else self._first + self._delay - self._clock()
+        if library.urgent or left <= 0:
+            return False
+        self._bell.wait(left)
+        return True
 
     def _see_to_thread(self) -> None:
         with self._lock:
@@ -217,6 +276,8 @@ class Loader:
                         self._leave(me)
                         return
                     library = self._waiting[0]
+                    if self._too_early(library):
+                        continue
                 try:
                     self._make(library)
                 finally:
@@ -242,14 +303,14 @@ class Loader:
             from pathlib import Path
 
             from .cache import cache_folder, store
-            from .compiling import CompileError, compile_library, compiler_command
+            from .compiling import CompileError, compiler_command
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
                 pass  # the first one finds out where they go, under a lock
 
         try:
             command = compiler_command()
-            made = compile_library(command, library.source, self._watch)
+            made = self._compile(command, library)
             key = self._key(command, library.source)
             folder = cache_folder()
             if folder is None:
@@ -260,10 +321,24 @@ class Loader:
         except (CompileError, OSError, MemoryError) as error:
             self._give_up(library, error)
 
-    def _watch(self, process: subprocess.Popen[str] | None) -> None:
-        self._process = process
-        if self._ending and process is not None:
-            process.kill()
+    def _compile(self, command: tuple[str, ...], library: Library) -> bytes:
+        """At the lowest priority until somebody waits or it has taken too long; then anew, at the usual one."""
+        from .compiling import PATIENCE, Compilation, Stopped
+
+        while True:
+            with self._lock:
+                compilation = Compilation(command, library.source, low=not library.urgent)
+                self._compilation = compilation
+                if self._ending:
+                    compilation.stop()
+            try:
+                return compilation.run(self._patience if compilation.low else PATIENCE)
+            except Stopped:
+                if self._ending or not compilation.low:
+                    raise
+                library.urgent = True
+            finally:
+                self._compilation = None
 
     def _from_cache(self, library: Library) -> None:
         """Load it if it was made before; with the lock held, also for the imports, as in `_make`."""
@@ -332,14 +407,17 @@ class Loader:
     def in_child(self) -> None:
         """What was being made is made by a thread of the child, once somebody asks for something."""
         self._lock = threading.RLock()
-        self._thread = self._process = None
+        self._bell = threading.Condition(self._lock)
+        self._thread = self._compilation = None
 
     def end(self) -> None:
         """Let nobody compile for a process that is ending."""
-        self._ending = True
-        thread, process = self._thread, self._process
-        if process is not None:
-            process.kill()
+        with self._lock:
+            self._ending = True
+            thread = self._thread
+            if self._compilation is not None:
+                self._compilation.stop()
+            self._bell.notify_all()
         if thread is not None:
             thread.join(_GRACE)
 

@@ -35,3 +35,16 @@ def one_line(found: dict[str, Any]) -> str:
         return f"not in use: {found['problem']}"
     loaded = f"{found['libraries']} libraries loaded" if found["libraries"] else "none needed so far"
     return f"{loaded}, by {found['compiler']} ({found['mode']}), kept in {found['folder'] or 'no folder'}"
+
+
+def being_compiled() -> str | None:
+    """What is being compiled, by which compiler and where it will be kept, as a sentence; None if there is nothing."""
+    pending = LOADER.pending()
+    if not pending or LOADER.problem is not None:
+        return None
+    found = describe()
+    if found["compiler"] is None:
+        return None
+    many = f"{pending} libraries" if pending > 1 else "1 library"
+    kept = f"kept in {found['folder']} for the next process" if found["folder"] is not None else "not kept"
+    return f"compiling {many} of C kernels with {found['compiler']}, which takes seconds; they are {kept}"
