@@ -5,6 +5,8 @@ hundred steps, what the network writes by then.  At the end: the loss by step, t
 
 It takes about a minute; where other programs keep the processors busy, with OPENBLAS_NUM_THREADS=1.
 
+Where there is a C compiler, the first run on a machine begins by compiling kernels, which are kept for the next one.
+
     python examples/char_gpt.py [--steps 800] [--seed 0] [--seconds 75] [--outputs outputs]
 """
 
@@ -17,6 +19,7 @@ import importlib.util
 import math
 import sysconfig
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -122,6 +125,18 @@ class Progress:
         return sum(self.losses[-count:]) / len(self.losses[-count:])
 
 
+def train_step(model: GPT, optimizer: flow.optim.Optimizer, text: Text, starts: Sequence[int]) -> flow.Tensor:
+    """Issue a step of training on the windows that begin at `starts`; its loss, which need not be there yet."""
+    windows = flow.tensor(np.stack([text.numbers[start : start + model.context + 1] for start in starts]))
+    scores = model(windows[:, :-1])
+    loss: flow.Tensor = F.cross_entropy(scores.reshape(-1, len(text.letters)), windows[:, 1:].reshape(-1))
+    optimizer.zero_grad()
+    loss.backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizer.step()
+    return loss
+
+
 async def train(
     model: GPT, text: Text, steps: int, seconds: float, seed: int, progress: Progress, every: int, batch: int = 16
 ) -> None:
@@ -133,14 +148,8 @@ async def train(
         for group in optimizer.param_groups:
             group["lr"] = 2e-3 * min((step + 1) / 50, 0.55 + 0.45 * math.cos(math.pi * step / steps))
         starts = generator.integers(0, len(text.numbers) - model.context - 1, batch)
-        windows = flow.tensor(np.stack([text.numbers[it : it + model.context + 1] for it in starts]))
-        scores = model(windows[:, :-1])
-        loss = F.cross_entropy(scores.reshape(-1, len(text.letters)), windows[:, 1:].reshape(-1))
-        optimizer.zero_grad()
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        # Everything above has only been issued.  Here the loop goes on with its other tasks.
+        loss = train_step(model, optimizer, text, starts.tolist())
+        # The step has only been issued.  Here the loop goes on with its other tasks.
         await loss
         progress.losses.append(loss.item())
         progress.tokens += batch * model.context
@@ -162,6 +171,22 @@ async def write(model: GPT, text: Text, prompt: str, count: int) -> str:
         chosen = await flow.multinomial(chances, 1)
         numbers.append(int(chosen.item()))
     return text.decode(numbers)
+
+
+async def do_all_once(text: Text, batch: int = 16) -> None:
+    """Compute everything that `main` computes, with a network that nobody needs."""
+    model = GPT(len(text.letters))
+    optimizer = flow.optim.AdamW(model.parameters())
+    await train_step(model, optimizer, text, range(batch))
+    await write(model, text, text.decode(text.numbers[: model.context].tolist()), 1)
+
+
+async def have_kernels(work: Callable[[], Awaitable[object]]) -> None:
+    """Do some work until all the C kernels that it can use are compiled; at once if they are on disk."""
+    await work()
+    while flow.backends.codegen.pending():
+        await asyncio.to_thread(flow.backends.codegen.wait, say=print)
+        await work()
 
 
 async def show_samples(model: GPT, text: Text, progress: Progress, count: int) -> None:
@@ -200,9 +225,10 @@ def draw(path: Path, losses: list[float]) -> None:
 
 async def main(steps: int, seed: int, seconds: float, outputs: Path, every: int = 200, sample: int = 400) -> Progress:
     """Train with a task beside it that prints samples, then print what came of it."""
-    flow.manual_seed(seed)
     text = load()
     async with flow.VirtualMachine("char_gpt"):
+        await have_kernels(lambda: do_all_once(text))
+        flow.manual_seed(seed)
         model = GPT(len(text.letters))
         count = sum([it.numel() for it in model.parameters()])
         print(f"{len(text.numbers):,} characters, {len(text.letters)} different; {count:,} parameters")

@@ -31,6 +31,22 @@ async def test_digits_are_served_on_a_page_to_draw_on(tmp_path: Path) -> None:
         assert "<canvas" in (await client.get("/")).text
 
 
+def test_what_serving_needs_is_looked_for_before_training(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for needed in ("sklearn", "tqdm"):
+        pytest.importorskip(needed, reason="comes with the extra examples")
+    with imported("digits") as example:
+        monkeypatch.setattr(example, "find_spec", lambda name: None if name in ("starlette", "uvicorn") else name)
+        with pytest.raises(SystemExit) as stop:
+            example.parse(["--serve"])
+        assert stop.value.code == 2
+        assert "--serve needs starlette, uvicorn; install what is missing with: pip install" in capsys.readouterr().err
+        assert example.parse([]).serve is None
+        monkeypatch.setattr(example, "find_spec", lambda name: name)
+        assert example.parse(["--serve", "8001"]).serve == 8001
+
+
 def _client(application: Any, httpx: Any) -> Any:
     return httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://test")
 
