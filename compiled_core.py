@@ -16,6 +16,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import tarfile
 import tempfile
 import tomllib
 from collections.abc import Iterable
@@ -24,7 +25,6 @@ from typing import Any
 
 from setuptools import build_meta
 from setuptools.build_meta import build_editable as build_editable
-from setuptools.build_meta import build_sdist as build_sdist
 from setuptools.build_meta import get_requires_for_build_editable as get_requires_for_build_editable
 from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
 from setuptools.build_meta import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
@@ -104,6 +104,30 @@ def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata
         finally:
             arguments.clear()
     return _built(wheel_directory, config_settings, metadata_directory)
+
+
+def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
+    """As setuptools, and the links by which modules are found in a checkout where their names say."""
+    name: str = build_meta.build_sdist(sdist_directory, config_settings)
+    path = Path(sdist_directory, name)
+    without = path.rename(path.with_suffix(".without-links"))
+    with tarfile.open(without) as given, tarfile.open(path, "w:gz") as made:
+        for member in given:
+            made.addfile(member, given.extractfile(member) if member.isfile() else None)
+        for link in links():
+            added = tarfile.TarInfo(f"{name.removesuffix('.tar.gz')}/{link.relative_to(ROOT).as_posix()}")
+            added.type = tarfile.SYMTYPE
+            added.linkname = os.readlink(link)
+            made.addfile(added)
+    without.unlink()
+    return name
+
+
+def links() -> list[Path]:
+    """The packages that lie elsewhere than their names say, and links to which lie there."""
+    places: dict[str, str] = _PROJECT["tool"]["setuptools"]["package-dir"]
+    paths = [ROOT / package.replace(".", "/") for package in places]
+    return [path for path in paths if path.is_symlink()]
 
 
 def _built(*passed_on: Any) -> str:

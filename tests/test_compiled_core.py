@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import importlib.util
 import os
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +134,46 @@ def test_a_word_that_says_nothing_is_refused(build: Any, monkeypatch: pytest.Mon
     monkeypatch.setenv("VMFLOW_COMPILE", "yes")
     with pytest.raises(SystemExit, match="'yes'"):
         build.wanted()
+
+
+# What a checkout holds beside what comes of using it.
+CARRIED = (".ci", "examples", "graph_mode", "instructions", "streams", "tests", "vmflow")
+
+
+@pytest.mark.slow
+def test_the_source_archive_is_a_checkout(build: Any, tmp_path: Path) -> None:
+    """All folders and documents are in it, and the links, without which the tests could not run in it."""
+    checkout, made = tmp_path / "checkout", tmp_path / "made"
+    made.mkdir()
+    leftovers = shutil.ignore_patterns("__pycache__", "*.py[cod]", "*.so")
+    for name in CARRIED:
+        shutil.copytree(ROOT / name, checkout / name, symlinks=True, ignore=leftovers)
+    for path in [*ROOT.glob("*.md"), *ROOT.glob("*.py"), *ROOT.glob("*.toml"), ROOT / "LICENSE", ROOT / "MANIFEST.in"]:
+        shutil.copy(path, checkout)
+    wanted = {
+        path.relative_to(checkout).as_posix() for path in checkout.rglob("*") if path.is_symlink() or path.is_file()
+    }
+    program = "import sys, compiled_core; print(compiled_core.build_sdist(sys.argv[1]))"
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(made)],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": str(checkout)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    (archive,) = made.iterdir()
+    with tarfile.open(archive) as opened:
+        found = {it.name.partition("/")[2]: it for it in opened.getmembers() if not it.isdir()}
+    assert wanted - found.keys() == set()
+    # The rest is what setuptools writes.
+    assert {name for name in found.keys() - wanted if not name.startswith("vmflow.egg-info/")} == {
+        "PKG-INFO",
+        "setup.cfg",
+    }
+    links = {name: it.linkname for name, it in found.items() if it.issym()}
+    assert links == {f"vmflow/{name}": f"../{name}" for name in ("graph_mode", "instructions", "streams")}
+    assert found[".ci/run"].mode & 0o100
 
 
 @pytest.mark.slow

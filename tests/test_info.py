@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -104,6 +105,25 @@ def test_a_wrong_command_line(arguments: list[str], capsys: pytest.CaptureFixtur
         main(arguments)
     assert stop.value.code == 2
     assert "usage: python -m vmflow" in capsys.readouterr().err
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 0
+    assert capsys.readouterr().out == f"vmflow {flow.__version__}\n"
+
+
+def test_as_a_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """What is installed calls the same function, and its usage names what was called."""
+    source = ROOT.parent / "pyproject.toml"
+    if not source.exists():
+        pytest.skip("the sources are elsewhere")
+    assert tomllib.loads(source.read_text(encoding="utf-8"))["project"]["scripts"] == {"vmflow": "vmflow.__main__:main"}
+    monkeypatch.setattr(sys, "argv", ["/somewhere/bin/vmflow"])
+    with pytest.raises(SystemExit):
+        main([])
+    assert "usage: vmflow [" in capsys.readouterr().err
 
 
 def test_as_a_program() -> None:

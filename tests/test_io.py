@@ -313,7 +313,7 @@ def test_without_the_library_the_extra_is_named(path: Path, monkeypatch: pytest.
 
     monkeypatch.setattr(builtins, "__import__", without)
     for attempt in (lambda: flow.save(1, path), lambda: flow.load(path)):
-        with pytest.raises(ImportError, match=r"pip install 'vmflow\[io\]'"):
+        with pytest.raises(ImportError, match=r"checkout of vmflow: pip install '\.\[io\]'"):
             attempt()
 
 

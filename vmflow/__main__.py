@@ -1,12 +1,15 @@
-"""``python -m vmflow info``: what vmflow is running on.  ``python -m vmflow serve``: a saved graph over HTTP."""
+"""``vmflow info``: what vmflow is running on.  ``vmflow serve``: a saved graph over HTTP.  Or ``python -m vmflow``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any
+
+from . import __version__
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -15,7 +18,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: of the command line, by default those of this process.
     """
-    parser = argparse.ArgumentParser(prog="python -m vmflow", description="Tools of vmflow.")
+    parser = argparse.ArgumentParser(prog=_called(), description="Tools of vmflow.")
+    parser.add_argument("--version", action="version", version=f"vmflow {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     info = commands.add_parser("info", help="show versions, devices, memory and settings")
     info.add_argument("--json", action="store_true", help="the same as JSON")
@@ -31,6 +35,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     found = collect_info()
     print(json.dumps(found, indent=2) if chosen["json"] else format_info(found))
     return 0
+
+
+def _called() -> str:
+    """How this program was called."""
+    return "vmflow" if os.path.basename(sys.argv[0]) == "vmflow" else "python -m vmflow"
 
 
 def _add_serve(commands: Any) -> None:

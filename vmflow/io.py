@@ -179,7 +179,8 @@ def _library() -> Any:
         import safetensors.numpy
     except ImportError as error:
         raise ImportError(
-            "vmflow.save and vmflow.load need the package safetensors; install it with: pip install 'vmflow[io]'"
+            "vmflow.save and vmflow.load need the package safetensors; install it with: pip install safetensors, "
+            "or in a checkout of vmflow: pip install '.[io]'"
         ) from error
     return safetensors
 
