@@ -362,9 +362,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     absent = [name for name in ("safetensors", "starlette", "uvicorn") if find_spec(name) is None]
     if options.serve is not None and absent:
-        parser.error(
-            f"--serve needs {', '.join(absent)}; install what is missing with: pip install '.[examples,serve]'"
-        )
+        parser.error(f"--serve needs {', '.join(absent)}; install it with: pip install '.[examples,serve]'")
     return options
 
 

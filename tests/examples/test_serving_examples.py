@@ -41,7 +41,7 @@ def test_what_serving_needs_is_looked_for_before_training(
         with pytest.raises(SystemExit) as stop:
             example.parse(["--serve"])
         assert stop.value.code == 2
-        assert "--serve needs starlette, uvicorn; install what is missing with: pip install" in capsys.readouterr().err
+        assert "--serve needs starlette, uvicorn; install it with: pip install" in capsys.readouterr().err
         assert example.parse([]).serve is None
         monkeypatch.setattr(example, "find_spec", lambda name: name)
         assert example.parse(["--serve", "8001"]).serve == 8001
