@@ -46,7 +46,7 @@ def run(
         walk.tensors[number] = tensor
     for number, array in job.constants.items():
         walk.tensors[number] = creation.from_array(array, job.buffers[number].meta.device)
-    walk.tensors.update(zip(job.inputs, given, strict=True))
+    walk.tensors.update(zip(job.inputs, [_whole(tensor) for tensor in given], strict=True))
     for number, value in zip(job.numbers, numbers, strict=True):
         walk.tensors[number] = creation.from_array(np.array(value, np.float64), job.buffers[number].meta.device)
     for index in range(job.micro_batches):
@@ -60,6 +60,11 @@ def run(
             walk.issue(op, 0)
     # What is handed out must not change with the variables or the arguments.
     return [new_tensor(walk.blob(operand), walk.tensors[operand.buffer]._lease).clone() for operand in job.outputs]
+
+
+def _whole(given: Tensor) -> Tensor:
+    """An argument as ops of a job see it: alone in its memory, with its elements in order."""
+    return given if given._blob.strides is None else given.detach().clone()
 
 
 class _Walk:

@@ -102,6 +102,8 @@ class _Grouping:
         first = self.job.ops[group.members[0]]
         if not made or not _alike(first, op) or not all([self._whole(operand, op) for operand in made]):
             return False
+        if op.outputs[0].buffer in group.reads:
+            return False  # whose elements one op would overwrite before it has read all
         groups = [*joined, group]
         members = sum([len(it.members) for it in groups])
         arrays = {it for one in groups for it in (*one.makes, *one.reads)}
@@ -179,12 +181,18 @@ def _fused(job: Job, group: _Group, needed: set[int]) -> JobOp:
         for operand in op.inputs:
             if operand.buffer not in group.makes:
                 inputs.setdefault(operand, len(inputs))
-    results = {op.outputs[0].buffer: number for number, op in enumerate(ops, len(inputs))}
+    results: dict[int, int] = {}
     steps: list[Step] = []
-    for op in ops:
+    for number, op in enumerate(ops, len(inputs)):
         operands = tuple([results[it.buffer] if it.buffer in results else inputs[it] for it in op.inputs])
         steps.append((op.op, op.attributes, tuple([encoded(it) for it in op.scalars]), operands))
-    outputs = [number for number, op in enumerate(ops) if op.outputs[0].buffer in needed]
+        results[op.outputs[0].buffer] = number  # not before: a buffer may be made twice, and be read in between
+    last_of = {op.outputs[0].buffer: number for number, op in enumerate(ops)}
+    outputs = [
+        number
+        for number, op in enumerate(ops)
+        if last_of[buffer := op.outputs[0].buffer] == number and buffer in needed
+    ]
     last = ops[-1]
     return attrs.evolve(
         last,
