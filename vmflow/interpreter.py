@@ -460,7 +460,9 @@ def dispatch_into(
     if recorded:
         _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)
         _node.check_history(op.name, inputs if target._base is None else (target._base, *inputs))
-    before = tuple([new_alias(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
+    before = (
+        tuple([_views.unchanged(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
+    )
     storage = target._blob.storage
     try:
         (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
@@ -672,8 +674,10 @@ def _not_tensors(op: OpExpr, inputs: tuple[Any, ...]) -> TypeError:
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
     """Raise RuntimeError unless such a result can be written into `target`."""
     strides = target._blob.strides
-    if strides is not None and any(
-        [stride == 0 and size > 1 for stride, size in zip(strides, target._blob.meta.shape, strict=True)]
+    if (
+        strides is not None
+        and any([stride == 0 and size > 1 for stride, size in zip(strides, target._blob.meta.shape, strict=True)])
+        and target._blob.meta.numel
     ):
         raise RuntimeError(
             f"{name}: several elements of an expanded tensor of shape {list(target.shape)} share one place in memory; "

@@ -508,8 +508,7 @@ class Tensor(TensorFields, TensorOps):
             raise RuntimeError("retain_grad: the tensor does not require a gradient")
         autograd = self._autograd_meta()
         if autograd.node is not None:
-            autograd.retains = True
-            self._watch(autograd)
+            autograd.retain()
 
     def register_hook(self, hook: Hook) -> Handle:
         """Call `hook` with the gradient whenever it is computed; a tensor it returns replaces the gradient."""
@@ -518,7 +517,7 @@ class Tensor(TensorFields, TensorOps):
         autograd = self._autograd_meta()
         if autograd.hooks is None:
             autograd.hooks = {}
-        self._watch(autograd)
+        autograd.watch()
         return Handle(autograd.hooks, hook)
 
     def register_post_accumulate_grad_hook(self, hook: Callable[[Tensor], None]) -> Handle:
@@ -530,20 +529,16 @@ class Tensor(TensorFields, TensorOps):
             autograd.after = {}
         return Handle(autograd.after, lambda: hook(self))
 
-    @staticmethod
-    def _watch(autograd: AutogradMeta) -> None:
-        if autograd.node is not None:
-            if autograd.node.outputs is None:
-                autograd.node.outputs = {}
-            autograd.node.outputs[autograd.index] = autograd
-
     def detach(self) -> Tensor:
         """The same memory without history."""
         return _interpreter.new_tensor(self._blob, self._lease)
 
     def detach_(self) -> Tensor:
-        """Forget the history."""
+        """Forget the history; a gradient in `grad` stays."""
+        before = self._autograd
         self._autograd = self._base = None
+        if before is not None and before.grad is not None:
+            self._autograd_meta().grad = before.grad
         return self
 
     @property

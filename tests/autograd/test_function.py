@@ -211,7 +211,8 @@ class Square(Function):
     @staticmethod
     def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
         (x,) = ctx.saved_tensors
-        return gradient * 2 * x  # type: ignore[no-any-return]
+        result: flow.Tensor = gradient * 2 * x
+        return result
 
 
 def test_a_view_whose_base_has_changed_in_place() -> None:
@@ -268,3 +269,69 @@ def test_a_gradient_to_whose_shape_the_argument_broadcasts_is_summed() -> None:
     Wide.apply(x).sum().backward()
     assert x.grad is not None
     assert x.grad.tolist() == [[12.0], [12.0]]
+
+
+class _AsItIs(flow.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+        return gradient * 2
+
+
+def test_an_input_that_is_returned_as_it_is_where_nothing_is_recorded() -> None:
+    x = flow.ones(2, requires_grad=True)
+    with flow.no_grad():
+        y = _AsItIs.apply(x)
+    assert not y.requires_grad
+    assert x.requires_grad
+    view = (x * 1)[:1]
+    whole = view._base
+    assert whole is not None
+    seen = _AsItIs.apply(view)
+    whole.mul_(3)
+    with pytest.raises(RuntimeError, match="was changed in place since"):
+        seen.sum()  # brought up to date it would lose the gradient of its own
+
+
+def test_what_is_marked_dirty_keeps_its_gradient() -> None:
+    class Doubled(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            x.mul_(2)
+            ctx.mark_dirty(x)
+            return x
+
+        @staticmethod
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            return gradient * 2
+
+    y = flow.ones(2, requires_grad=True) * 1
+    y.retain_grad()
+    Doubled.apply(y).sum().backward()
+    assert y.grad is not None
+    assert y.grad.tolist() == [1.0, 1.0]
+
+
+def test_a_second_derivative_of_what_is_differentiable_once_is_refused() -> None:
+    class Square(flow.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: flow.Tensor) -> flow.Tensor:
+            ctx.save_for_backward(x)
+            return x * x
+
+        @staticmethod
+        @flow.autograd.once_differentiable
+        def backward(ctx: Any, gradient: flow.Tensor) -> flow.Tensor:
+            (x,) = ctx.saved_tensors
+            result: flow.Tensor = gradient * 2 * x
+            return result
+
+    x = flow.ones(2, requires_grad=True)
+    y = Square.apply(x)
+    (found,) = flow.autograd.grad((y * y).sum(), x, create_graph=True)
+    assert found is not None
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found.sum().backward()

@@ -169,3 +169,71 @@ def test_what_a_view_kept_and_another_view_changed_is_noticed() -> None:
     y[1:].add_(1)
     with pytest.raises(RuntimeError, match="changed in place after it was used"):
         z.sum().backward()
+
+
+def test_what_is_known_of_a_tensor_stays_with_it_when_it_changes_in_place() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    y = x * 3
+    heard: list[list[float]] = []
+    y.register_hook(lambda gradient: heard.append(gradient.tolist()))
+    y.retain_grad()
+    y.sum().backward(retain_graph=True)
+    assert y.grad is not None
+    y.mul_(5)
+    assert y.grad.tolist() == [1.0, 1.0]
+    y.sum().backward()
+    assert y.grad.tolist() == [2.0, 2.0]  # of the new value
+    assert heard == [[1.0, 1.0], [5.0, 5.0]]  # of the old one
+    assert y.detach_().grad is not None
+
+
+def test_a_view_is_a_part_of_its_base_after_it_was_changed_in_place() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    base = x * 1
+    view = base[:1]
+    view.mul_(3)
+    (found,) = flow.autograd.grad((base.sum() + view.sum()), base)
+    assert found is not None
+    assert found.tolist() == [2.0, 1.0]
+
+
+def test_a_kept_gradient_of_a_view_follows_its_base() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    base = x * 1
+    view = base[:1]
+    view.retain_grad()
+    base.mul_(2)
+    (view * 3).sum().backward()
+    assert view.grad is not None
+    assert view.grad.tolist() == [3.0]
+
+
+def test_a_hook_of_a_view_hears_of_what_was_computed_from_it_before_it_changed() -> None:
+    x = flow.tensor([1.0, 2.0], requires_grad=True)
+    base = x * 1
+    view = base[:1]
+    heard: list[list[float]] = []
+    view.register_hook(lambda gradient: heard.append(gradient.tolist()))
+    other = view * 7
+    view.mul_(3)
+    (base.sum() + other.sum()).backward()
+    assert heard == [[7.0]]
+    assert x.grad is not None
+    assert x.grad.tolist() == [10.0, 1.0]
+
+
+def test_seen_differently_where_nothing_is_recorded() -> None:
+    x = flow.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], requires_grad=True)
+    y = x * 1
+    view = y[0:]
+    with flow.no_grad():
+        y.t_()
+    (y * flow.arange(6.0).reshape(3, 2)).sum().backward(retain_graph=True)
+    assert x.grad is not None
+    assert x.grad.tolist() == [[0.0, 2.0, 4.0], [1.0, 3.0, 5.0]]
+    y.mul_(2)
+    assert flow.autograd.grad(view.sum(), x)[0] is not None  # whose base is a view by now
+
+
+def test_what_has_no_elements_is_never_written_twice() -> None:
+    assert flow.ones(0, 1).expand(2, 0, 3).add_(1).shape == (2, 0, 3)

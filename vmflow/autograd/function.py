@@ -184,7 +184,6 @@ class Function:
     @classmethod
     def apply(cls, *args: Any, **kwargs: Any) -> Any:
         """Run forward, and remember how to go back."""
-        from vmflow.interpreter import new_alias
         from vmflow.tensors import Tensor
 
         recording = MODE.get().grad
@@ -199,29 +198,43 @@ class Function:
             returned = cls.forward(context, *args, **kwargs)
         single = not isinstance(returned, tuple)
         outputs: list[Any] = [returned] if single else list(returned)
-        if recording and any(context.needs_input_grad):
-            inputs = {id(it) for it in args}
-            dirty = {id(it) for it in context._dirty}
+        dirty = {id(it) for it in context._dirty}
+        as_is = {id(it) for it in given} - dirty
+        if not (recording and any(context.needs_input_grad)):
+            outputs = [_as_it_is(it, recording) if id(it) in as_is else it for it in outputs]
+        else:
             for tensor in context._dirty:
                 if any([it is not None and it.is_leaf and it.requires_grad for it in (tensor, tensor._base)]):
                     raise changed_leaf(cls.__name__, tensor.shape)
                 tensor._blob.storage.history += 1
             # An input returned as it is must not have its own history overwritten.
-            outputs = [
-                new_alias(it) if isinstance(it, Tensor) and id(it) in inputs and id(it) not in dirty else it
-                for it in outputs
-            ]
+            outputs = [_as_it_is(it, False) if id(it) in as_is else it for it in outputs]
             tensors = [it for it in outputs if isinstance(it, Tensor)]
             node = FunctionNode(cls, context, edges, tensors)
             context._node = node
             context._saved = [_pack(it, tensors) for it in context._to_save]
             for index, output in enumerate(tensors):
                 if output.dtype.category >= 2 and id(output) not in context._non_differentiable:
-                    output._autograd = AutogradMeta(True, node, index, output._blob.storage.history)
+                    made = AutogradMeta(True, node, index, output._blob.storage.history)
+                    output._autograd = made.follow(output._autograd) if id(output) in dirty else made
                     if output._base is not None and id(output) in dirty:
                         views.rebase(output._base, output)
             context._to_save = ()
         return outputs[0] if single else tuple(outputs)
+
+
+def _as_it_is(tensor: Tensor, is_view: bool) -> Tensor:
+    """Another tensor object without history, of an input that is returned as it is.
+
+    Args:
+        tensor: the input.
+        is_view: whether changes of the input are changes of this.  With a gradient of its own it is none: brought up to
+            date, it would lose that.
+    """
+    alias = tensor.detach()
+    if is_view:
+        alias._base = views.base_for(tensor)
+    return alias
 
 
 def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tuple[SavedTensor, int] | None:
@@ -233,12 +246,45 @@ def _pack(tensor: Tensor | None, outputs: Sequence[Tensor]) -> SavedTensor | tup
     return SavedTensor(tensor, True)
 
 
+class _Once(Node):
+    """Where second derivatives end that there are not."""
+
+    def where(self) -> str:
+        """For messages."""
+        return self.title
+
+    def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
+        raise RuntimeError(
+            f"{self.title} is marked @once_differentiable, and so has no second derivative; differentiate once, or "
+            "write a backward of differentiable ops and leave the decorator away"
+        )
+
+
 def once_differentiable(backward: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorates a `Function.backward` that cannot itself be differentiated."""
+    """Decorates a `Function.backward` that cannot itself be differentiated.
+
+    What it returns is constant, but that differentiating by the gradients that it was given raises RuntimeError.
+    """
 
     @functools.wraps(backward)
     def wrapped(ctx: Any, *gradients: Any) -> Any:
         with no_grad():
-            return backward(ctx, *gradients)
+            returned = backward(ctx, *gradients)
+        node = ctx._node
+        if MODE.get().grad and isinstance(node, FunctionNode):
+            _end_at(node, gradients, returned if isinstance(returned, tuple) else (returned,))
+        return returned
 
     return wrapped
+
+
+def _end_at(node: FunctionNode, gradients: Sequence[Any], results: tuple[Any, ...]) -> None:
+    """Let what `backward` has made of gradients lead to an error, if it would lead anywhere."""
+    from vmflow.tensors import Tensor
+
+    edges = tuple([edge_of(it) if isinstance(it, Tensor) else None for it in gradients])
+    tensors = [it for it in results if isinstance(it, Tensor) and it.dtype.category >= 2]
+    if any([edge is not None for edge in edges]):
+        end = _Once(node.title, edges, len(tensors))
+        for index, tensor in enumerate(tensors):
+            tensor._autograd = AutogradMeta(True, end, index, tensor._blob.storage.history)

@@ -31,8 +31,9 @@ Edge: TypeAlias = "AutogradMeta | None"
 # What one may ask the gradient of: a leaf, or an output of a node.
 Place: TypeAlias = "AutogradMeta | tuple[Node, int]"
 
-# For `Node.sequence`; from 1 on, so that 0 is before every node.
-_numbers: Final = count(1)
+# For `Node.sequence`; after 0, which is before every node, and with room for views whose history is renewed later on:
+# they come right after their base's node.
+_numbers: Final = count(4, 4)
 
 
 def next_sequence() -> int:
@@ -64,6 +65,32 @@ class AutogradMeta:
         self.retains = False
         self.hooks: dict[int, Hook] | None = None
         self.after: dict[int, Callable[[], None]] | None = None
+
+    def follow(self, earlier: AutogradMeta | None) -> AutogradMeta:
+        """Take the place of what was known of the same tensor before it was changed in place, or its base was.
+
+        The gradient stays with the tensor, and one that is kept is from now on that of the new value.  Hooks stay with
+        the value that they were registered for.
+        """
+        if earlier is not None:
+            self.grad = earlier.grad
+            if earlier.retains:
+                earlier.retains = False
+                self.retain()
+        return self
+
+    def retain(self) -> None:
+        """Keep the gradient, of what is no leaf."""
+        self.retains = True
+        self.watch()
+
+    def watch(self) -> None:
+        """Have the backward pass look here, for hooks or to keep the gradient."""
+        node = self.node
+        if node is not None:
+            if node.outputs is None:
+                node.outputs = {}
+            node.outputs[self.index] = self
 
     def edge(self) -> Edge:
         """What leads here; None if no gradient is wanted."""
@@ -98,6 +125,10 @@ class Node:
     def backward(self, gradients: Sequence[Tensor | None], create_graph: bool) -> Sequence[Tensor | None]:
         """The gradient of each input, from those of the outputs."""
         raise NotImplementedError
+
+    def __lt__(self, other: Node) -> bool:
+        """Some order among nodes of one sequence number, which do not lead to each other."""
+        return id(self) < id(other)
 
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
         """Whether `gradient`, a result of `backward`, may share its memory with something that lives on."""
@@ -427,4 +458,5 @@ def record(
     for index, result in enumerate(results):
         fields: TensorFields = result
         if fields._blob.meta.differentiable:
-            fields._autograd = AutogradMeta(True, node, index, fields._blob.storage.history)
+            made = AutogradMeta(True, node, index, fields._blob.storage.history)
+            fields._autograd = made.follow(fields._autograd) if in_place else made

@@ -7,7 +7,7 @@ when they are next looked at: they become parts of the base as it is now.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vmflow import interpreter as _interpreter
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
     from .node import AutogradMeta
+
+
+# As `AutogradMeta.history`, of no version of any memory.
+NEVER: Final = -1
 
 
 def base_for(source: Tensor) -> Tensor | None:
@@ -31,6 +35,8 @@ def renewed(tensor: Tensor) -> bool:
     """Bring the history of a view up to date with its base's; whether gradients flow into it."""
     autograd, base = tensor._autograd, tensor._base
     assert base is not None
+    while base._base is not None:  # it has come to be seen differently, by `transpose_` and the like
+        tensor._base = base = base._base
     history = tensor._blob.storage.history
     if autograd is not None and (autograd.requires_grad if autograd.node is None else autograd.history == history):
         return autograd.requires_grad
@@ -42,29 +48,74 @@ def renewed(tensor: Tensor) -> bool:
 
     real = _seen(complex_parts.VIEW_AS_REAL, base) if base.dtype.is_complex and not tensor.dtype.is_complex else base
     if tensor.dtype is real.dtype:
-        tensor._autograd = _history(strided.AS_STRIDED, (real,), tensor, (_geometry(tensor), _geometry(real)))
-        return True
-    pairs = _alias(complex_parts.VIEW_AS_REAL, tensor)
-    pairs._autograd = _history(strided.AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
-    tensor._autograd = _history(complex_parts.VIEW_AS_COMPLEX, (pairs,), tensor)
+        made = _history(strided.AS_STRIDED, (real,), tensor, (_geometry(tensor), _geometry(real)))
+        between = None if real is base else real._autograd
+    else:
+        pairs = _alias(complex_parts.VIEW_AS_REAL, tensor)
+        between = pairs._autograd = _history(strided.AS_STRIDED, (base,), pairs, (_geometry(pairs), _geometry(base)))
+        made = _history(complex_parts.VIEW_AS_COMPLEX, (pairs,), tensor)
+    # A view is as old as its base, whoever looks at it first: a checkpoint that does so must not take it for its own.
+    if between is not None and between.node is not None:
+        between.node.sequence = whole.node.sequence + 1
+    assert made.node is not None
+    made.node.sequence = whole.node.sequence + 2
+    tensor._autograd = made.follow(autograd)
     return True
 
 
+def unchanged(tensor: Tensor) -> Tensor:
+    """What a tensor is before it is changed in place, to be recorded as an operand of the change.
+
+    Hooks of a view hear of what else was computed from it, not of the change, which is one of the base, as in PyTorch.
+    """
+    alias, autograd, base = _interpreter.new_alias(tensor), tensor._autograd, tensor._base
+    if autograd is not None and base is not None and _watched(autograd, base._autograd):
+        alias._autograd = _node.AutogradMeta(True, autograd.node, autograd.index, NEVER)
+        renewed(alias)
+    return alias
+
+
+def _watched(autograd: AutogradMeta, base: AutogradMeta | None) -> bool:
+    """Whether the backward pass looks at a view, or at another one between it and its base."""
+    from vmflow.ops.table import ViewExpr  # which needs this module
+
+    edge: AutogradMeta | None = autograd
+    while edge is not None and isinstance(edge.node, _node.OpNode) and isinstance(edge.node.op, ViewExpr):
+        if base is None or edge.node is base.node:
+            return False
+        if edge.node.outputs is not None:
+            return True
+        edge = edge.node.edges[0]
+    return False
+
+
 def rebase(base: Tensor, view: Tensor) -> None:
-    """Record that `view`, a part of `base`, was changed in place; its own history is the change's already."""
+    """Record that `view`, a part of `base`, was changed in place; its own history is the change's already.
+
+    From now on that of the base leads there, and the view is a part of the base: its history is older than the memory,
+    to be renewed when it is next looked at.
+    """
+    changed = view._autograd
+    assert changed is not None
+    base._autograd = _with_part(base, view).follow(base._autograd)
+    view._autograd = stale = _node.AutogradMeta(True, changed.node, changed.index, NEVER)
+    # What is kept is the gradient of the view as it will be renewed, not of the change.
+    stale.grad, stale.retains, changed.retains = changed.grad, changed.retains, False
+
+
+def _with_part(base: Tensor, view: Tensor) -> AutogradMeta:
+    """The history of `base` with the values of `view` in it."""
     from vmflow.ops import complex_parts, indexing  # their modules need this one
 
     if base.dtype is view.dtype:
-        base._autograd = _history(indexing.STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
-        return
+        return _history(indexing.STRIDED_PUT, (base, view), base, (_geometry(view),), in_place=True)
     # One is complex and the other real: the change is recorded among real numbers.
     if view.dtype.is_complex:
         pairs = _seen(complex_parts.VIEW_AS_REAL, view)
-        base._autograd = _history(indexing.STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
-        return
+        return _history(indexing.STRIDED_PUT, (base, pairs), base, (_geometry(pairs),), in_place=True)
     before, after = _seen(complex_parts.VIEW_AS_REAL, base), _alias(complex_parts.VIEW_AS_REAL, base)
     after._autograd = _history(indexing.STRIDED_PUT, (before, view), after, (_geometry(view),), in_place=True)
-    base._autograd = _history(complex_parts.VIEW_AS_COMPLEX, (after,), base)
+    return _history(complex_parts.VIEW_AS_COMPLEX, (after,), base)
 
 
 def _geometry(tensor: Tensor) -> tuple[tuple[int, ...], tuple[int, ...], int]:

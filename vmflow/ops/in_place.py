@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from vmflow import interpreter as _interpreter
+from vmflow.autograd.grad_mode import set_grad_enabled
 from vmflow.context import MODE
 from vmflow.operands import changed_leaf
 
@@ -111,12 +112,14 @@ def _reseen(function: Form) -> Form:
         if MODE.get().grad and input.requires_grad and input.is_leaf:
             raise changed_leaf(f"{name}_", input.shape)
         whole = _interpreter.new_alias(input)
-        seen = function(input, *args, **kwargs)
+        # The history of what is no leaf has to say how it is seen, also where nothing is recorded.
+        with set_grad_enabled(MODE.get().grad or not input.is_leaf):
+            seen = function(input, *args, **kwargs)
         input._blob, input._lease = seen._blob, seen._lease
         if input._base is None and seen._base is not None:
             input._base = whole  # which the input itself is no longer
-        if seen.requires_grad:
-            input._autograd = seen._autograd
+        if seen._autograd is not None and seen.requires_grad:
+            input._autograd = seen._autograd.follow(input._autograd)
         return input
 
     _named(form, name)

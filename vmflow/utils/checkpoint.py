@@ -44,12 +44,18 @@ def checkpoint(
     returned = function(*args, **kwargs)
     single = not isinstance(returned, tuple)
     results: tuple[Any, ...] = (returned,) if single else returned
-    recorded = _recorded_since(results, since)
+    tensors = _tensors(results)
+    places = {id(tensor): at for at, tensor in reversed(list(enumerate(tensors))) if _made_since(tensor, since)}
+    positions = sorted(places.values())
+    recorded = [tensor for at in positions if (tensor := tensors[at]) is not None]
     boundary = _boundary(recorded, since)
     if not boundary:
         return returned
-    node = _CheckpointNode(function, args, kwargs, state, mode, since, boundary, recorded)
+    node = _CheckpointNode(function, args, kwargs, state, mode, since, boundary, tensors, positions)
     replaced = {id(result): _made_by(node, index, result) for index, result in enumerate(recorded)}
+    for result in recorded:
+        if result._base is not None:
+            replaced[id(result)]._base = replaced.get(id(result._base), result._base)
     outputs = tuple([replaced.get(id(result), result) for result in results])
     return outputs[0] if single else outputs
 
@@ -90,10 +96,14 @@ def _chained(functions: list[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return run
 
 
-def _recorded_since(results: Sequence[Any], since: int) -> list[Tensor]:
-    """The tensors among the results that were made by nodes from `since` on."""
+def _tensors(results: Sequence[Any]) -> list[Tensor | None]:
+    """The tensors among the results, and then the base of each, None where there is none."""
     tensors = [result for result in results if isinstance(result, Tensor)]
-    return [tensor for tensor in tensors if _is_since(edge_of(tensor), since)]
+    return [*tensors, *[tensor._base for tensor in tensors]]
+
+
+def _made_since(tensor: Tensor | None, since: int) -> bool:
+    return tensor is not None and _is_since(edge_of(tensor), since)
 
 
 def _is_since(edge: Edge, since: int) -> bool:
@@ -140,9 +150,11 @@ class _CheckpointNode(Node):
         mode: around the first call.
         since: the lowest sequence number of a node that belongs to the function.
         first_boundary: where the first call's nodes led.
+        positions: which of the tensors that the function returns, and their bases, are the node's outputs.
+        metas: of these tensors, and of the node's outputs among their bases; None for other bases.
     """
 
-    __slots__ = ("arguments", "first_boundary", "function", "keywords", "metas", "mode", "since", "state")
+    __slots__ = ("arguments", "first_boundary", "function", "keywords", "metas", "mode", "positions", "since", "state")
 
     def __init__(
         self,
@@ -153,9 +165,10 @@ class _CheckpointNode(Node):
         mode: Mode,
         since: int,
         boundary: list[AutogradMeta],
-        results: list[Tensor],
+        tensors: list[Tensor | None],
+        positions: list[int],
     ) -> None:
-        super().__init__("CheckpointBackward", tuple(boundary), len(results))
+        super().__init__("CheckpointBackward", tuple(boundary), len(positions))
         self.function: Callable[..., Any] | None = function
         self.arguments = [_kept(value) for value in args]
         self.keywords = {name: _kept(value) for name, value in kwargs.items()}
@@ -163,7 +176,8 @@ class _CheckpointNode(Node):
         self.mode = mode
         self.since = since
         self.first_boundary = boundary
-        self.metas: list[TensorMeta] = [result._blob.meta for result in results]
+        self.positions = positions
+        self.metas = self._metas(tensors)
 
     def where(self) -> str:
         return "checkpoint"
@@ -175,13 +189,16 @@ class _CheckpointNode(Node):
                 "time; pass retain_graph=True to the first backward()"
             )
         second_call = next_sequence()
-        results = _recorded_since(self._called_again(self.function), self.since)
-        self._check(results)
-        boundary = {edge.place(): edge for edge in (*self.first_boundary, *_boundary(results, self.since))}
+        returned = _tensors(self._called_again(self.function))
+        self._check(returned)
+        results = [returned[at] for at in self.positions]
+        pairs = [(it, gradient) for it, gradient in zip(results, gradients, strict=True) if it is not None]
+        pairs = [(it, gradient) for it, gradient in pairs if _made_since(it, self.since)]
+        made = [it for it, _ in pairs]
+        boundary = {edge.place(): edge for edge in (*self.first_boundary, *_boundary(made, self.since))}
         self.edges = tuple(boundary.values())
-        pairs = zip(results, gradients, strict=True)
         return run_backward(
-            [(edge_of(result), gradient) for result, gradient in pairs if gradient is not None],
+            [(edge_of(it), gradient) for it, gradient in pairs if gradient is not None],
             retain_graph=create_graph,
             create_graph=create_graph,
             wanted=list(boundary),
@@ -208,16 +225,22 @@ class _CheckpointNode(Node):
             )
         return returned if isinstance(returned, tuple) else (returned,)
 
-    def _check(self, results: list[Tensor]) -> None:
+    def _metas(self, tensors: list[Tensor | None]) -> list[TensorMeta | None]:
+        returned = len(tensors) // 2
+        return [
+            it._blob.meta if it is not None and (at < returned or at in self.positions) else None
+            for at, it in enumerate(tensors)
+        ]
+
+    def _check(self, tensors: list[Tensor | None]) -> None:
         """Raise RuntimeError unless the second call has returned what the first one did."""
-        metas = [result._blob.meta for result in results]
+        metas = self._metas(tensors)
         if metas != self.metas:
             first, again = [
-                ", ".join([f"{meta.dtype.name} {list(meta.shape)}" for meta in shown]) for shown in (self.metas, metas)
+                ", ".join([f"{meta.dtype.name} {list(meta.shape)}" for meta in shown if meta is not None])
+                for shown in (self.metas, metas)
             ]
-            raise RuntimeError(
-                f"checkpoint: the function returned {first} that require a gradient, and called again {again}"
-            )
+            raise RuntimeError(f"checkpoint: the function returned {first}, and called again {again}")
 
     def _given(self, kept: Any) -> Any:
         return kept.unpack(self) if isinstance(kept, SavedTensor) else kept
