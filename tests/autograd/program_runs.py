@@ -1,0 +1,271 @@
+"""Running programs for autograd in two libraries and comparing all that can be seen of them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
+
+import attrs
+import numpy as np
+
+from .program_steps import Library, Program, Run, Step, as_array
+
+# Errors of vmflow for what PyTorch computes, all documented.
+DOCUMENTED = (
+    "marked @once_differentiable",  # in PyTorch as well
+    "without copying; use reshape()",  # results of ops have other strides
+    "must lie next to each other",  # the same
+    "record a change in place of a view that was made under no_grad",  # or detached: it is not known of what
+    "through a checkpoint a second time",  # also where nothing was saved
+    "gradient of CheckpointBackward needs",  # an argument that was changed in place
+    "functions with out=... do not support",  # in PyTorch neither
+)
+
+# By the dtype of least precision in a program.
+TOLERANCES = {"float64": 1e-8, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.02}
+
+REFUSALS = (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError)
+
+
+@attrs.frozen
+class Fault:
+    """A step that was refused."""
+
+    at: int
+    error: Exception
+
+
+Seen: TypeAlias = "dict[str, Any]"
+
+
+def run(library: Library, program: Program) -> tuple[Seen, Fault | None]:
+    """What can be seen after a program, and the step that ended it early."""
+    state = Run(library)
+    with library.around():
+        for at, step in enumerate(program):
+            try:
+                state.step(step)
+            except REFUSALS as error:
+                return {}, Fault(at, error)
+        return _seen(state), None
+
+
+def _seen(state: Run) -> Seen:
+    found: Seen = {}
+    for name, value in state.tensors.items():
+        if hasattr(value, "parameters"):
+            for which, parameter in value.named_parameters():
+                found[f"{name}.{which}.grad"] = _gradient(parameter)
+        else:
+            found[name] = as_array(value)
+            # PyTorch refuses to say so of some views of what was changed in place.
+            with contextlib.suppress(RuntimeError):
+                found[f"{name}.is_leaf"] = value.grad_fn is None
+            found[f"{name}.requires_grad"] = bool(value.requires_grad)
+            found[f"{name}.grad"] = _gradient(value)
+    for name, heard in state.heard.items():
+        for at, gradient in enumerate([it for it in heard if it.any()]):
+            found[f"{name}[{at}]"] = gradient
+    return found
+
+
+def _gradient(tensor: Any) -> Any:
+    """The gradient, None if it is zero: where a tensor was overwritten, one library has zeros and the other none."""
+    found = None if tensor.grad is None else as_array(tensor.grad)
+    return found if found is not None and found.any() else None
+
+
+def _coarse(program: Program) -> Callable[[str, Seen], bool]:
+    """What is not compared: what is seen between leaves, where gradients by name lead through a checkpoint.
+
+    It has one node, through which more may pass than what was asked for, and computes all within anew.  So have parts
+    of a tensor in PyTorch, which are several nodes here.
+    """
+    text = repr(program)
+    several = any([it in text for it in ("op='checkpoint'", "'unbind'", "'split'")])
+    coarse = several and "op='grad'" in text
+
+    def skipped(name: str, seen: Seen) -> bool:
+        hook = name.endswith("]")
+        kept = name.endswith(".grad") and not seen.get(f"{name.removesuffix('.grad')}.is_leaf", True)
+        return coarse and (hook or kept)
+
+    return skipped
+
+
+def difference(one: Seen, other: Seen, program: Program) -> str | None:
+    """What is not the same, in words."""
+    skipped, tolerance = _coarse(program), tolerance_of(program) * _scale(other)
+    unlike = [name for name in one.keys() ^ other.keys() if not (name.endswith("is_leaf") or skipped(name, other))]
+    if unlike:
+        return f"only one has {sorted(unlike)}"
+    for name in sorted(one.keys() & other.keys()):
+        ours, theirs = one[name], other[name]
+        if skipped(name, other):
+            continue
+        if (ours is None) != (theirs is None) or isinstance(ours, bool):
+            if ours is not theirs:
+                return f"{name}: {_short(ours)} instead of {_short(theirs)}"
+        elif ours is not None and (problem := _apart(ours, theirs, tolerance)):
+            return f"{name}: {problem}: {_short(ours)} instead of {_short(theirs)}"
+    return None
+
+
+def _apart(ours: Any, theirs: Any, tolerance: float) -> str | None:
+    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+        return f"{ours.dtype} {ours.shape} and {theirs.dtype} {theirs.shape}"
+    return None if np.allclose(ours, theirs, rtol=tolerance, atol=tolerance) else "other values"
+
+
+def _short(value: Any) -> str:
+    return " ".join(str(value).split())[:200]
+
+
+def _scale(seen: Seen) -> float:
+    """The largest number in sight: rounding is relative to that, since sums cancel."""
+    sizes = [float(np.abs(it).max()) for it in seen.values() if isinstance(it, np.ndarray) and it.size]
+    return max([1.0, *sizes]) if np.isfinite(sizes).all() else np.inf
+
+
+def tolerance_of(program: Program) -> float:
+    """How far results may be apart."""
+    text = repr(program)
+    return max([value for name, value in TOLERANCES.items() if name in text], default=1e-8)
+
+
+@attrs.define
+class Check:
+    """Programs compared with another library.
+
+    Attributes:
+        ours: vmflow.
+        theirs: what is compared with.
+        fallback: computes what `theirs` refuses.
+        counts: of what has come out.
+        differing: steps that lead to a difference, with what it is.
+    """
+
+    ours: Library
+    theirs: Library
+    fallback: Library
+    counts: Counter[str] = attrs.field(factory=Counter)
+
+    def difference(self, one: Seen, other: Seen, program: Program) -> str | None:
+        """See `difference`; a function requires a gradient of all its results, and plain ops do not."""
+        if self.theirs.plain:
+            one, other = [{name: it for name, it in seen.items() if not isinstance(it, bool)} for seen in (one, other)]
+        return difference(one, other, program)
+
+    def problem(self, program: Program) -> str | None:
+        """Where vmflow differs, in words; None if it does not.
+
+        A step that is refused is compared, and then left out.
+        """
+        while True:
+            theirs, fault = run(self.theirs, program)
+            if fault is None:
+                break
+            found = self._refused(program[: fault.at + 1], fault)
+            if found is not None:
+                return found
+            program = (*program[: fault.at], *program[fault.at + 1 :])
+        return self._computed(program, theirs)
+
+    def _refused(self, program: Program, fault: Fault) -> str | None:
+        """The last step is refused by the other: vmflow refuses as well, or what it computes is right."""
+        ours, own = run(self.ours, program)
+        if own is not None:
+            self.counts["steps refused by both"] += 1
+            if own.at == fault.at or _documented(own.error) or _lost(own.error, program):
+                return None
+            return self._unless_unsound(program[: own.at + 1], f"step {own.at} is refused: {own.error!r}")
+        expected, other = run(self.fallback, program)
+        if other is not None or not _is_finite(expected):
+            self.counts["steps refused by the other, with nothing to compare"] += 1
+            return None
+        self.counts["steps refused by the other, and compared with plain ops"] += 1
+        numbers = {name: it for name, it in ours.items() if name.endswith(".grad") and name in expected}
+        wanted = {name: expected[name] for name in numbers}
+        found = difference(numbers, wanted, program)
+        return found and f"{found} (of a step that the other refuses: {fault.error!r})"
+
+    def _computed(self, program: Program, theirs: Seen) -> str | None:
+        ours, own = run(self.ours, program)
+        if own is not None and (_documented(own.error) or _lost(own.error, program)):
+            self.counts["programs refused as documented"] += 1
+            return None
+        if not _is_finite(theirs):
+            self.counts["programs with infinite or very large numbers"] += 1
+            return None
+        if own is not None:
+            return self._unless_unsound(program, f"step {own.at} is refused: {own.error!r}")
+        found = self.difference(ours, theirs, program)
+        return found and self._unless_checkpoint(program, ours, found)
+
+    def _unless_unsound(self, program: Program, problem: str) -> str | None:
+        """PyTorch does not notice that what a checkpoint saves at its second call is changed in place.
+
+        On the other hand a gradient by name does not go through all of a checkpoint there.
+        """
+        text = repr(program)
+        plainly = attrs.evolve(self.theirs, checkpoint=lambda function, *given: function(*given))
+        if "checkpoint" in text and run(plainly, program)[1] is not None:
+            self.counts["programs that the other refuses without checkpoints"] += 1
+            return None
+        if "op='checkpoint'" in text and "op='grad'" in text and "was changed in place after it was used" in problem:
+            self.counts["programs with a checkpoint refused as a whole"] += 1
+            return None
+        if "of linear needs" in problem and "'expand'" in text:
+            self.counts["programs where the other has saved a copy"] += 1
+            return None
+        return problem
+
+    def _unless_checkpoint(self, program: Program, ours: Seen, problem: str) -> str | None:
+        """Gradients that are those without checkpoints are right, whatever the other makes of its checkpoints."""
+        if "checkpoint" not in repr(program):
+            return problem
+        expected, refused = run(self.fallback, program)
+        if refused is not None or difference(ours, expected, program) is not None:
+            return problem
+        self.counts["programs as without checkpoints, which the other computes otherwise with them"] += 1
+        return None
+
+
+def _is_finite(seen: Seen) -> bool:
+    return bool(_scale(seen) < 1e6)
+
+
+def _documented(error: Exception) -> bool:
+    return any([part in str(error) for part in DOCUMENTED])
+
+
+def _lost(error: Exception, program: Program) -> bool:
+    """Whether memory was changed through another tensor, of which nothing is known: one detached, or a function's."""
+    return "shares its memory with a tensor that was changed" in str(error) and any(
+        [it in repr(program) for it in ("detach", "as_is")]
+    )
+
+
+def shrunk(program: Program, fails: Callable[[Program], bool]) -> Program:
+    """The program with as few steps as still fail."""
+    again = True
+    while again:
+        again = False
+        for candidate in _smaller(program):
+            if fails(candidate):
+                program, again = candidate, True
+                break
+    return program
+
+
+def _smaller(program: Program) -> Iterator[Program]:
+    for at in reversed(range(len(program))):
+        yield (*program[:at], *program[at + 1 :])
+    for at, step in enumerate(program):
+        for place, part in enumerate(step.params):
+            if isinstance(part, tuple) and part and isinstance(part[0], Step):
+                for body in _smaller(part):
+                    params = (*step.params[:place], body, *step.params[place + 1 :])
+                    yield (*program[:at], attrs.evolve(step, params=params), *program[at + 1 :])
