@@ -15,10 +15,11 @@ from typing import Any, Final
 import attrs
 
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.ops.table import OPS, Inferred, ViewExpr
+from vmflow.ops.table import OPS, Inferred
 
 from .actors import check
 from .job import Buffer, Drawn, Job, JobOp, Operand
+from .op_forms import misfit
 from .plan import Plan
 from .structured_json import from_json, read, refused, shown, to_json, written
 
@@ -183,8 +184,11 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
 
 def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None:
     found = OPS.get(op.op)
-    if found is None or isinstance(found, ViewExpr):
+    if found is None or found.form is None:
         raise refused(f"{place}.op", f"this vmflow has no op {shown(op.op)}")
+    problem = misfit(found.form, len(op.inputs), op.attributes, op.scalars)
+    if problem is not None:
+        raise refused(place, f"{op.op} cannot be called so: {problem}")
     try:
         inferred: Inferred = op.infer()
     except Exception as error:

@@ -25,7 +25,7 @@ from .instructions.blob import Array, TensorMeta, meta
 from .ops.copying import copy_
 from .ops.creation import meta_like, sized_meta, tracked
 from .ops.elementwise import fitting
-from .ops.table import Attributes, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
+from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:
     from .autograd.node import OpNode
@@ -210,13 +210,20 @@ def generator_at(seed: int, position: int) -> np.random.Generator:
 Draw = Callable[..., Array]
 
 
-def random_op(name: str, draw: Draw) -> OpExpr:
-    """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, position)``."""
+def random_op(name: str, draw: Draw, parameters: tuple[Any, ...] = (), inputs: int = 0) -> OpExpr:
+    """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, position)``.
+
+    Args:
+        name: of the op.
+        draw: see `Draw`.
+        parameters: their types.
+        inputs: how many tensors it takes.
+    """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        output, *parameters = attributes
+        output, *rest = attributes
         assert isinstance(output, TensorMeta)
-        fixed = tuple(parameters)
+        fixed = tuple(rest)
 
         def kernel(*arguments: Any) -> Array:
             *arrays, seed, position, _ = arguments
@@ -224,7 +231,7 @@ def random_op(name: str, draw: Draw) -> OpExpr:
 
         return Inferred(output, kernel, output.numel * 10 + 5000)
 
-    op = OpExpr(name, infer)
+    op = OpExpr(name, infer, Form(inputs, tuple[(TensorMeta, *parameters)], 2, draws=True))
     op.gradient()(_no_gradients)
     return op
 
@@ -297,10 +304,10 @@ def _draw_categories(
 
 _NORMAL = random_op("randn", _draw_normal)
 _UNIFORM = random_op("rand", _draw_uniform)
-_RANDINT = random_op("randint", _draw_integers)
+_RANDINT = random_op("randint", _draw_integers, (int, int))
 _RANDPERM = random_op("randperm", _draw_permutation)
-_BERNOULLI = random_op("bernoulli", _draw_bernoulli)
-_MULTINOMIAL = random_op("multinomial", _draw_categories)
+_BERNOULLI = random_op("bernoulli", _draw_bernoulli, inputs=1)
+_MULTINOMIAL = random_op("multinomial", _draw_categories, (bool,), 1)
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:

@@ -258,8 +258,8 @@ def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, fixed: 
     return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)
 
 
-_TRUNCATED = random.random_op("trunc_normal_", _draw_truncated)
-_ORTHOGONAL = random.random_op("orthogonal_", _draw_orthogonal)
+_TRUNCATED = random.random_op("trunc_normal_", _draw_truncated, (float, float, float, float))
+_ORTHOGONAL = random.random_op("orthogonal_", _draw_orthogonal, (float,))
 
 
 @_filling

@@ -24,7 +24,7 @@ from .formula import formula
 from .layer_operands import check_floating
 from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .tiles import in_tiles
 from .transcendental import exp
 
@@ -61,7 +61,12 @@ def _relu_gradient_kernel(xp: Any) -> Kernel:
 
 # Of relu's result and the gradient of that.
 _RELU_GRADIENT = elementwise(
-    "relu_gradient", single_or("relu_gradient", _relu_gradient_kernel), least=FLOATING, most=FLOATING, cost=2 * CHEAP
+    "relu_gradient",
+    single_or("relu_gradient", _relu_gradient_kernel),
+    least=FLOATING,
+    most=FLOATING,
+    cost=2 * CHEAP,
+    operands=2,
 )
 
 
@@ -176,6 +181,7 @@ _GELU_GRADIENT: OpExpr = elementwise(
     least=FLOATING,
     most=FLOATING,
     cost=DEAR * 2,
+    operands=2,
 )
 
 
@@ -358,7 +364,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
 
         return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP))
 
-    return OpExpr(name, infer)
+    return OpExpr(name, infer, Form(1, tuple[int]))
 
 
 _SOFTMAX = _softmax("softmax", False)

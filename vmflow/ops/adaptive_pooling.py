@@ -25,7 +25,7 @@ from .pooling import (
     max_pool2d,
     max_pool3d,
 )
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -99,9 +99,9 @@ class _Family(NamedTuple):
 
 def _declared(rank: int) -> _Family:
     family = _Family(
-        OpExpr(f"adaptive_avg_pool{rank}d", _infer_mean),
-        OpExpr(f"adaptive_avg_pool{rank}d_gradient", _infer_mean_gradient),
-        OpExpr(f"adaptive_max_pool{rank}d", _infer_largest),
+        OpExpr(f"adaptive_avg_pool{rank}d", _infer_mean, Form(1, _Both)),
+        OpExpr(f"adaptive_avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Both)),
+        OpExpr(f"adaptive_max_pool{rank}d", _infer_largest, Form(1, tuple[Count, ...])),
     )
     family.mean.gradient()(_mean_gradient)
     family.mean_gradient.gradient()(_mean_gradient_gradient)

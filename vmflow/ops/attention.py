@@ -29,7 +29,7 @@ from .elementwise import CHEAP, DEAR
 from .joining import repeat_interleave
 from .layer_operands import computes_in
 from .selection import where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -161,8 +161,10 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(tuple(whole), kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
 
 
-_ATTENTION = OpExpr(_NAME, _infer_attention)
-_BACKWARD = OpExpr("scaled_dot_product_attention_gradient", _infer_backward)
+_ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True))
+_BACKWARD = OpExpr(
+    "scaled_dot_product_attention_gradient", _infer_backward, Form((4, 7), _Backward, (0, 2), draws=True)
+)
 
 
 @_ATTENTION.gradient(inputs=(0, 1, 2, 3), outputs=(1,))

@@ -30,7 +30,7 @@ from .gathering import one_hot
 from .layer_operands import check_floating, computes_in
 from .loss import check_reduction, reduced
 from .selection import where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -302,10 +302,12 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
     return Inferred(source, kernel, cost, placed=placed if by_row else None)
 
 
-_NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss)
-_NLL_LOSS_GRADIENT = OpExpr("nll_loss_gradient", _infer_nll_loss_gradient)
-_CROSS_ENTROPY = OpExpr("cross_entropy", _infer_cross_entropy)
-_CROSS_ENTROPY_GRADIENT = OpExpr("cross_entropy_gradient", _infer_cross_entropy_gradient)
+_NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss, Form((2, 3), _Options))
+_NLL_LOSS_GRADIENT = OpExpr("nll_loss_gradient", _infer_nll_loss_gradient, Form((3, 4), tuple[_Options, TensorMeta]))
+_CROSS_ENTROPY = OpExpr("cross_entropy", _infer_cross_entropy, Form((2, 3), _Options))
+_CROSS_ENTROPY_GRADIENT = OpExpr(
+    "cross_entropy_gradient", _infer_cross_entropy_gradient, Form((4, 5), tuple[_Options, TensorMeta])
+)
 
 
 class _Recorded:

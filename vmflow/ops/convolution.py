@@ -21,7 +21,7 @@ from . import convolution_kernels as kernels
 from .autocasting import autocast_as_op
 from .convolution_kernels import Geometry, Wanted
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -278,11 +278,11 @@ def _declared(rank: int) -> _Family:
     name = f"conv{rank}d"
     family = _Family(
         rank,
-        OpExpr(name, _infer_convolution),
-        OpExpr(f"{name}_with_columns", _infer_with_columns),
-        OpExpr(f"{name}_gradient", _infer_gradient),
-        OpExpr(f"{name}_input_gradient", _infer_input_gradient),
-        OpExpr(f"{name}_weight_gradient", _infer_weight_gradient),
+        OpExpr(name, _infer_convolution, Form((2, 3), _Window)),
+        OpExpr(f"{name}_with_columns", _infer_with_columns, Form((2, 3), _Window)),
+        OpExpr(f"{name}_gradient", _infer_gradient, Form(3, tuple[_Window, Wanted, TensorMeta, bool])),
+        OpExpr(f"{name}_input_gradient", _infer_input_gradient, Form(2, _Window)),
+        OpExpr(f"{name}_weight_gradient", _infer_weight_gradient, Form(2, _Window)),
     )
     family.convolution.gradient(inputs=(0, 1))(_convolution_gradient)
     family.with_columns.gradient(inputs=(0, 1), outputs=(1,))(_with_columns_gradient)

@@ -15,7 +15,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .elementwise import CHEAP, constant, fitting, spread
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -71,7 +71,7 @@ def _loses_imaginary(source: DType, target: DType) -> bool:
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 
-_CAST = OpExpr("cast", _infer_cast)
+_CAST = OpExpr("cast", _infer_cast, Form(1, tuple[DType]))
 
 
 @_CAST.gradient()
@@ -87,7 +87,7 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
 
 
-_TRANSFER = OpExpr("to_device", _infer_cast)
+_TRANSFER = OpExpr("to_device", _infer_cast, Form(1, tuple[DType]))
 
 
 @_TRANSFER.gradient()
@@ -138,7 +138,7 @@ def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(target, spread(kernel, target, CHEAP), target.numel * CHEAP)
 
 
-_COPY = OpExpr("copy_", _infer_copy)
+_COPY = OpExpr("copy_", _infer_copy, Form(1, tuple[TensorMeta]))
 
 
 @_COPY.gradient()
@@ -173,7 +173,7 @@ def _infer_fill(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_FILL = OpExpr("fill", _infer_fill)
+_FILL = OpExpr("fill", _infer_fill, Form(0, tuple[TensorMeta], scalars=1))
 
 
 @_FILL.gradient()

@@ -19,7 +19,7 @@ from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
 from .index_expression import nonzero
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -202,7 +202,7 @@ def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     return Inferred(outputs, kernel, source.numel * CHEAP * 60)
 
 
-_HISTOGRAM = OpExpr("histogram", _infer_histogram)
+_HISTOGRAM = OpExpr("histogram", _infer_histogram, Form((1, 3), tuple[str, Count | None, float, float, bool, bool]))
 
 
 def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Tensor:

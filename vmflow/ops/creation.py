@@ -18,7 +18,7 @@ from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 from .view import lengths
 
 if TYPE_CHECKING:
@@ -295,7 +295,7 @@ def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     return Inferred(output, kernel, 1000)
 
 
-_EMPTY = OpExpr("empty", _infer_empty)
+_EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]))
 
 
 def empty(
@@ -384,7 +384,7 @@ def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     return Inferred(output, kernel, output.numel * CHEAP * 4)
 
 
-_RANGE = OpExpr("arange", _infer_range)
+_RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2))
 
 
 def arange(
@@ -444,7 +444,7 @@ def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(output, kernel, output.numel * CHEAP * 8)
 
 
-_LINSPACE = OpExpr("linspace", _infer_linspace)
+_LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2))
 
 
 def linspace(
@@ -484,7 +484,7 @@ def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_EYE = OpExpr("eye", _infer_eye)
+_EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]))
 
 
 def eye(

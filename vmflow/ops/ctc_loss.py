@@ -18,7 +18,7 @@ from .creation import tensor
 from .elementwise import DEAR
 from .layer_operands import check_floating
 from .loss import check_reduction
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -207,8 +207,8 @@ def _cost(metas: Metas) -> float:
     return steps * (batch * states * DEAR * 4 + 10_000)
 
 
-_CTC_LOSS = OpExpr("ctc_loss", _infer_ctc_loss)
-_CTC_LOSS_GRADIENT = OpExpr("ctc_loss_gradient", _infer_ctc_loss_gradient)
+_CTC_LOSS = OpExpr("ctc_loss", _infer_ctc_loss, Form(4, _Options))
+_CTC_LOSS_GRADIENT = OpExpr("ctc_loss_gradient", _infer_ctc_loss_gradient, Form(5, _Options))
 
 
 @_CTC_LOSS.gradient(inputs=(0, 1, 2, 3))

@@ -7,7 +7,7 @@ has no such factors raises `LinAlgError` when the result is looked at.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, TensorMeta, meta
@@ -19,7 +19,7 @@ from .joining import cat, tril, triu
 from .layer_operands import check_floating
 from .linear_algebra import explained, inv, lapack_dtype, matmul, square_matrices
 from .selection import where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -74,6 +74,7 @@ def factored(
     factor: Callable[[Any, Array, Attributes], tuple[Array, ...]],
     *,
     square: bool = False,
+    options: Any = None,
 ) -> OpExpr:
     """Declare an op from a batch of matrices to one or several results.
 
@@ -81,6 +82,7 @@ def factored(
         shapes: from the input's shape to the results'.
         factor: from (array module, array, attributes) to the results.
         square: whether the matrices must be.
+        options: the type of the attributes, if there are any.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -100,7 +102,7 @@ def factored(
 
         return Inferred(outputs if len(outputs) > 1 else outputs[0], kernel, _cost(source))
 
-    return OpExpr(name, infer)
+    return OpExpr(name, infer, Form(1, options))
 
 
 # Determinants
@@ -237,7 +239,7 @@ def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) 
     return Inferred(output, kernel, output.numel * matrix.shape[-1] + _cost(matrix))
 
 
-_SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular)
+_SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]))
 
 
 @_SOLVE_TRIANGULAR.gradient(inputs=(0,), outputs=(0,))
@@ -291,7 +293,12 @@ def _qr_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[in
     return (*shape[:-2], rows, inner), (*shape[:-2], inner, columns)
 
 
-_QR = factored("qr", _qr_shapes, lambda xp, array, attributes: tuple(xp.linalg.qr(array, attributes[0])))
+_QR = factored(
+    "qr",
+    _qr_shapes,
+    lambda xp, array, attributes: tuple(xp.linalg.qr(array, attributes[0])),
+    options=tuple[Literal["reduced", "complete", "r"]],
+)
 
 
 @_QR.gradient(inputs=(0,), outputs=(0, 1))
@@ -354,7 +361,12 @@ def _svd_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[i
     )
 
 
-_SVD = factored("svd", _svd_shapes, lambda xp, array, attributes: tuple(xp.linalg.svd(array, attributes[0])))
+_SVD = factored(
+    "svd",
+    _svd_shapes,
+    lambda xp, array, attributes: tuple(xp.linalg.svd(array, attributes[0])),
+    options=tuple[bool],
+)
 _SVDVALS = factored(
     "svdvals",
     lambda shape, attributes: ((*shape[:-2], min(shape[-2:])),),
@@ -434,6 +446,7 @@ _EIGH = factored(
     lambda shape, attributes: (shape[:-1], shape),
     lambda xp, array, attributes: tuple(xp.linalg.eigh(array, attributes[0])),
     square=True,
+    options=tuple[Literal["L", "U"]],
 )
 
 

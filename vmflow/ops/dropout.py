@@ -12,7 +12,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .elementwise import CHEAP, spread
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -68,8 +68,8 @@ def _infer_mask_and_scale(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(source, spread(kernel, source, CHEAP * 2), source.numel * CHEAP * 2)
 
 
-_DROPOUT = OpExpr("dropout", _infer_dropout)
-_MASK_AND_SCALE = OpExpr("dropout_gradient", _infer_mask_and_scale)
+_DROPOUT = OpExpr("dropout", _infer_dropout, Form(1, tuple[float], 2, draws=True))
+_MASK_AND_SCALE = OpExpr("dropout_gradient", _infer_mask_and_scale, Form(2, tuple[float]))
 
 
 @_DROPOUT.gradient(outputs=(1,))

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable
 from numbers import Number
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 
@@ -31,7 +31,18 @@ from vmflow.instructions.op_call import Kernel
 from vmflow.operands import no_number, not_tensors
 
 from .destination import written
-from .table import Attributes, Bound, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Bound,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    broadcast_shapes,
+    common_device,
+)
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -135,6 +146,8 @@ def elementwise(
     most: int = COMPLEX,
     operand: Callable[[Any, np.dtype[Any]], Any] = constant,
     bools: str | None = None,
+    operands: int = 1,
+    scalars: int = 0,
 ) -> OpExpr:
     """Declare an op that applies a ufunc to broadcast operands.
 
@@ -146,6 +159,8 @@ def elementwise(
         least, most: the categories accepted.
         operand: what a Python number becomes: `constant`, `saturated` or `comparable`.
         bools: if given, no operand may be bool, and this says what to use instead.
+        operands: how many tensors.
+        scalars: how many Python numbers behind them.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -182,7 +197,7 @@ def elementwise(
         )
 
     ELEMENTWISE.add(name)
-    return OpExpr(name, infer)
+    return OpExpr(name, infer, Form(operands, tuple[Literal["reversed"], ...] if scalars else None, scalars))
 
 
 def work(output: TensorMeta, cost: float) -> float:
@@ -334,8 +349,8 @@ class Binary:
     ) -> None:
         BINARIES[name] = self
         self.name = name
-        self.tensors = elementwise(name, function, result, **options)
-        self.scalar = elementwise(f"{name}_scalar", scalar_function or function, result, **options)
+        self.tensors = elementwise(name, function, result, operands=2, **options)
+        self.scalar = elementwise(f"{name}_scalar", scalar_function or function, result, scalars=1, **options)
 
     def of(self, input: Tensor | Scalar, other: Tensor | Scalar) -> Tensor:
         """The op; a method with a name, for Python takes three times as long to call an object."""

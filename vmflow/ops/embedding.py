@@ -13,7 +13,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from .copying import full_of
 from .elementwise import CHEAP
 from .layer_operands import is_half
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -105,9 +105,9 @@ def _infer_limit_norms(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     return Inferred(table, kernel, index.numel * table.shape[1] * CHEAP * 10 + 10000)
 
 
-_EMBEDDING = OpExpr("embedding", _infer_embedding)
-_GRADIENT = OpExpr("embedding_gradient", _infer_gradient)
-_LIMIT_NORMS = OpExpr("embedding_limit_norms", _infer_limit_norms)
+_EMBEDDING = OpExpr("embedding", _infer_embedding, Form(2, tuple[int, bool]))
+_GRADIENT = OpExpr("embedding_gradient", _infer_gradient, Form(2, tuple[int, bool, Size]))
+_LIMIT_NORMS = OpExpr("embedding_limit_norms", _infer_limit_norms, Form(2, tuple[float, float]))
 
 
 @_EMBEDDING.gradient(inputs=(0,))

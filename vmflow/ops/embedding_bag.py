@@ -14,7 +14,7 @@ from .autocasting import promotes_here
 from .elementwise import CHEAP
 from .embedding import embedding
 from .selection import where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -42,7 +42,7 @@ def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(output, kernel, rows.numel * CHEAP * 4 + bags * 3000)
 
 
-_LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag)
+_LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]))
 
 
 def embedding_bag(

@@ -40,10 +40,10 @@ def _heaviside(xp: Any) -> Kernel:
 
 _SIGNBIT = elementwise("signbit", _signbit, TO_BOOL, most=FLOATING)
 _COPYSIGN = Binary("copysign", "copysign", TO_FLOAT, most=FLOATING)
-_NEXTAFTER = elementwise("nextafter", "nextafter", least=FLOATING, most=FLOATING)
-_FMAX = elementwise("fmax", lambda xp: by_keyword(xp.fmax), most=FLOATING)
-_FMIN = elementwise("fmin", lambda xp: by_keyword(xp.fmin), most=FLOATING)
-_HEAVISIDE = elementwise("heaviside", _heaviside, most=FLOATING)
+_NEXTAFTER = elementwise("nextafter", "nextafter", operands=2, least=FLOATING, most=FLOATING)
+_FMAX = elementwise("fmax", lambda xp: by_keyword(xp.fmax), operands=2, most=FLOATING)
+_FMIN = elementwise("fmin", lambda xp: by_keyword(xp.fmin), operands=2, most=FLOATING)
+_HEAVISIDE = elementwise("heaviside", _heaviside, operands=2, most=FLOATING)
 
 
 @_COPYSIGN.tensors.gradient(inputs=(0,), outputs=(0,))

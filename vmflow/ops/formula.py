@@ -19,7 +19,7 @@ from vmflow.context import MODE
 from vmflow.dtypes import FLOATING
 
 from .layer_operands import is_half
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, decoded, encoded
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, decoded, encoded
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -53,8 +53,13 @@ class Formula:
         self.name = name
         self.by_steps = _in_single_precision(function, operands)
         self._operands = operands
-        self._op = OpExpr(name, self._infer, _REMEMBERED)
-        self._gradient = OpExpr(f"{name}_gradient", self._infer_gradient, _REMEMBERED)
+        self._op = OpExpr(name, self._infer, Form(operands, rest=tuple[str, ...]), _REMEMBERED)
+        self._gradient = OpExpr(
+            f"{name}_gradient",
+            self._infer_gradient,
+            Form(operands + 1, tuple[tuple[bool, ...]], rest=tuple[str, ...]),
+            _REMEMBERED,
+        )
         self._op.gradient(inputs=tuple(range(operands)))(self._gradients)
 
     def __call__(self, *arguments: Any) -> Tensor:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from .autocasting import autocast_as_op
 from .destination import delivered
 from .elementwise import check_tensors
 from .joining import cat, roll
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .view import sliced
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 Dims: TypeAlias = tuple[int, ...]
+_Norm: TypeAlias = Literal["forward", "backward", "ortho"]
 
 # The norm of the adjoint, which has the same factor in the other direction.
 _TURNED: Final = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -50,6 +51,7 @@ def _declared(
     lengths: Callable[[tuple[int, ...], Attributes], tuple[int, ...]],
     result: Callable[[DType], DType],
     transform: Callable[[Any, Array, Attributes], Array],
+    options: Any,
 ) -> OpExpr:
     """Declare a transform.
 
@@ -57,6 +59,7 @@ def _declared(
         lengths: from the input's shape and the attributes, of which the first are the dimensions, to the result's.
         result: from the input's dtype to the result's.
         transform: from (array module, array, attributes) to the result.
+        options: the type of the attributes.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -72,7 +75,7 @@ def _declared(
 
         return Inferred(output, kernel, _cost(source if source.numel > output.numel else output, dims))
 
-    return OpExpr(name, infer)
+    return OpExpr(name, infer, Form(1, options))
 
 
 def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ...]:
@@ -90,7 +93,7 @@ def _transform(xp: Any, array: Array, attributes: Attributes) -> Array:
     return transformed
 
 
-_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, _transform)
+_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, _transform, tuple[Dims, bool, _Norm])
 
 
 @_FFT.gradient()
@@ -113,7 +116,7 @@ def _to_half(xp: Any, array: Array, attributes: Attributes) -> Array:
     return half
 
 
-_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], _to_half)
+_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], _to_half, tuple[Dims, _Norm])
 
 
 @_RFFT.gradient()
@@ -139,7 +142,7 @@ def _from_half(xp: Any, array: Array, attributes: Attributes) -> Array:
     return whole
 
 
-_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), _from_half)
+_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), _from_half, tuple[Dims, Count, _Norm])
 
 
 @_IRFFT.gradient()

@@ -24,7 +24,7 @@ from vmflow.instructions.op_call import Kernel
 
 from .c_loops import CLoops, operation_of
 from .elementwise import ELEMENTWISE, work
-from .table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, decoded
+from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, decoded
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
 # from: the fused op's inputs are numbered first, and behind them the steps.
@@ -406,4 +406,4 @@ def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(made, kernel, kernel.cost)
 
 
-FUSED: Final = OpExpr("fused", _infer)
+FUSED: Final = OpExpr("fused", _infer, Form((0, None), tuple[tuple[Step, ...], tuple[Size, ...]]))

@@ -20,7 +20,7 @@ from vmflow.instructions.op_call import Kernel
 
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -154,7 +154,7 @@ def _derivative_of_cotangent(n: int) -> tuple[float, ...]:
     return tuple([float(it) for it in polynomial.coef[::-1]])
 
 
-_POLYGAMMA = OpExpr("polygamma", _infer_polygamma)
+_POLYGAMMA = OpExpr("polygamma", _infer_polygamma, Form(1, tuple[Size]))
 
 
 @_LGAMMA.gradient(inputs=(0,))

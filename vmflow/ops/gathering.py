@@ -22,10 +22,12 @@ from .copying import full_of
 from .elementwise import CHEAP
 from .table import (
     Attributes,
+    Form,
     Inferred,
     Kinds,
     Metas,
     OpExpr,
+    Size,
     array_module,
     broadcast_shapes,
     common_device,
@@ -99,7 +101,12 @@ def _end(start: int, length: int, step: int) -> int:
 
 
 # Where sequences are cut differently each time, an inference of their hundreds of parts is not met again.
-_SCATTER_SLICES = OpExpr("scatter_slices", _infer_scatter_slices, remembers=128)
+_SCATTER_SLICES = OpExpr(
+    "scatter_slices",
+    _infer_scatter_slices,
+    Form((1, None), tuple[TensorMeta, int], rest=tuple[int, int, int]),
+    remembers=128,
+)
 
 
 @_SCATTER_SLICES.gradient()
@@ -175,7 +182,7 @@ def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) 
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_SCATTER_DIAGONAL = OpExpr("scatter_diagonal", _infer_scatter_diagonal)
+_SCATTER_DIAGONAL = OpExpr("scatter_diagonal", _infer_scatter_diagonal, Form(1, tuple[TensorMeta, int, int, int]))
 
 
 @_SCATTER_DIAGONAL.gradient()
@@ -252,7 +259,7 @@ def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, kernel, output.numel * CHEAP * 10)
 
 
-_GATHER = OpExpr("gather", _infer_gather)
+_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[int]))
 
 
 @_GATHER.gradient(inputs=(1,))
@@ -323,7 +330,7 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(target, kernel, target.numel * CHEAP + index.numel * 20)
 
 
-_SCATTER = OpExpr("scatter", _infer_scatter)
+_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[int, str | None]))
 
 
 @_SCATTER.gradient(inputs=(1,))
@@ -422,7 +429,7 @@ def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP)
 
 
-_ONE_HOT = OpExpr("one_hot", _infer_one_hot)
+_ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]))
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

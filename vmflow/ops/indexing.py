@@ -26,6 +26,7 @@ from .index_expression import flat_masks, normal_index, parted
 from .selection import masked_fill_
 from .table import (
     Attributes,
+    Form,
     Inferred,
     Kinds,
     Metas,
@@ -116,7 +117,7 @@ def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     return Inferred(output, kernel, cost)
 
 
-_INDEX = OpExpr("index", _infer_index)
+_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[int, ...], bool]))
 
 
 @_INDEX.gradient(inputs=tuple(range(1, 33)))
@@ -150,7 +151,9 @@ def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[Tenso
     return AddRows(dims[0]) if is_for_c else None
 
 
-_INDEX_ADD_TO_ZEROS = OpExpr("index_add_to_zeros", _infer_index_add_to_zeros)
+_INDEX_ADD_TO_ZEROS = OpExpr(
+    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[int, ...]])
+)
 
 
 @_INDEX_ADD_TO_ZEROS.gradient(inputs=tuple(range(1, 33)))
@@ -232,7 +235,7 @@ def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     return Inferred(target, kernel, target.numel * CHEAP + value.numel * 20)
 
 
-_INDEX_PUT = OpExpr("index_put", _infer_index_put)
+_INDEX_PUT = OpExpr("index_put", _infer_index_put, Form((3, None), tuple[tuple[int, ...], bool, Part]))
 
 
 @_INDEX_PUT.gradient(inputs=tuple(range(2, 34)))
@@ -357,7 +360,7 @@ def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     return Inferred(target, kernel, target.numel * CHEAP)
 
 
-STRIDED_PUT = OpExpr("strided_put", _infer_strided_put)
+STRIDED_PUT = OpExpr("strided_put", _infer_strided_put, Form(2, tuple[Part]))
 
 
 @STRIDED_PUT.gradient()
@@ -385,7 +388,7 @@ def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     return Inferred(meta(part[0], source.dtype, source.device), kernel, source.numel * CHEAP)
 
 
-_STRIDED_GET = OpExpr("strided_get", _infer_strided_get)
+_STRIDED_GET = OpExpr("strided_get", _infer_strided_get, Form(1, tuple[Part]))
 
 
 @_STRIDED_GET.gradient()

@@ -14,10 +14,12 @@ from .destination import delivered
 from .elementwise import CHEAP, check_tensors, result_dtype
 from .table import (
     Attributes,
+    Form,
     Inferred,
     Kinds,
     Metas,
     OpExpr,
+    Size,
     array_module,
     common_device,
     normalize_dim,
@@ -55,7 +57,7 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_CAT = OpExpr("cat", _infer_cat)
+_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[int]))
 
 
 @_CAT.gradient()
@@ -137,7 +139,7 @@ def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_REPEAT = OpExpr("repeat", _infer_repeat)
+_REPEAT = OpExpr("repeat", _infer_repeat, Form(1, tuple[tuple[Size, ...]]))
 
 
 @_REPEAT.gradient()
@@ -211,7 +213,7 @@ def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(source, kernel, source.numel * CHEAP)
 
 
-_FLIP = OpExpr("flip", _infer_flip)
+_FLIP = OpExpr("flip", _infer_flip, Form(1, tuple[tuple[int, ...]]))
 
 
 @_FLIP.gradient()
@@ -247,7 +249,7 @@ def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(source, kernel, source.numel * CHEAP)
 
 
-_ROLL = OpExpr("roll", _infer_roll)
+_ROLL = OpExpr("roll", _infer_roll, Form(1, tuple[tuple[int, ...], tuple[int, ...]]))
 
 
 @_ROLL.gradient()
@@ -323,7 +325,7 @@ def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(source, kernel, source.numel * CHEAP * 2)
 
 
-_TRIANGLE = OpExpr("triangle", _infer_triangle)
+_TRIANGLE = OpExpr("triangle", _infer_triangle, Form(1, tuple[bool, int]))
 
 
 @_TRIANGLE.gradient()

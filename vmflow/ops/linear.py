@@ -23,7 +23,7 @@ from . import linear_algebra, sums
 from .arithmetic import conj_if_complex
 from .layer_operands import in_single, is_half
 from .product_kernels import ProductInC, call_of, call_with, product_kernel
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -172,8 +172,8 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     return Inferred(tuple(results), kernel, cost, placed=None if half else placed)
 
 
-_LINEAR = OpExpr("linear", _infer_linear)
-_LINEAR_GRADIENT = OpExpr("linear_gradient", _infer_linear_gradient)
+_LINEAR = OpExpr("linear", _infer_linear, Form((2, 3)))
+_LINEAR_GRADIENT = OpExpr("linear_gradient", _infer_linear_gradient, Form(3, _Wanted))
 
 
 @_LINEAR.gradient(inputs=(0, 1))

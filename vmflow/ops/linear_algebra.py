@@ -22,6 +22,7 @@ from .elementwise import check_tensors
 from .reduction import Dims
 from .table import (
     Attributes,
+    Form,
     Inferred,
     Kinds,
     Metas,
@@ -82,7 +83,7 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, kernel, cost, placed=placed if by_c else None)
 
 
-_MATMUL = OpExpr("matmul", _infer_matmul)
+_MATMUL = OpExpr("matmul", _infer_matmul, Form(2))
 
 
 @_MATMUL.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
@@ -274,7 +275,7 @@ def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
 
 
-_INV = OpExpr("inv", _infer_inv)
+_INV = OpExpr("inv", _infer_inv, Form(1))
 
 
 @_INV.gradient(outputs=(0,))
@@ -316,7 +317,7 @@ def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     return Inferred(output, kernel, output.numel * matrix.shape[-1] + 20_000)
 
 
-_SOLVE = OpExpr("solve", _infer_solve)
+_SOLVE = OpExpr("solve", _infer_solve, Form(2))
 
 
 @_SOLVE.gradient(inputs=(0,), outputs=(0,))
@@ -368,7 +369,7 @@ def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, source.numel * source.shape[-1] + 20_000)
 
 
-_DET = OpExpr("det", _infer_det)
+_DET = OpExpr("det", _infer_det, Form(1))
 
 
 @_DET.gradient(inputs=(0,), outputs=(0,))

@@ -15,7 +15,7 @@ from .elementwise import DEAR, check_tensors
 from .formula import formula
 from .layer_operands import in_single, is_half
 from .selection import where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -163,8 +163,10 @@ def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas
     return Inferred(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
 
 
-_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy)
-_BINARY_CROSS_ENTROPY_WITH_LOGITS = OpExpr("binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits)
+_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2))
+_BINARY_CROSS_ENTROPY_WITH_LOGITS = OpExpr(
+    "binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits, Form(2)
+)
 
 
 @_BINARY_CROSS_ENTROPY.gradient(inputs=(0, 1))

@@ -25,7 +25,7 @@ from . import sums
 from .elementwise import CHEAP
 from .layer_operands import check_floating, computes_in, is_half
 from .rows import handed, normalize, normalize_backward, room
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
 from .transcendental import rsqrt
 
 if TYPE_CHECKING:
@@ -227,9 +227,9 @@ def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kin
     return Inferred(source, kernel, source.numel * CHEAP * 4 + 5000)
 
 
-_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm)
-_BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient)
-_BATCH_NORM_INFERENCE = OpExpr("batch_norm_inference", _infer_batch_norm_inference)
+_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm, Form((1, 3), _Options))
+_BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient, Form((4, 5), _Options))
+_BATCH_NORM_INFERENCE = OpExpr("batch_norm_inference", _infer_batch_norm_inference, Form((3, 5), _Options))
 
 
 def _in_order(options: _Options, by_input: Any, by_weight: Any, by_bias: Any) -> tuple[Any, ...]:
@@ -460,8 +460,8 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
     return Inferred((source, parameter, parameter), kernel, source.numel * CHEAP * 14 + 10000)
 
 
-_LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm)
-_LAYER_NORM_GRADIENT = OpExpr("layer_norm_gradient", _infer_layer_norm_gradient)
+_LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm, Form((1, 3), _Layer))
+_LAYER_NORM_GRADIENT = OpExpr("layer_norm_gradient", _infer_layer_norm_gradient, Form((4, 5), _Layer))
 
 
 @_LAYER_NORM.gradient(inputs=(0, 1), outputs=(1, 2))

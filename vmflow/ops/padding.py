@@ -10,7 +10,7 @@ from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP, constant, number
 from .layer_operands import in_single, is_half
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -37,7 +37,7 @@ def _infer_pad(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, output.numel * CHEAP * 2)
 
 
-_PAD = OpExpr("pad", _infer_pad)
+_PAD = OpExpr("pad", _infer_pad, Form(1, tuple[Pair, ...], scalars=1))
 
 
 @_PAD.gradient()
@@ -121,8 +121,8 @@ def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) 
     return Inferred(output, in_single(kernel, is_half(gradient)), gradient.numel * CHEAP * 3 + 5000)
 
 
-_BORDERS = OpExpr("pad_borders", _infer_borders)
-_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient)
+_BORDERS = OpExpr("pad_borders", _infer_borders, Form(1, _Borders))
+_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient, Form(1, _Borders))
 
 
 @_BORDERS.gradient()

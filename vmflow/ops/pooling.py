@@ -23,7 +23,7 @@ from . import pooling_kernels as kernels
 from .elementwise import CHEAP
 from .layer_operands import Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
 from .pooling_kernels import Planes, Window
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -176,8 +176,8 @@ def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     return Inferred(output, kernel, output.numel * 10 + 5000)
 
 
-_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter)
-_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather)
+_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter, Form(2, tuple[Size, ...]))
+_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2))
 
 
 def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
@@ -275,10 +275,10 @@ class _Family(NamedTuple):
 
 def _declared(rank: int) -> _Family:
     family = _Family(
-        OpExpr(f"max_pool{rank}d", _infer_max),
-        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices),
-        OpExpr(f"avg_pool{rank}d", _infer_mean),
-        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient),
+        OpExpr(f"max_pool{rank}d", _infer_max, Form(1, _Shape)),
+        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices, Form(1, _Shape)),
+        OpExpr(f"avg_pool{rank}d", _infer_mean, Form(1, _Mean)),
+        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Mean)),
     )
     family.largest_with_indices.gradient(outputs=(1,))(max_gradient)
     family.mean.gradient()(_mean_gradient)

@@ -54,7 +54,9 @@ def _pinv(xp: Any, array: Array, attributes: Attributes) -> tuple[Array, ...]:
     return (xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2)),)
 
 
-_PINV = factored("pinv", lambda shape, attributes: ((*shape[:-2], shape[-1], shape[-2]),), _pinv)
+_PINV = factored(
+    "pinv", lambda shape, attributes: ((*shape[:-2], shape[-1], shape[-2]),), _pinv, options=tuple[float, float, bool]
+)
 
 
 @_PINV.gradient(inputs=(0,), outputs=(0,))

@@ -20,7 +20,7 @@ from .joining import cat
 from .layer_operands import computes_in
 from .linear import linear
 from .recurrent_kernels import Step, Weights
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -155,7 +155,8 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
 
 
 # Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
-_Backward = tuple[tuple[Any, ...], tuple[bool, ...], tuple[bool, ...]]
+_Options = tuple[str, bool, bool, bool, tuple[int, ...]]
+_Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
 
 
 class _Passed(NamedTuple):
@@ -272,8 +273,10 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(results, kernel, products * 2 * _PER_PRODUCT + len(steps) * 10000)
 
 
-_LAYERS = {name: OpExpr(f"{name}_layer", _infer_forward) for name in ("rnn", "lstm", "gru")}
-_BACKWARD = {name: OpExpr(f"{name}_layer_gradient", _infer_backward) for name in ("rnn", "lstm", "gru")}
+_LAYERS = {name: OpExpr(f"{name}_layer", _infer_forward, Form((4, 8), _Options)) for name in ("rnn", "lstm", "gru")}
+_BACKWARD = {
+    name: OpExpr(f"{name}_layer_gradient", _infer_backward, Form((5, 20), _Backward)) for name in ("rnn", "lstm", "gru")
+}
 _MOST_OPERANDS: Final = tuple(range(8))
 
 

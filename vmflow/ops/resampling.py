@@ -20,7 +20,7 @@ from vmflow.instructions.blob import Array, meta
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .elementwise import CHEAP
 from .layer_operands import Sizes, check_floating, in_single, is_half, sizes
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -176,7 +176,7 @@ def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(output, kernel if chooses else in_single(kernel, is_half(source)), cost)
 
 
-_RESAMPLE = OpExpr("resample", _infer_resample)
+_RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How))
 
 
 @_RESAMPLE.gradient()

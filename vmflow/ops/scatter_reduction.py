@@ -14,7 +14,7 @@ from .elementwise import CHEAP
 from .gathering import along_axis, check_gather, check_places, gather, scatter, scatter_add
 from .indexing import index_vector
 from .selection import masked_fill, where
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
 from .view import expand, reshape, sliced
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(target, kernel, target.numel * CHEAP * 4 + index.numel * 40)
 
 
-_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce)
+_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[int, str, bool]))
 
 
 @_SCATTER_REDUCE.gradient(inputs=(0, 1, 2), outputs=(0,))

@@ -14,7 +14,7 @@ from .copying import full_of
 from .elementwise import CHEAP, number
 from .gathering import gather
 from .ordering import comparable
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -57,7 +57,7 @@ def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     return Inferred(meta(values.shape, result, device), kernel, values.numel * CHEAP * 40)
 
 
-_SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted)
+_SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]))
 
 
 def searchsorted(
@@ -136,7 +136,7 @@ def _infer_isin(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(meta(elements.shape, dtypes.bool_, device), kernel, cost)
 
 
-_ISIN = OpExpr("isin", _infer_isin)
+_ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]))
 
 
 def isin(

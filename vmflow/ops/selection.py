@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TYPE_CHECKING, Any, Final, Literal, overload
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
@@ -28,7 +28,7 @@ from .elementwise import (
     saturated,
     spread,
 )
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -85,7 +85,7 @@ def chosen(xp: Any, condition: Array, first: Array, second: Array, out: Array) -
     return out
 
 
-_WHERE = OpExpr("where", _infer_where)
+_WHERE = OpExpr("where", _infer_where, Form((1, 3), tuple[Literal["reversed"], ...], scalars=(0, 2)))
 
 
 @_WHERE.gradient(inputs=(0,))
@@ -237,7 +237,7 @@ def _infer_clamp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
 
 
 ELEMENTWISE.add("clamp")
-_CLAMP = OpExpr("clamp", _infer_clamp)
+_CLAMP = OpExpr("clamp", _infer_clamp, Form(1, scalars=2))
 
 
 @_CLAMP.gradient(inputs=(0,))

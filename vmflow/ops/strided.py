@@ -13,7 +13,7 @@ from vmflow.instructions.blob import Array, contiguous_strides, meta
 from .elementwise import CHEAP
 from .gathering import add_at
 from .indexing import index_add, put_part
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, ViewExpr, array_module, normalize_dim
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, array_module, normalize_dim
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, view_diagonal, view_slice
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     return Inferred(output, kernel, count * CHEAP + (source.numel + output.numel) * 20)
 
 
-_RESPREAD = OpExpr("respread", _infer_respread)
+_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]))
 
 
 @_RESPREAD.gradient()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -36,6 +36,32 @@ Bound: TypeAlias = Callable[..., tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]
 # placed(inputs, outputs) -> calls that together are kernel(*inputs, out), for as long as the memory of these arrays
 # lives, and until C kernels come or go; None if there are none
 Placed: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], list[Call] | None]
+
+
+# Integers from 0 on, and from 1 on, in the types of attributes.
+Size: TypeAlias = Annotated[int, 0]
+Count: TypeAlias = Annotated[int, 1]
+
+
+class Form(NamedTuple):
+    """How many operands an op takes, and of which types its attributes are.
+
+    Calls from Python have this form anyway, since a function checks its arguments before it dispatches.  What is read
+    from files is compared with it before the inference sees it; see `vmflow.graph_mode.op_forms`.
+
+    Attributes:
+        inputs: how many tensors, or at least and at most how many; None for any number.
+        attributes: the type of all attributes together: a tuple's, or a named tuple; None if there are none.
+        scalars: how many numbers, likewise.
+        draws: whether the numbers are what a random op draws.
+        rest: the type of each further attribute, if there may be any number of them.
+    """
+
+    inputs: int | tuple[int, int | None]
+    attributes: Any = None
+    scalars: int | tuple[int, int] = 0
+    draws: bool = False
+    rest: Any = None
 
 
 class Inferred:
@@ -111,6 +137,7 @@ class OpExpr:
 
     Attributes:
         name: as in PyTorch, unique in the table.
+        form: see `Form`; None of an op that cannot be read from a file.
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
         saves_inputs, saves_outputs: which of them the rule looks at.
@@ -124,6 +151,7 @@ class OpExpr:
     """
 
     __slots__ = (
+        "form",
         "infer",
         "is_slice",
         "known",
@@ -136,12 +164,13 @@ class OpExpr:
         "saves_outputs",
     )
 
-    def __init__(self, name: str, infer: Infer, remembers: int = 1 << 14) -> None:
+    def __init__(self, name: str, infer: Infer, form: Form | None = None, remembers: int = 1 << 14) -> None:
         if name in OPS:
             raise ValueError(f"op {name!r} is declared twice")
         OPS[name] = self
         self.name = name
         self.infer = infer
+        self.form = form
         self.rule: GradientRule | None = None
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()

@@ -261,8 +261,8 @@ def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_EXP2, (input,))
 
 
-_HYPOT = elementwise("hypot", "hypot", TO_FLOAT, cost=DEAR, most=FLOATING)
-_LOGADDEXP = elementwise("logaddexp", "logaddexp", TO_FLOAT, cost=DEAR, most=FLOATING)
+_HYPOT = elementwise("hypot", "hypot", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
+_LOGADDEXP = elementwise("logaddexp", "logaddexp", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
 
 
 @_HYPOT.gradient(inputs=(0, 1), outputs=(0,))
@@ -334,7 +334,7 @@ def _entr_kernel(xp: Any) -> Kernel:
 _XLOGY = Binary("xlogy", _xlogy_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
 _SINC = elementwise("sinc", _sinc_kernel, TO_FLOAT, cost=DEAR * 3, most=FLOATING)
 _ENTR = elementwise("entr", _entr_kernel, TO_FLOAT, cost=DEAR * 2, most=FLOATING)
-_LOGADDEXP2 = elementwise("logaddexp2", "logaddexp2", TO_FLOAT, cost=DEAR, most=FLOATING)
+_LOGADDEXP2 = elementwise("logaddexp2", "logaddexp2", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
 
 
 @_XLOGY.tensors.gradient(inputs=(0, 1))

@@ -11,7 +11,7 @@ from vmflow.instructions.blob import Array, meta
 from .convolution_kernels import Geometry, Layout
 from .elementwise import CHEAP
 from .layer_operands import Pair, Sizes, check_floating, in_single, is_half, layout, sizes
-from .table import Attributes, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -83,8 +83,8 @@ def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, in_single(kernel, is_half(columns)), columns.numel * CHEAP * 3 + 5000)
 
 
-_UNFOLD = OpExpr("im2col", _infer_unfold)
-_FOLD = OpExpr("col2im", _infer_fold)
+_UNFOLD = OpExpr("im2col", _infer_unfold, Form(1, _Windows))
+_FOLD = OpExpr("col2im", _infer_fold, Form(1, _Windows))
 
 
 @_UNFOLD.gradient()

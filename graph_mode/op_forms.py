@@ -1,0 +1,94 @@
+"""Whether an op that was read from a file is called as functions call it: see `vmflow.ops.table.Form`.
+
+An op's inference may take for granted what the function in front of it has checked: how many operands there are, and
+that its attributes are of the right types.  Files say what they like, so this is checked before the inference is asked.
+"""
+
+from __future__ import annotations
+
+import types
+from functools import cache
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+
+from vmflow.ops.table import Form
+
+from .job import Drawn
+
+# What a number may be: an integer of 64 bits.
+_LOWEST: Final = -(1 << 63)
+_HIGHEST: Final = (1 << 63) - 1
+
+
+def misfit(form: Form, inputs: int, attributes: Any, scalars: tuple[Any, ...]) -> str | None:
+    """What is wrong with a call of this form; None if nothing is.
+
+    Args:
+        form: of the op.
+        inputs: how many tensors it is given.
+        attributes: of the call.
+        scalars: the numbers, some of them `Drawn`.
+    """
+    for what, count, expected in (("inputs", inputs, form.inputs), ("scalars", len(scalars), form.scalars)):
+        least, most = (expected, expected) if isinstance(expected, int) else expected
+        if count < least or (most is not None and count > most):
+            wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
+            return f"expected {wanted} {what}, found {count}"
+    for scalar in scalars:
+        if isinstance(scalar, Drawn) != form.draws:
+            return f"{scalar!r} is {'no place in a random sequence' if form.draws else 'drawn, and no number'}"
+        if isinstance(scalar, int) and not _LOWEST <= scalar <= _HIGHEST:
+            return f"{scalar} is no integer of 64 bits"
+    return None if _fit_attributes(form, attributes) else f"its attributes cannot be {attributes!r}"
+
+
+def _fit_attributes(form: Form, attributes: Any) -> bool:
+    if form.attributes is None:
+        return (
+            type(attributes) is tuple
+            and all([fits(it, form.rest) for it in attributes or ()])
+            and (form.rest is not None or not attributes)
+        )
+    if form.rest is None:
+        return fits(attributes, form.attributes)
+    count = len(get_args(form.attributes))
+    first, others = attributes[:count], attributes[count:]
+    return fits(first, form.attributes) and all([fits(it, form.rest) for it in others])
+
+
+def fits(value: Any, declared: Any) -> bool:
+    """Whether a value is of a type: bool, int, float, str, None, a class, or tuples, unions and literals of such.
+
+    An integer has 64 bits, and counts as a float; a bool counts as neither.
+    """
+    if declared is Any:
+        return True
+    if declared is int:
+        return type(value) is int and _LOWEST <= value <= _HIGHEST
+    if declared is float:
+        return type(value) is float or fits(value, int)
+    origin, arguments = get_origin(declared), get_args(declared)
+    if origin is Annotated:
+        return fits(value, arguments[0]) and bool(value >= arguments[1])
+    if origin is Literal:
+        return type(value) is str and value in arguments
+    if origin in (Union, types.UnionType):
+        return any([fits(value, it) for it in arguments])
+    if origin is tuple:
+        return type(value) is tuple and _fit_each(value, arguments)
+    if declared is None or declared is type(None):
+        return value is None
+    if issubclass(declared, tuple):
+        return type(value) is declared and _fit_each(value, _fields(declared))
+    return type(value) is declared
+
+
+def _fit_each(values: tuple[Any, ...], declared: tuple[Any, ...]) -> bool:
+    if len(declared) == 2 and declared[1] is ...:
+        return all([fits(it, declared[0]) for it in values])
+    return len(values) == len(declared) and all([fits(it, kind) for it, kind in zip(values, declared, strict=True)])
+
+
+@cache
+def _fields(declared: Any) -> tuple[Any, ...]:
+    """The types of a named tuple's fields."""
+    return tuple(get_type_hints(declared, include_extras=True).values())

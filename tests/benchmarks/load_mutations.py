@@ -1,0 +1,78 @@
+"""What loading makes of saved graphs that somebody has changed: values, or errors that are documented.
+
+``python -m tests.benchmarks.load_mutations [--count 100000] [--seed 0] [--first 0]``
+
+Saved graphs of many kinds are changed at random, loaded and run in children of this process; see
+`tests.graph_mode.mutations`.  Printed is what came of it; the exit code is 1 if a child crashed or hung, or if an error
+was not a documented one.  With VMFLOW_C_CHECKS=1 functions in C look at what they are given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.graph_mode.mutations import Tally, graphs, report, saved, tried
+
+ROOT = Path(__file__).parents[2]
+
+
+def seeds_of_all_ops(folder: Path) -> list[object]:
+    """A saved graph for each row of the tests of ops, with its gradients."""
+    import vmflow as flow
+    from tests.graph_mode.test_serialization import Forward, differentiated
+    from tests.ops.test_coverage import ROWS
+
+    found: list[object] = []
+    for name in sorted(ROWS):
+        row = ROWS[name][0]
+        args = tuple([flow.tensor(it) for it in row.operands(row.usual(), row.dtypes[0])])
+        found.append(saved(folder / f"op {name}", f"op {name}", Forward(differentiated(row)), args))
+    return found
+
+
+def prepare(folder: Path) -> None:
+    """Save the seeds, in a process of its own: the one that is forked has computed nothing."""
+    found: list[object] = [saved(folder / name, name, graph, args) for name, graph, args in graphs()]
+    found += seeds_of_all_ops(folder)
+    (folder / "seeds").write_bytes(pickle.dumps(found))
+
+
+def main() -> int:
+    """As the module says."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--count", type=int, default=100_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0)
+    parser.add_argument("--prepare", type=Path)
+    given = parser.parse_args()
+    if given.prepare is not None:
+        prepare(given.prepare)
+        return 0
+    tally, begun = Tally(), time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        call = [sys.executable, "-m", "tests.benchmarks.load_mutations", "--prepare", folder]
+        subprocess.run(call, check=True, cwd=ROOT, env={**os.environ, "VMFLOW_JIT": "1"})
+        from vmflow.codegen import kernels
+        from vmflow.codegen.loading import LOADER
+        from vmflow.graph_mode.serialization import declare_all_ops
+
+        declare_all_ops()
+        LOADER.mode = "wait"  # what is written by hand is compiled, and inherited by the children
+        for name in kernels._DECLARED:
+            kernels.function(name, 1 << 20)
+        LOADER.mode = "background"
+        seeds = pickle.loads((Path(folder) / "seeds").read_bytes())
+        tried(seeds, given.seed, given.first, given.first + given.count, tally)
+    print(report(tally, begun))
+    return 1 if tally.faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
