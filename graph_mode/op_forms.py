@@ -7,9 +7,11 @@ that its attributes are of the right types.  Files say what they like, so this i
 from __future__ import annotations
 
 import types
+from collections.abc import Sequence
 from functools import cache
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.table import Form
 
 from .job import Drawn
@@ -19,16 +21,16 @@ _LOWEST: Final = -(1 << 63)
 _HIGHEST: Final = (1 << 63) - 1
 
 
-def misfit(form: Form, inputs: int, attributes: Any, scalars: tuple[Any, ...]) -> str | None:
+def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: tuple[Any, ...]) -> str | None:
     """What is wrong with a call of this form; None if nothing is.
 
     Args:
         form: of the op.
-        inputs: how many tensors it is given.
+        inputs: the metas of the tensors it is given.
         attributes: of the call.
         scalars: the numbers, some of them `Drawn`.
     """
-    for what, count, expected in (("inputs", inputs, form.inputs), ("scalars", len(scalars), form.scalars)):
+    for what, count, expected in (("inputs", len(inputs), form.inputs), ("scalars", len(scalars), form.scalars)):
         least, most = (expected, expected) if isinstance(expected, int) else expected
         if count < least or (most is not None and count > most):
             wanted = str(least) if least == most else f"{least} or more" if most is None else f"{least} to {most}"
@@ -38,54 +40,61 @@ def misfit(form: Form, inputs: int, attributes: Any, scalars: tuple[Any, ...]) -
             return f"{scalar!r} is {'no place in a random sequence' if form.draws else 'drawn, and no number'}"
         if isinstance(scalar, int) and not _LOWEST <= scalar <= _HIGHEST:
             return f"{scalar} is no integer of 64 bits"
-    return None if _fit_attributes(form, attributes) else f"its attributes cannot be {attributes!r}"
+    # A tensor without dimensions is taken to have one.
+    metas = [*inputs, *[it for it in attributes if isinstance(it, TensorMeta)]]
+    rank = max([len(it.shape) for it in metas], default=0) or 1
+    return None if _fit_attributes(form, attributes, rank) else f"its attributes cannot be {attributes!r}"
 
 
-def _fit_attributes(form: Form, attributes: Any) -> bool:
-    if form.attributes is None:
-        return (
-            type(attributes) is tuple
-            and all([fits(it, form.rest) for it in attributes or ()])
-            and (form.rest is not None or not attributes)
-        )
-    if form.rest is None:
-        return fits(attributes, form.attributes)
-    count = len(get_args(form.attributes))
+def _fit_attributes(form: Form, attributes: Any, rank: int) -> bool:
+    if form.attributes is not None and form.rest is None:
+        return fits(attributes, form.attributes, rank)
+    count = 0 if form.attributes is None else len(get_args(form.attributes))
+    if type(attributes) is not tuple or len(attributes) < count or (form.rest is None and attributes):
+        return False
     first, others = attributes[:count], attributes[count:]
-    return fits(first, form.attributes) and all([fits(it, form.rest) for it in others])
+    return (not count or fits(first, form.attributes, rank)) and all([fits(it, form.rest, rank) for it in others])
 
 
-def fits(value: Any, declared: Any) -> bool:
+def fits(value: Any, declared: Any, rank: int) -> bool:
     """Whether a value is of a type: bool, int, float, str, None, a class, or tuples, unions and literals of such.
 
     An integer has 64 bits, and counts as a float; a bool counts as neither.
+
+    Args:
+        value: of an attribute.
+        declared: the type.
+        rank: how many dimensions there are, for those among the attributes.
     """
     if declared is Any:
         return True
     if declared is int:
         return type(value) is int and _LOWEST <= value <= _HIGHEST
     if declared is float:
-        return type(value) is float or fits(value, int)
+        return type(value) is float or fits(value, int, rank)
     origin, arguments = get_origin(declared), get_args(declared)
     if origin is Annotated:
-        return fits(value, arguments[0]) and bool(value >= arguments[1])
+        least, most = (-rank, rank - 1) if arguments[1] == "dim" else arguments[1:]
+        return type(value) is int and bool(least <= value <= most)
     if origin is Literal:
         return type(value) is str and value in arguments
     if origin in (Union, types.UnionType):
-        return any([fits(value, it) for it in arguments])
+        return any([fits(value, it, rank) for it in arguments])
     if origin is tuple:
-        return type(value) is tuple and _fit_each(value, arguments)
+        return type(value) is tuple and _fit_each(value, arguments, rank)
     if declared is None or declared is type(None):
         return value is None
     if issubclass(declared, tuple):
-        return type(value) is declared and _fit_each(value, _fields(declared))
+        return type(value) is declared and _fit_each(value, _fields(declared), rank)
     return type(value) is declared
 
 
-def _fit_each(values: tuple[Any, ...], declared: tuple[Any, ...]) -> bool:
+def _fit_each(values: tuple[Any, ...], declared: tuple[Any, ...], rank: int) -> bool:
     if len(declared) == 2 and declared[1] is ...:
-        return all([fits(it, declared[0]) for it in values])
-    return len(values) == len(declared) and all([fits(it, kind) for it, kind in zip(values, declared, strict=True)])
+        return all([fits(it, declared[0], rank) for it in values])
+    return len(values) == len(declared) and all(
+        [fits(it, kind, rank) for it, kind in zip(values, declared, strict=True)]
+    )
 
 
 @cache

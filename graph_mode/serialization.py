@@ -18,7 +18,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.ops.table import OPS, Inferred
 
 from .actors import check
-from .job import Buffer, Drawn, Job, JobOp, Operand
+from .job import GATHERING, Buffer, Drawn, Job, JobOp, Operand
 from .op_forms import misfit
 from .plan import Plan
 from .structured_json import from_json, read, refused, shown, to_json, written
@@ -178,6 +178,8 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
     made = tuple([it.meta for it in op.outputs])
     if op.kind in ("call", "into"):
         _check_inferred(op, made, place)
+    elif op.kind in GATHERING and job.micro_batches == 1:
+        raise refused(f"{place}.kind", f"{op.kind!r} is of micro-batches, and the job has none")
     elif op.kind != "update" and not _fits(op.kind, given, made, job.micro_batches):
         raise refused(place, f"{op.kind!r} does not make {list(made)} of {list(given)}")
 
@@ -186,7 +188,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
     found = OPS.get(op.op)
     if found is None or found.form is None:
         raise refused(f"{place}.op", f"this vmflow has no op {shown(op.op)}")
-    problem = misfit(found.form, len(op.inputs), op.attributes, op.scalars)
+    problem = misfit(found.form, [it.meta for it in op.inputs], op.attributes, op.scalars)
     if problem is not None:
         raise refused(place, f"{op.op} cannot be called so: {problem}")
     try:
@@ -195,6 +197,9 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
         # An op's rule may stumble over attributes that no call would give it, in ways of its own.
         raise refused(place, f"{op.op} cannot be called so: {type(error).__name__}: {error}") from error
     if [it.shape for it in inferred.outputs] != [it.shape for it in made]:
+        raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
+    # What is written into memory that exists is cast to its dtype.
+    if op.kind == "call" and [it.dtype for it in inferred.outputs] != [it.dtype for it in made]:
         raise refused(f"{place}.outputs", f"{op.op} makes {list(inferred.outputs)} of such inputs, not {list(made)}")
 
 
@@ -208,9 +213,9 @@ def _fits(kind: str, given: tuple[TensorMeta, ...], made: tuple[TensorMeta, ...]
         if kind in ("transfer", "accumulate"):
             fits = one.shape == other.shape
         elif kind == "unpack":
-            fits = one.numel == count * other.numel and bool(one.shape) and one.shape[1:] == other.shape[1:]
+            fits = bool(other.shape) and tuple(one.shape) == (other.shape[0] * count, *other.shape[1:])
         else:
-            fits = other.numel == count * one.numel
+            fits = tuple(other.shape) == ((one.shape[0] * count, *one.shape[1:]) if one.shape else (count,))
         if not fits:
             return False
     return True

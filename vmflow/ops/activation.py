@@ -24,7 +24,7 @@ from .formula import formula
 from .layer_operands import check_floating
 from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .tiles import in_tiles
 from .transcendental import exp
 
@@ -364,7 +364,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
 
         return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP))
 
-    return OpExpr(name, infer, Form(1, tuple[int]))
+    return OpExpr(name, infer, Form(1, tuple[Dim]))
 
 
 _SOFTMAX = _softmax("softmax", False)

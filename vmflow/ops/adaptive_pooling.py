@@ -14,7 +14,7 @@ from vmflow.instructions.blob import Array, meta
 
 from . import pooling_kernels as kernels
 from .elementwise import CHEAP
-from .layer_operands import Sizes, batched, check_floating, in_single, is_half, layout, sizes
+from .layer_operands import Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
 from .pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -53,8 +53,11 @@ def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
 
 
 def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    _, given = cast("_Both", attributes)
+    wanted, given = cast("_Both", attributes)
     (gradient,) = metas
+    name = f"adaptive_avg_pool{len(given)}d"
+    check_floating(name, gradient)
+    check_shape(name, "a gradient", gradient, (*gradient.shape[:2], *wanted))
     output = meta((*gradient.shape[:2], *given), gradient.dtype, gradient.device)
     xp = array_module(gradient.device)
 

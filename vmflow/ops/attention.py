@@ -27,7 +27,7 @@ from .creation import ones
 from .dropout import dropped_alike, kept_elements
 from .elementwise import CHEAP, DEAR
 from .joining import repeat_interleave
-from .layer_operands import computes_in
+from .layer_operands import check_shape, computes_in
 from .selection import where
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
 
@@ -126,13 +126,33 @@ def _growth(p: float) -> float:
 _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
+def _check_kept(
+    it: Problem, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
+) -> None:
+    """Raise unless these are the gradients by the results, and what the forward op has kept."""
+    *gradients, kept = metas
+    weights = (*it.leading, it.length, it.others)
+    shapes = [
+        shape
+        for shape, there in zip(((*it.leading, it.length, value.shape[-1]), weights), present, strict=True)
+        if there
+    ]
+    for gradient, shape in zip(gradients, shapes, strict=True):
+        check_shape(_NAME, "a gradient", gradient, shape)
+    check_shape(_NAME, "what was kept", kept, weights if options[3] else weights[:-1])
+    if any([each.dtype.category != FLOATING for each in metas]):
+        raise TypeError(f"{_NAME}: expected floating-point gradients of {query}, got {list(metas)}")
+
+
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept."""
     options, present, wanted = cast("_Backward", attributes)
     _, _, p, keeps = options
     gradients = sum(present)
     query, key, value, *masks = operands = metas[gradients + 1 :]
+    _check(operands)
     it = _problem(options, operands)
+    _check_kept(it, options, present, metas[: gradients + 1], query, value)
     xp = it.xp
     compute, to = computes_in(query).numpy, query.dtype.numpy
     probabilities = meta((*it.leading, it.length, it.others), query.dtype, query.device)

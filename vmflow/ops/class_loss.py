@@ -27,7 +27,7 @@ from .activation import log_softmax, softmax
 from .autocasting import autocast_as_op
 from .elementwise import CHEAP, DEAR, check_tensors
 from .gathering import one_hot
-from .layer_operands import check_floating, computes_in
+from .layer_operands import check_floating, check_shape, computes_in
 from .loss import check_reduction, reduced
 from .selection import where
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
@@ -79,6 +79,8 @@ class _Cases:
         check_floating(name, source)
         if target.dtype.category != INTEGER:
             raise TypeError(f"{name}: class indices must be integers, not {target.dtype.name}; convert with .long()")
+        if options.reduction not in ("none", "mean", "sum"):
+            raise ValueError(f"{name}: reduction must be 'none', 'mean' or 'sum', not {options.reduction!r}")
         self.axis = 1 if len(shape) > 1 else 0
         if not shape or shape[: self.axis] + shape[self.axis + 1 :] != target.shape:
             raise ValueError(
@@ -96,6 +98,13 @@ class _Cases:
         self.options = options
         self.compute = computes_in(source)
         self.dtype = source.dtype
+
+    def check_gradient(self, gradient: TensorMeta, target: TensorMeta, total: TensorMeta) -> None:
+        """Raise unless these are a gradient by the loss, and what the loss was divided by."""
+        check_floating(self.name, gradient)
+        check_shape(self.name, "a gradient", gradient, target.shape if self.options.reduction == "none" else ())
+        if total.shape or total.dtype is not self.compute:
+            raise ValueError(f"{self.name}: {total} is not what the loss was divided by")
 
     def rows(self, xp: Any, array: Array) -> Array:
         """The input as a matrix of the dtype to compute in."""
@@ -192,8 +201,9 @@ def _infer_nll_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
 def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     options, source = cast("tuple[_Options, TensorMeta]", attributes)
-    _, target, _, *weight = metas
+    gradient, target, total, *weight = metas
     cases = _Cases("nll_loss", (source, target, *weight), options)
+    cases.check_gradient(gradient, target, total)
     xp = array_module(source.device)
     to, compute = source.dtype.numpy, cases.compute.numpy
 
@@ -258,8 +268,11 @@ def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None
 
 def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     options, source = cast("tuple[_Options, TensorMeta]", attributes)
-    _, target, _, _, *weight = metas
+    gradient, target, total, kept, *weight = metas
     cases = _Cases("cross_entropy", (source, target, *weight), options)
+    cases.check_gradient(gradient, target, total)
+    if kept.shape != (cases.count, cases.classes) or kept.dtype is not cases.compute:
+        raise ValueError(f"cross_entropy: {kept} are not the logarithms kept of {source}")
     xp = array_module(source.device)
     to, compute = source.dtype.numpy, cases.compute.numpy
     smoothing = compute.type(options.smoothing)

@@ -21,7 +21,7 @@ from . import convolution_kernels as kernels
 from .autocasting import autocast_as_op
 from .convolution_kernels import Geometry, Wanted
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Stride, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -39,12 +39,12 @@ class _Window(NamedTuple):
             kernel's for the gradient by the weight, None for the convolution itself.
     """
 
-    stride: Sizes
-    before: Sizes
-    behind: Sizes
-    dilation: Sizes
-    groups: int
-    size: Sizes | None
+    stride: tuple[Stride, ...]
+    before: tuple[Margin, ...]
+    behind: tuple[Margin, ...]
+    dilation: tuple[Stride, ...]
+    groups: Stride
+    size: tuple[Stride, ...] | None
 
     def output_size(self, name: str, source: TensorMeta, kernel: Sizes) -> Sizes:
         """How often the kernel fits along each dimension.
@@ -96,6 +96,8 @@ def _checked_geometry(window: _Window, metas: Metas) -> Geometry:
     common_device(name, metas)
     check_floating(name, source)
     _common_dtype(name, metas)
+    if {len(it) for it in window[:4]} != {rank}:
+        raise ValueError(f"{name}: the windows {window} are not of {rank} dimensions")
     if len(source.shape) != rank + 2 or len(weight.shape) != rank + 2:
         raise ValueError(
             f"{name}: expected an input {layout(rank)} and a weight (filters, channels / groups, {SPATIAL[rank]}), "
@@ -136,8 +138,10 @@ def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     window, wanted, source, has_columns = cast("tuple[_Window, Wanted, TensorMeta, bool]", attributes)
-    gradient, _, weight = metas
-    it = _geometry(source, weight.shape[0], tuple(weight.shape[2:]), tuple(gradient.shape[2:]), window)
+    gradient, saved, weight = metas
+    it = _checked_gradient(window, source, weight, gradient)
+    if saved.dtype is not source.dtype or saved.shape != (it.columns_shape() if has_columns else source.shape):
+        raise ValueError(f"conv{len(window.stride)}d_gradient: {saved} is not what a convolution of {source} has saved")
     gradients = kernels.gradients_function(array_module(source.device), it, wanted)
     half = is_half(source)
     bias = meta((it.filters,), source.dtype, source.device)
@@ -153,6 +157,24 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
     placed = None if half or has_columns else kernels.gradients_placed(it, wanted)
     return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]), placed=placed)
+
+
+def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
+    """The sizes of a convolution whose result has a gradient of this meta; along each dimension it may be cut short.
+
+    Raises:
+        TypeError, ValueError: if they do not fit.
+    """
+    whole = _checked_geometry(window, (source, weight))
+    rank = len(window.stride)
+    fits = gradient.shape[:2] == (whole.samples, whole.filters) and len(gradient.shape) == rank + 2
+    if not fits or any([had > made for had, made in zip(gradient.shape[2:], whole.output, strict=True)]):
+        raise ValueError(
+            f"conv{rank}d: a gradient of shape {list(gradient.shape)} does not fit a result of shape "
+            f"{[whole.samples, whole.filters, *whole.output]}"
+        )
+    _common_dtype(f"conv{rank}d", (gradient, source))
+    return _geometry(source, whole.filters, whole.kernel, tuple(gradient.shape[2:]), window)
 
 
 def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, window: _Window) -> Geometry:
@@ -182,9 +204,8 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     device = common_device(_gradient_name(window, "input"), metas)
     _common_dtype(_gradient_name(window, "input"), metas)
     assert window.size is not None
-    filters, fan, *size = weight.shape
-    output = meta((gradient.shape[0], fan * window.groups, *window.size), gradient.dtype, device)
-    it = _geometry(output, filters, tuple(size), tuple(gradient.shape[2:]), window)
+    output = meta((gradient.shape[0], weight.shape[1] * window.groups, *window.size), gradient.dtype, device)
+    it = _checked_gradient(window, output, weight, gradient)
     gradients = kernels.gradients_function(array_module(device), it, (True, False, False))
 
     def kernel(array: Array, weight: Array, out: Array | None) -> Array:
@@ -199,9 +220,8 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     device = common_device(_gradient_name(window, "weight"), metas)
     _common_dtype(_gradient_name(window, "weight"), metas)
     assert window.size is not None
-    filters = gradient.shape[1]
-    it = _geometry(source, filters, window.size, tuple(gradient.shape[2:]), window)
-    output = meta((filters, source.shape[1] // window.groups, *window.size), source.dtype, device)
+    output = meta((gradient.shape[1], source.shape[1] // window.groups, *window.size), source.dtype, device)
+    it = _checked_gradient(window, source, output, gradient)
     gradients = kernels.gradients_function(array_module(device), it, (False, True, False))
 
     def kernel(array: Array, gradient: Array, out: Array | None) -> Array:

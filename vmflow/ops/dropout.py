@@ -12,6 +12,7 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .elementwise import CHEAP, spread
+from .layer_operands import check_shape
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 def _infer_dropout(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (p,) = cast("tuple[float]", attributes)
     (source,) = metas
+    if not 0 <= p < 1:
+        raise ValueError(f"dropout: the probability must be within [0, 1), got {p}")
     if source.dtype.category < FLOATING:
         raise TypeError(f"dropout is not defined for {source.dtype.name} tensors; convert with .float() first")
     xp = array_module(source.device)
@@ -57,7 +60,10 @@ _MOST: Final = (1 << 64) - 1
 
 def _infer_mask_and_scale(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (p,) = cast("tuple[float]", attributes)
-    source, _ = metas
+    source, mask = metas
+    if mask.dtype is not dtypes.bool_ or source.dtype.category < FLOATING or not 0 <= p < 1:
+        raise TypeError(f"dropout: a gradient {source} does not fit a mask {mask} and the probability {p}")
+    check_shape("dropout", "a mask", mask, source.shape)
     xp = array_module(source.device)
     to = source.dtype.numpy
     scale = to.type(1 / (1 - p))

@@ -12,7 +12,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from .copying import full_of
 from .elementwise import CHEAP
-from .layer_operands import is_half
+from .layer_operands import check_shape, is_half
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
 
 if TYPE_CHECKING:
@@ -57,8 +57,13 @@ def _infer_embedding(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     padding, by_frequency, rows = cast("tuple[int, bool, int]", attributes)
-    gradient, _ = metas
+    gradient, index = metas
+    if index.dtype.category != dtypes.INTEGER or gradient.dtype.category < dtypes.FLOATING:
+        raise TypeError(f"embedding: a gradient {gradient} does not fit indices {index}")
     width = gradient.shape[-1]
+    check_shape("embedding", "a gradient", gradient, (*index.shape, width))
+    if padding >= rows:
+        raise ValueError(f"embedding: a table of {rows} rows has no row {padding}")
     output = meta((rows, width), gradient.dtype, gradient.device)
     xp = array_module(output.device)
     wide = dtypes.float32.numpy if is_half(gradient) else gradient.dtype.numpy

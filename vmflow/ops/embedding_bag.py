@@ -24,7 +24,9 @@ MODES = ("sum", "mean", "max")
 
 def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (bags,) = cast("tuple[int]", attributes)
-    rows, _ = metas
+    rows, bag = metas
+    if bag.dtype.category != dtypes.INTEGER or len(rows.shape) != 2 or bag.shape != rows.shape[:1]:
+        raise ValueError(f"embedding_bag: {rows} and {bag} are not rows and the bag of each")
     output = meta((bags, rows.shape[1]), dtypes.int64, common_device("embedding_bag", metas))
     xp = array_module(rows.device)
 

@@ -16,7 +16,7 @@ from .destination import written
 from .elementwise import CHEAP, Binary, by_keyword, limiting, saturated
 from .reduction import amax, amin, reduced_shape
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -113,7 +113,7 @@ def _arg(name: str, function: str) -> OpExpr:
 
         return Inferred(output, kernel, source.numel * CHEAP)
 
-    return OpExpr(name, infer, Form(1, tuple[int | None, bool]))
+    return OpExpr(name, infer, Form(1, tuple[Dim | None, bool]))
 
 
 _ARGMAX = _arg("argmax", "argmax")

@@ -24,7 +24,7 @@ from .autocasting import autocast_as_op
 from .destination import delivered
 from .elementwise import check_tensors
 from .joining import cat, roll
-from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Count, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .view import sliced
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 Dims: TypeAlias = tuple[int, ...]
+_Along: TypeAlias = tuple[Dim, ...]
 _Norm: TypeAlias = Literal["forward", "backward", "ortho"]
 
 # The norm of the adjoint, which has the same factor in the other direction.
@@ -93,7 +94,7 @@ def _transform(xp: Any, array: Array, attributes: Attributes) -> Array:
     return transformed
 
 
-_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, _transform, tuple[Dims, bool, _Norm])
+_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, _transform, tuple[_Along, bool, _Norm])
 
 
 @_FFT.gradient()
@@ -116,7 +117,7 @@ def _to_half(xp: Any, array: Array, attributes: Attributes) -> Array:
     return half
 
 
-_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], _to_half, tuple[Dims, _Norm])
+_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], _to_half, tuple[_Along, _Norm])
 
 
 @_RFFT.gradient()
@@ -142,7 +143,7 @@ def _from_half(xp: Any, array: Array, attributes: Attributes) -> Array:
     return whole
 
 
-_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), _from_half, tuple[Dims, Count, _Norm])
+_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), _from_half, tuple[_Along, Count, _Norm])
 
 
 @_IRFFT.gradient()

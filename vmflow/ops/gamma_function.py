@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -122,11 +122,17 @@ _LGAMMA = elementwise("lgamma", _lgamma_kernel, TO_FLOAT, cost=DEAR * 20, most=F
 _DIGAMMA_OP = elementwise("digamma", _digamma_kernel, TO_FLOAT, cost=DEAR * 15, most=FLOATING)
 
 
+# The largest n whose factorial is a float.
+_MOST_DERIVATIVES: Final = 170
+
+
 def _infer_polygamma(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (n,) = cast("tuple[int]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
         raise TypeError(f"polygamma is not defined for {source.dtype.name} tensors")
+    if n > _MOST_DERIVATIVES:
+        raise ValueError(f"polygamma: n must be at most {_MOST_DERIVATIVES}, beyond which numbers overflow, got {n}")
     dtype = source.dtype if source.dtype.category == FLOATING else dtypes.get_default_dtype()
     output = meta(source.shape, dtype, source.device)
     xp = array_module(source.device)

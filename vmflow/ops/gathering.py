@@ -22,6 +22,7 @@ from .copying import full_of
 from .elementwise import CHEAP
 from .table import (
     Attributes,
+    Dim,
     Form,
     Inferred,
     Kinds,
@@ -167,8 +168,22 @@ class DisjointSlices:
         return _interpreter.dispatch(_SCATTER_SLICES, tuple(self._parts), (self._like, self._axis, *self._places))
 
 
+def _check_diagonal(output: TensorMeta, offset: int, first: int, second: int, part: TensorMeta) -> None:
+    """Raise ValueError unless `part` is a diagonal of a tensor of the meta `output`."""
+    rank = len(output.shape)
+    fits = 0 <= first < rank and 0 <= second < rank and first != second
+    if fits:
+        rows, columns = output.shape[first], output.shape[second]
+        count = min(rows + min(offset, 0), columns - max(offset, 0))
+        rest = [size for axis, size in enumerate(output.shape) if axis not in (first, second)]
+        fits = part.shape == (*rest, max(count, 0))
+    if not fits:
+        raise ValueError(f"diagonal: {part} is not the diagonal {offset} of {output} along {first} and {second}")
+
+
 def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, offset, first, second = cast("tuple[TensorMeta, int, int, int]", attributes)
+    _check_diagonal(output, offset, first, second, metas[0])
     xp = array_module(output.device)
 
     def kernel(part: Array, out: Array | None) -> Array:
@@ -259,7 +274,7 @@ def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     return Inferred(output, kernel, output.numel * CHEAP * 10)
 
 
-_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[int]))
+_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[Dim]))
 
 
 @_GATHER.gradient(inputs=(1,))
@@ -330,7 +345,7 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(target, kernel, target.numel * CHEAP + index.numel * 20)
 
 
-_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[int, str | None]))
+_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[Dim, str | None]))
 
 
 @_SCATTER.gradient(inputs=(1,))

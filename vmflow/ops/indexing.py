@@ -26,6 +26,7 @@ from .index_expression import flat_masks, normal_index, parted
 from .selection import masked_fill_
 from .table import (
     Attributes,
+    Dim,
     Form,
     Inferred,
     Kinds,
@@ -83,6 +84,8 @@ def _indexed_shape(
     for index in indices:
         if index.dtype.category != dtypes.INTEGER:
             raise TypeError(f"{name}: indices must be integers, not {index.dtype.name}")
+    if len(dims) != len(indices) or len(set(dims)) != len(dims) or not all([0 <= it < len(shape) for it in dims]):
+        raise ValueError(f"{name}: {len(indices)} indices cannot be of the dimensions {dims} of a shape {list(shape)}")
     joint = broadcast_shapes(name, *[it.shape for it in indices])
     removed = [dim for dim, index in zip(dims, indices, strict=True) if not index.shape]
     left = [axis for axis in range(len(shape)) if axis not in removed]
@@ -117,7 +120,7 @@ def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     return Inferred(output, kernel, cost)
 
 
-_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[int, ...], bool]))
+_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[Dim, ...], bool]))
 
 
 @_INDEX.gradient(inputs=tuple(range(1, 33)))
@@ -133,6 +136,9 @@ def _index_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
 def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
     xp = array_module(output.device)
+    shape = _indexed_shape("index", output.shape, dims, metas[1:])
+    if metas[0].dtype is not output.dtype or metas[0].shape != shape:
+        raise ValueError(f"index: {metas[0]} is no gradient of what was read from {output} along {dims}")
     in_c = _add_rows(output, dims, metas[1:])
 
     def kernel(part: Array, *rest: Any) -> Array:
@@ -152,7 +158,7 @@ def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[Tenso
 
 
 _INDEX_ADD_TO_ZEROS = OpExpr(
-    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[int, ...]])
+    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[Dim, ...]])
 )
 
 
@@ -183,6 +189,20 @@ def _seen(xp: Any, whole: Array, part: Part) -> Array:
     return xp.lib.stride_tricks.as_strided(flat[offset:], shape, [it * whole.itemsize for it in strides])
 
 
+def check_part(name: str, whole: TensorMeta, part: Part) -> None:
+    """Raise ValueError unless a part lies within a tensor of this meta."""
+    if part is None:
+        return
+    shape, strides, offset = part
+    fits = len(shape) == len(strides) and min(shape, default=0) >= 0
+    if fits and 0 not in shape:
+        reach = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+        lowest, highest = [offset + sum([f(it, 0) for it in reach]) for f in (min, max)]
+        fits = lowest >= 0 and highest < whole.numel
+    if not fits:
+        raise ValueError(f"{name}: the part {part} does not lie within {whole}")
+
+
 def _destination(xp: Any, array: Array, out: Array | None) -> Array:
     """Where to change a few elements of `array`: in its own memory if that is the destination, else in a copy."""
     if out is None:
@@ -207,6 +227,7 @@ def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     dims, accumulate, part = cast("tuple[tuple[int, ...], bool, Part]", attributes)
     target, value, *indices = metas
     common_device("index_put", metas)
+    check_part("index_put", target, part)
     whole = target.shape if part is None else part[0]
     shape = _indexed_shape("index_put", whole, dims, tuple(indices))
     _check_value("index_put", value, shape)
@@ -349,6 +370,10 @@ def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     (part,) = cast("tuple[Part]", attributes)
     target, _ = metas
     common_device("setitem", metas)
+    if part is None:
+        raise ValueError("setitem: which part is written must be known")
+    check_part("setitem", target, part)
+    _check_value("setitem", metas[1], part[0])
     xp = array_module(target.device)
     loses_imaginary = metas[1].dtype.is_complex and not target.dtype.is_complex
 
@@ -378,8 +403,10 @@ def put_part(input: Tensor, value: Tensor, part: Part) -> Tensor:
 
 def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (part,) = cast("tuple[Part]", attributes)
-    assert part is not None
     (source,) = metas
+    if part is None:
+        raise ValueError("setitem: which part is read must be known")
+    check_part("setitem", source, part)
     xp = array_module(source.device)
 
     def kernel(array: Array, out: Array | None) -> Array:

@@ -14,6 +14,7 @@ from .destination import delivered
 from .elementwise import CHEAP, check_tensors, result_dtype
 from .table import (
     Attributes,
+    Dim,
     Form,
     Inferred,
     Kinds,
@@ -57,7 +58,7 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(output, kernel, output.numel * CHEAP)
 
 
-_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[int]))
+_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[Dim]))
 
 
 @_CAT.gradient()
@@ -213,7 +214,7 @@ def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(source, kernel, source.numel * CHEAP)
 
 
-_FLIP = OpExpr("flip", _infer_flip, Form(1, tuple[tuple[int, ...]]))
+_FLIP = OpExpr("flip", _infer_flip, Form(1, tuple[tuple[Dim, ...]]))
 
 
 @_FLIP.gradient()
@@ -249,7 +250,7 @@ def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(source, kernel, source.numel * CHEAP)
 
 
-_ROLL = OpExpr("roll", _infer_roll, Form(1, tuple[tuple[int, ...], tuple[int, ...]]))
+_ROLL = OpExpr("roll", _infer_roll, Form(1, tuple[tuple[int, ...], tuple[Dim, ...]]))
 
 
 @_ROLL.gradient()

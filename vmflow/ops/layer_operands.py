@@ -11,6 +11,8 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
 
+from .table import MOST_OF_WINDOWS
+
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
@@ -31,7 +33,7 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
 
     Raises:
         TypeError: if it is neither.
-        ValueError: if one is below `least`.
+        ValueError: if one is below `least`, or above `MOST_OF_WINDOWS`.
     """
     given = tuple(value) if isinstance(value, (tuple, list)) else (value,)
     if len(given) == 1:
@@ -41,7 +43,15 @@ def sizes(name: str, what: str, value: Any, least: int, rank: int) -> Sizes:
     found = tuple([int(it) for it in given])
     if min(found) < least:
         raise ValueError(f"{name}: {what} must be at least {least}, got {value!r}")
+    if max(found) > MOST_OF_WINDOWS:
+        raise ValueError(f"{name}: {what} must be at most {MOST_OF_WINDOWS}, got {value!r}")
     return found
+
+
+def check_shape(name: str, what: str, given: TensorMeta, shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an operand of this name has this shape."""
+    if given.shape != tuple(shape):
+        raise ValueError(f"{name}: expected {what} of shape {list(shape)}, got {list(given.shape)}")
 
 
 def layout(rank: int) -> str:

@@ -21,7 +21,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import linear_algebra, sums
 from .arithmetic import conj_if_complex
-from .layer_operands import in_single, is_half
+from .layer_operands import check_shape, in_single, is_half
 from .product_kernels import ProductInC, call_of, call_with, product_kernel
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
@@ -112,8 +112,13 @@ _Wanted = tuple[bool, bool, bool]
 
 def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     by_input, by_weight, by_bias = cast("_Wanted", attributes)
-    _, source, weight = metas
+    gradient, source, weight = metas
+    if any([it.dtype is not source.dtype for it in metas]) or source.dtype is dtypes.bool_:
+        raise TypeError(f"linear_gradient: expected tensors of numbers of one dtype, got {list(metas)}")
+    if len(weight.shape) != 2 or source.shape[-1:] != weight.shape[1:]:
+        raise ValueError(f"linear_gradient: an input {source} does not fit a weight {weight}")
     outputs, features = weight.shape
+    check_shape("linear_gradient", "a gradient", gradient, (*source.shape[:-1], outputs))
     rows = prod(source.shape[:-1])
     half = is_half(source)
     compute = dtypes.float32 if half else source.dtype

@@ -23,7 +23,7 @@ from vmflow.multi_tensor import Update, issue_update
 
 from . import sums
 from .elementwise import CHEAP
-from .layer_operands import check_floating, computes_in, is_half
+from .layer_operands import check_floating, check_shape, computes_in, is_half
 from .rows import handed, normalize, normalize_backward, room
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
 from .transcendental import rsqrt
@@ -54,6 +54,20 @@ def _check(name: str, metas: Metas, what: Sequence[str], shapes: Sequence[tuple[
                 f"{name}: for an input of shape {list(metas[0].shape)}, {word} must have shape {list(shape)}, not "
                 f"{list(operand.shape)}"
             )
+
+
+def _check_gradient(
+    name: str, gradient: TensorMeta, source: TensorMeta, statistics: Metas, shape: tuple[int, ...]
+) -> None:
+    """Raise unless these are the operands of a gradient: that of the result, the input, and what was kept of it."""
+    check_floating(name, source)
+    check_shape(name, "a gradient", gradient, source.shape)
+    if gradient.dtype.category != source.dtype.category:
+        raise TypeError(f"{name}: a gradient {gradient} does not fit an input {source}")
+    for kept in statistics:
+        check_shape(name, "statistics", kept, shape)
+        if kept.dtype is not computes_in(source):
+            raise TypeError(f"{name}: expected statistics of {computes_in(source).name}, got {kept}")
 
 
 def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
@@ -161,8 +175,10 @@ def _unless_half(placed: Placed, source: TensorMeta) -> Placed | None:
 
 def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     options = cast("_Options", attributes)
-    _, source, statistics = metas[:3]
+    gradient, source, statistics = metas[:3]
     device = common_device("batch_norm", metas)
+    _check_gradient("batch_norm", gradient, source, metas[2:4], source.shape[1:2])
+    _check("batch_norm", (source, *metas[4:]), ["weight"][: len(metas) - 4], [source.shape[1:2]][: len(metas) - 4])
     xp = array_module(device)
     over = _Channels(xp, tuple(source.shape))
     compute = computes_in(source).numpy
@@ -397,9 +413,16 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
 # Over the last dimensions, for each sample
 
 
-def _rows(shape: tuple[int, ...], normalized: tuple[int, ...]) -> tuple[int, int]:
-    features = prod(normalized)
-    return prod(shape[: len(shape) - len(normalized)]), features
+def _checked_rows(source: TensorMeta, normalized: tuple[int, ...]) -> tuple[int, int]:
+    """How many rows there are, and how long they are.
+
+    Raises:
+        ValueError: if the input does not end in the normalized shape.
+    """
+    before = len(source.shape) - len(normalized)
+    if before < 0 or source.shape[before:] != normalized:
+        raise ValueError(f"layer_norm: an input of shape {list(source.shape)} does not end in {list(normalized)}")
+    return prod(source.shape[:before]), prod(normalized)
 
 
 # Attributes: (normalized shape, options)
@@ -412,7 +435,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     device = common_device("layer_norm", metas)
     _check("layer_norm", metas, _present(options), [normalized] * (len(metas) - 1))
     xp = array_module(device)
-    rows, features = _rows(tuple(source.shape), normalized)
+    rows, features = _checked_rows(source, normalized)
     compute = computes_in(source).numpy
     eps = compute.type(options[0])
     in_c = LayerNorm(options[0])
@@ -435,10 +458,12 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
 
 def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     normalized, _ = cast("_Layer", attributes)
-    _, source, statistics = metas[:3]
+    gradient, source, statistics = metas[:3]
     device = common_device("layer_norm", metas)
     xp = array_module(device)
-    rows, features = _rows(tuple(source.shape), normalized)
+    rows, features = _checked_rows(source, normalized)
+    _check_gradient("layer_norm", gradient, source, metas[2:4], (rows,))
+    _check("layer_norm", (source, *metas[4:]), ["weight"][: len(metas) - 4], [normalized][: len(metas) - 4])
     compute = computes_in(source).numpy
     in_c = LayerNormGradient()
 

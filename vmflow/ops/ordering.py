@@ -17,7 +17,7 @@ from .destination import delivered, delivered_all
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -51,7 +51,7 @@ def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
 
 
-_ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[int, bool]))
+_ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]))
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
@@ -117,7 +117,7 @@ def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 40)
 
 
-_TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, int, bool]))
+_TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]))
 
 
 def topk(
@@ -170,7 +170,7 @@ def _infer_rank(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
 
 
-_RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, int, bool]))
+_RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, bool]))
 
 
 def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_wins: bool) -> ValuesIndices:

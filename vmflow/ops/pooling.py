@@ -21,9 +21,9 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 
 from . import pooling_kernels as kernels
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
+from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
 from .pooling_kernels import Planes, Window
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 class _Shape(NamedTuple):
     """What windows look like, with one number for each spatial dimension."""
 
-    kernel: Sizes
-    stride: Sizes
-    padding: Sizes
-    dilation: Sizes
+    kernel: tuple[Stride, ...]
+    stride: tuple[Stride, ...]
+    padding: tuple[Margin, ...]
+    dilation: tuple[Stride, ...]
     ceil_mode: bool
 
 
@@ -47,6 +47,8 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
         ValueError: if none fits, or one lies wholly in the padding.
     """
     rank = len(shape.kernel)
+    if {len(it) for it in shape[:4]} != {rank}:
+        raise ValueError(f"{name}: the windows {shape} are not of {rank} dimensions")
     if len(source.shape) != rank + 2:
         raise ValueError(f"{name}: expected an input {layout(rank)}, got {list(source.shape)}")
     return tuple([_window(name, source, shape, axis) for axis in range(rank)])
@@ -140,10 +142,18 @@ def _flat(xp: Any, indices: Array, plane: int) -> Array:
     return (indices.reshape(planes, -1) + xp.arange(0, planes * plane, plane)[:, None]).reshape(-1)
 
 
+def _check_indices(name: str, indices: TensorMeta, rank: int) -> None:
+    if indices.dtype is not dtypes.int64 or len(indices.shape) != rank + 2:
+        raise ValueError(f"{name}: expected indices {layout(rank)} of int64, got {indices}")
+
+
 def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     size = cast("Sizes", attributes)
-    values = metas[0]
+    values, indices = metas
     device = common_device("plane_scatter", metas)
+    _check_indices("plane_scatter", indices, len(size))
+    check_shape("plane_scatter", "indices", indices, values.shape)
+    check_floating("plane_scatter", values)
     output = meta((*values.shape[:2], *size), values.dtype, device)
     xp = array_module(device)
     wide = dtypes.float32.numpy if is_half(values) else values.dtype.numpy
@@ -164,6 +174,9 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
 def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source, indices = metas
     device = common_device("plane_gather", metas)
+    _check_indices("plane_gather", indices, len(source.shape) - 2)
+    if indices.shape[:2] != source.shape[:2]:
+        raise ValueError(f"plane_gather: indices {indices} are not of the planes of {source}")
     output = meta(tuple(indices.shape), source.dtype, device)
     xp = array_module(device)
     plane = prod(source.shape[2:])
@@ -206,7 +219,7 @@ class _Mean(NamedTuple):
     shape: _Shape
     with_padding: bool
     override: int | None
-    size: Sizes
+    size: tuple[Size, ...]
 
 
 def _mean_name(attributes: _Mean) -> str:
@@ -237,7 +250,9 @@ def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     how = cast("_Mean", attributes)
     (gradient,) = metas
     output = meta((*gradient.shape[:2], *how.size), gradient.dtype, gradient.device)
+    check_floating(_mean_name(how), gradient)
     planes = _planes(_mean_name(how), output, how.shape)
+    check_shape(_mean_name(how), "gradient", gradient, _output(planes, output).shape)
     xp = array_module(gradient.device)
     divisor = kernels.divisor_function(xp, planes.windows, how.with_padding, how.override)
 

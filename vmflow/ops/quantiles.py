@@ -18,7 +18,7 @@ from .extrema import ValuesIndices
 from .gathering import gather
 from .ordering import comparable, sort
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .view import movedim, ravel, reshape
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _infer_mode(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 120)
 
 
-_MODE = OpExpr("mode", _infer_mode, Form(1, tuple[int]))
+_MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]))
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:

@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from . import recurrent_kernels as kernels
 from .activation import relu, sigmoid, tanh
 from .joining import cat
-from .layer_operands import computes_in
+from .layer_operands import check_shape, computes_in
 from .linear import linear
 from .recurrent_kernels import Step, Weights
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
@@ -66,6 +66,10 @@ class Layer(NamedTuple):
 def _check(layer: Layer, metas: Metas) -> None:
     """Raise unless the operands fit together; see `recurrent_layer`."""
     name = layer.kind
+    if name not in GATES or len(metas) != 3 + layer.states + 2 * layer.biased + layer.projected:
+        raise ValueError(f"{name}: there is no such layer of {len(metas)} operands")
+    if any([not it.shape for it in metas]) or (layer.projected and name != "lstm"):
+        raise ValueError(f"{name}: {list(metas)} are no operands of a layer")
     source = metas[0]
     if any([it.dtype is not source.dtype for it in metas]) or source.dtype.category != FLOATING:
         given = ", ".join([it.dtype.name for it in metas])
@@ -250,12 +254,30 @@ def _by_operands(xp: Any, layer: Layer, had: _Passed, found: _Found, before: Arr
     return makers
 
 
+def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
+    """Raise unless these are the gradients there are, and what the forward op has kept."""
+    source = operands[0]
+    state = layer.split(operands[1:])[0]
+    rows, shown, hidden = source.numel // max(source.shape[-1], 1), state[0].shape[1], state[-1].shape[1]
+    saved: list[tuple[int, ...]] = [(*source.shape[:-1], shown)]
+    saved += [(rows, 4 * hidden)] if GATES[layer.kind] > 1 else []
+    saved += [(rows, hidden)] if GATES[layer.kind] == 4 else []
+    results = [saved[0], *[tuple(it.shape) for it in state]]
+    if len(present) != len(results) or any([it.dtype.category != FLOATING for it in metas]):
+        raise ValueError(f"{layer.kind}: {list(metas)} are no gradients of its results")
+    shapes = [shape for shape, there in zip(results, present, strict=True) if there] + saved
+    for given, shape in zip(metas, shapes, strict=True):
+        check_shape(layer.kind, "a gradient or a result", given, shape)
+
+
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Operands: the gradients there are, the results that were saved, the operands of the layer."""
     given, present, wanted = cast("_Backward", attributes)
     layer = Layer(*given)
     operands = metas[sum(present) + _saved(layer) :]
+    _check(layer, operands)
     source = operands[0]
+    _check_passed(layer, present, metas[: sum(present) + _saved(layer)], operands)
     xp = array_module(source.device)
     steps, rows, _, compute = _shape_of(layer, source)
     _, weights = layer.split(operands[1:])

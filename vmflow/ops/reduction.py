@@ -27,7 +27,7 @@ from .destination import delivered, written
 from .elementwise import CHEAP
 from .running_sums import accumulated, flipped, product_before, widen_integers
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dims
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dims
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -85,7 +85,7 @@ def _reduction(
             kernel = _in_c(RowReduction(in_c), finish, output, kernel)
         return Inferred(output, kernel, source.numel * CHEAP)
 
-    return OpExpr(name, infer, Form(1, tuple[tuple[int, ...], bool]))
+    return OpExpr(name, infer, Form(1, tuple[tuple[Dim, ...], bool]))
 
 
 def _kernel(function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool, output: TensorMeta) -> Kernel:

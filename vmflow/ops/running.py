@@ -16,7 +16,7 @@ from .gathering import gather
 from .joining import flip
 from .layer_operands import check_floating
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
 from .transcendental import exp, log
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def _places(name: str, function: str) -> OpExpr:
 
         return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 12)
 
-    return OpExpr(name, infer, Form(1, tuple[int]))
+    return OpExpr(name, infer, Form(1, tuple[Dim]))
 
 
 _CUMMAX = _places("cummax", "maximum")
@@ -94,7 +94,7 @@ def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     return Inferred(source, kernel, source.numel * DEAR * 3)
 
 
-_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[int]))
+_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]))
 
 
 @_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))

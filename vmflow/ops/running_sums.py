@@ -17,7 +17,7 @@ from vmflow.instructions.blob import Array, meta
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -61,7 +61,7 @@ def _running(name: str, function: str) -> OpExpr:
 
         return Inferred(output, kernel, source.numel * CHEAP * 4)
 
-    return OpExpr(name, infer, Form(1, tuple[int, bool]))
+    return OpExpr(name, infer, Form(1, tuple[Dim, bool]))
 
 
 _CUMSUM = _running("cumsum", "add")
@@ -136,7 +136,7 @@ def _infer_recurrence(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     return Inferred(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
 
 
-_RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[int]))
+_RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]))
 
 
 @_RECURRENCE.gradient(inputs=(0,), outputs=(0,))

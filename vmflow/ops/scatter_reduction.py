@@ -14,7 +14,7 @@ from .elementwise import CHEAP
 from .gathering import along_axis, check_gather, check_places, gather, scatter, scatter_add
 from .indexing import index_vector
 from .selection import masked_fill, where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
 from .view import expand, reshape, sliced
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def _reduced_at(xp: Any, array: Array, place: tuple[Any, ...], values: Array, ho
 
 
 def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dim, how, include_self = cast("tuple[int, str, bool]", attributes)
+    dim, how, include_self = cast("tuple[Dim, str, bool]", attributes)
     name = "scatter_reduce"
     target, index, source = metas
     common_device(name, metas)
@@ -77,12 +77,12 @@ def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     return Inferred(target, kernel, target.numel * CHEAP * 4 + index.numel * 40)
 
 
-_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[int, str, bool]))
+_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[Dim, str, bool]))
 
 
 @_SCATTER_REDUCE.gradient(inputs=(0, 1, 2), outputs=(0,))
 def _scatter_reduce_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor, None, Tensor]:
-    dim, how, include_self = cast("tuple[int, str, bool]", node.attributes)
+    dim, how, include_self = cast("tuple[Dim, str, bool]", node.attributes)
     index = node.input(1)
     if how == "sum":
         target, source = gradient, gather(gradient, dim, index)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import numpy as np
 
@@ -56,9 +56,18 @@ def _places(xp: Any, geometry: Geometry, low: int) -> Array:
     return places
 
 
+# More elements no memory holds.
+_MOST_PLACES: Final = 1 << 60
+
+
 def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     written, read = cast("tuple[Geometry, Geometry]", attributes)
     (source,) = metas
+    for shape, strides, offset in (written, read):
+        if len(shape) != len(strides) or min(*shape, *strides, offset, 0) < 0:
+            raise ValueError(f"respread: {(shape, strides, offset)} is no geometry")
+    if source.shape != written[0] or not max(_end(written), _end(read)) <= _MOST_PLACES:
+        raise ValueError(f"respread: {source} is not spread as {written}")
     xp = array_module(source.device)
     low = min(written[2], read[2])
     count = max(_end(written), _end(read)) - low

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from vmflow.instructions.op_call import Kernel, Step
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
+
+# The largest stride, padding and dilation of windows.
+MOST_OF_WINDOWS: Final = (1 << 31) - 1
 
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
@@ -38,9 +41,13 @@ Bound: TypeAlias = Callable[..., tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]
 Placed: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], list[Call] | None]
 
 
-# Integers from 0 on, and from 1 on, in the types of attributes.
-Size: TypeAlias = Annotated[int, 0]
-Count: TypeAlias = Annotated[int, 1]
+# In the types of attributes: integers from 0 on, and from 1 on, as sizes of arrays; the same of windows, whose products
+# must not overflow; and dimensions, which the operands must have.
+Size: TypeAlias = Annotated[int, 0, (1 << 40) - 1]
+Count: TypeAlias = Annotated[int, 1, (1 << 40) - 1]
+Margin: TypeAlias = Annotated[int, 0, MOST_OF_WINDOWS]
+Stride: TypeAlias = Annotated[int, 1, MOST_OF_WINDOWS]
+Dim: TypeAlias = Annotated[int, "dim"]
 
 
 class Form(NamedTuple):

@@ -10,8 +10,8 @@ from vmflow.instructions.blob import Array, meta
 
 from .convolution_kernels import Geometry, Layout
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, check_floating, in_single, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .layer_operands import Pair, Sizes, check_floating, check_shape, in_single, is_half, layout, sizes
+from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -21,12 +21,20 @@ if TYPE_CHECKING:
 class _Windows(NamedTuple):
     """Attributes of both ops: how windows lie in images of this size, and how many there are."""
 
-    size: Sizes
-    kernel: Sizes
-    stride: Sizes
-    padding: Sizes
-    dilation: Sizes
-    output: Sizes
+    size: tuple[Size, ...]
+    kernel: tuple[Stride, ...]
+    stride: tuple[Stride, ...]
+    padding: tuple[Margin, ...]
+    dilation: tuple[Stride, ...]
+    output: tuple[Size, ...]
+
+    def check(self, name: str) -> None:
+        """Raise ValueError unless so many windows lie in the padded images, which have two dimensions."""
+        if {len(it) for it in self} != {2}:
+            raise ValueError(f"{name}: the windows {self} are not of two dimensions")
+        for size, kernel, stride, padding, dilation, output in zip(*self, strict=True):
+            if (output - 1) * stride + dilation * (kernel - 1) + 1 > size + 2 * padding:
+                raise ValueError(f"{name}: the windows {self} do not lie within images of size {list(self.size)}")
 
     def layout(self, xp: Any, samples: int, channels: int) -> Layout:
         """Where things stand in a batch."""
@@ -50,7 +58,9 @@ class _Windows(NamedTuple):
 def _infer_unfold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     windows = cast("_Windows", attributes)
     (source,) = metas
+    windows.check("unfold")
     samples, channels = source.shape[:2]
+    check_shape("unfold", "an input", source, (samples, channels, *windows.size))
     rows, pixels = channels * prod(windows.kernel), prod(windows.output)
     output = meta((samples, rows, pixels), source.dtype, source.device)
     xp = array_module(source.device)
@@ -71,7 +81,10 @@ def _infer_unfold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     windows = cast("_Windows", attributes)
     (columns,) = metas
+    windows.check("fold")
     samples, channels = columns.shape[0], columns.shape[1] // prod(windows.kernel)
+    check_shape("fold", "an input", columns, (samples, channels * prod(windows.kernel), prod(windows.output)))
+    check_floating("fold", columns)
     output = meta((samples, channels, *windows.size), columns.dtype, columns.device)
     xp = array_module(columns.device)
     layout = windows.layout(xp, samples, channels)
