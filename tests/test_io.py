@@ -620,6 +620,92 @@ def test_bad_npz_files(npz: Path, write: Any, text: str) -> None:
 # PyTorch's state dicts
 
 
+def npy_bytes(shape: str, content: bytes = b"", kind: str = "<f4") -> bytes:
+    """A file of numpy's with this shape in its header, whatever its content."""
+    header = f"{{'descr': {kind!r}, 'fortran_order': False, 'shape': {shape}, }}".encode()
+    header += b" " * (-(11 + len(header)) % 64) + b"\n"
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + content
+
+
+def zipped(content: bytes, how: int = zipfile.ZIP_DEFLATED) -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", how) as archive:
+        archive.writestr("x.npy", content)
+    return file.getvalue()
+
+
+def with_sizes(file: bytes, packed: int, unpacked: int) -> bytes:
+    """An archive of one entry, of which its directory says these sizes."""
+    at = file.rindex(b"PK\1\2")
+    return file[: at + 20] + struct.pack("<II", packed, unpacked) + file[at + 28 :]
+
+
+HUGE = "(999999999999999999,)"
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        pytest.param(
+            zipped(npy_bytes(HUGE)), "has 0 bytes of data, and float32.* takes 3999999999999999996", id="shape"
+        ),
+        pytest.param(zipped(npy_bytes(HUGE, bytes(8))), "has 8 bytes of data", id="some data"),
+        pytest.param(zipped(npy_bytes("(2,)", bytes(12))), "has 12 bytes of data, and .* takes 8", id="data behind"),
+        pytest.param(zipped(npy_bytes(f"(0, {1 << 80})")), "too large for any memory", id="empty and huge"),
+        pytest.param(zipped(npy_bytes("(-1, -1)", bytes(4))), "cannot have the shape", id="negative"),
+        pytest.param(zipped(npy_bytes("(True,)", bytes(4))), "cannot have the shape", id="bool"),
+        pytest.param(zipped(npy_bytes(f"({'1, ' * 60})", bytes(4))), "cannot have the shape", id="dimensions"),
+        pytest.param(zipped(npy_bytes("(1,)", bytes(8), "|O")), "never unpickled", id="objects"),
+        pytest.param(
+            with_sizes(zipped(npy_bytes("(2,)", bytes(8))), 0xF0000000, 0xF0000000),
+            "are said to take 4026531840 bytes, and the file has",
+            id="a directory that lies",
+        ),
+        pytest.param(
+            with_sizes(zipped(npy_bytes(f"({0xF0000000 - 128},)", kind="|u1")), 100, 0xF0000000),
+            "are said to have 4026531840 bytes, of which a compressed file of",
+            id="a directory that promises",
+        ),
+    ],
+)
+def test_declared_sizes_are_refused_before_anything_gets_memory(
+    npz: Path, content: bytes, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    npz.write_bytes(content)
+    made: list[int] = []
+    empty = np.empty
+    monkeypatch.setattr(np, "empty", lambda count, dtype: made.append(count) or empty(count, dtype))
+    with pytest.raises(ValueError, match=text):
+        flow.load(npz)
+    assert not made
+    with pytest.raises(ValueError, match=text):
+        flow.load(io.BytesIO(content))
+
+
+def test_a_file_that_unpacks_to_many_times_its_size_is_refused(npz: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("vmflow.io._MOST_UNPACKED", 1 << 16)
+    zeros = np.zeros(1 << 16, np.uint8)
+    np.savez_compressed(npz, x=zeros)
+    with pytest.raises(ValueError, match=r"of which a compressed file of \d+ bytes may have 65536"):
+        flow.load(npz)
+    np.savez(npz, x=zeros)
+    assert flow.load(npz)["x"].numel() == 1 << 16
+
+
+@pytest.mark.parametrize("shape", ["(0, 999999999999999999)", "(999999999999999999, 0)"])
+def test_an_empty_array_may_have_a_long_dimension(npz: Path, shape: str) -> None:
+    npz.write_bytes(zipped(npy_bytes(shape)))
+    assert str(tuple(flow.load(npz)["x"].shape)) == shape
+
+
+@pytest.mark.parametrize("shape", [[0, (1 << 63) - 1], [1] * 60, [0] * 60, [(1 << 62)]])
+def test_declared_sizes_of_safetensors(path: Path, shape: list[int]) -> None:
+    header = json.dumps({"x": {"dtype": "F32", "shape": shape, "data_offsets": [0, 0]}}).encode()
+    path.write_bytes(struct.pack("<Q", len(header)) + header)
+    with pytest.raises(ValueError, match=rf"^load: {path}"):
+        flow.load(path)
+
+
 def test_a_state_dict_of_pytorch(path: Path) -> None:
     torch = pytest.importorskip("torch")
     safetensors_torch = pytest.importorskip("safetensors.torch")

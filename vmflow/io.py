@@ -20,6 +20,7 @@ of one key that tells its kind:
 from __future__ import annotations
 
 import json
+import lzma
 import math
 import os
 import secrets
@@ -131,7 +132,8 @@ def load(f: str | os.PathLike[str] | IO[bytes], map_location: Any = None, *, wei
         weights_only: must be True.  Files hold data alone, and loading them is safe.
 
     Raises:
-        ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have.
+        ValueError: if the file is damaged, is no file of that kind, or holds a dtype that vmflow does not have; if the
+            arrays of a compressed file are many times as large as the file.
         DeviceUnavailable: if the device is not here.
         OSError: if it cannot be read.
         ImportError: if the package safetensors is not installed.
@@ -337,9 +339,14 @@ def _read(path: str) -> tuple[dict[str, Array], str | None]:
         with safetensors.safe_open(path, framework="numpy") as file:
             metadata = file.metadata() or {}
             for name in file.keys():  # noqa: SIM118 (it is no dict)
-                kind = file.get_slice(name).get_dtype()
+                told = file.get_slice(name)
+                kind = told.get_dtype()
                 if kind not in _KINDS:
                     raise ValueError(f"load: {path}: {name!r} is of dtype {kind}, which vmflow does not have")
+                try:
+                    _declared_bytes(name, tuple(told.get_shape()), _WIDEST)
+                except ValueError as error:
+                    raise ValueError(f"load: {path} is damaged: {error}") from None
                 arrays[name] = file.get_tensor(name)
     except safetensors.SafetensorError as error:
         raise ValueError(f"load: {path} is damaged or no safetensors file: {error}") from error
@@ -362,12 +369,20 @@ def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str
     found: dict[str, Array] = {}
     try:
         with zipfile.ZipFile(source) as archive:
+            _check_growth(archive)
             for entry in archive.infolist():
                 if not entry.filename.endswith(".npy"):
                     raise ValueError(f"{entry.filename!r} in it is no array")
-                with archive.open(entry) as content:
-                    found[entry.filename.removesuffix(".npy")] = np.lib.format.read_array(content, allow_pickle=False)
-    except (ValueError, EOFError, RuntimeError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+                found[entry.filename.removesuffix(".npy")] = _read_entry(archive, entry)
+    except (
+        ValueError,
+        EOFError,
+        RuntimeError,
+        NotImplementedError,
+        zipfile.BadZipFile,
+        zlib.error,
+        lzma.LZMAError,
+    ) as error:
         raise ValueError(f"load: {path} is damaged or no npz file of plain arrays: {error}") from error
     described = found.get(_KEY)
     text: str | None = None
@@ -380,6 +395,81 @@ def _read_npz(source: str | IO[bytes], path: str) -> tuple[dict[str, Array], str
         except TypeError:
             raise ValueError(f"load: {path}: {name!r} is of {array.dtype}, which vmflow does not have") from None
     return {name: np.require(array, array.dtype.newbyteorder("="), ["C", "W"]) for name, array in found.items()}, text
+
+
+# How many bytes the arrays of an npz file may have, all together: so many, or so many times the bytes of the file.
+_MOST_UNPACKED: Final = 1 << 30
+_MOST_GROWTH: Final = 100
+
+# Bytes that an array may have at most, if those of its dimensions that are 0 were 1; and dimensions.
+_MOST_BYTES: Final = 1 << 62
+_MOST_DIMENSIONS: Final = 32
+
+# Of the elements that a tensor can have.
+_WIDEST: Final = np.dtype(np.complex128)
+
+# What is read at a time.
+_CHUNK: Final = 1 << 20
+
+
+def _check_growth(archive: zipfile.ZipFile) -> None:
+    """Raise ValueError if the entries of an archive could not be in it, or are many times as large as it is."""
+    assert archive.fp is not None
+    begin = archive.fp.tell()
+    size = archive.fp.seek(0, os.SEEK_END)
+    archive.fp.seek(begin)
+    packed = sum([entry.compress_size for entry in archive.infolist()])
+    unpacked = sum([entry.file_size for entry in archive.infolist()])
+    if packed > size:
+        raise ValueError(f"its entries are said to take {packed} bytes, and the file has {size}")
+    most = max(_MOST_UNPACKED, _MOST_GROWTH * size)
+    if unpacked > most:
+        raise ValueError(
+            f"its arrays are said to have {unpacked} bytes, of which a compressed file of {size} bytes may have "
+            f"{most}; write it anew without compression, by numpy.savez"
+        )
+
+
+def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
+    """An array, which gets memory only if the entry has just as many bytes as its header says."""
+    with archive.open(entry) as content:
+        version = np.lib.format.read_magic(content)
+        if version not in ((1, 0), (2, 0)):
+            raise ValueError(
+                f"{entry.filename!r} is of the version {version} of the format, which plain arrays are not"
+            )
+        read_header = np.lib.format.read_array_header_1_0 if version[0] == 1 else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read_header(content)
+        nbytes = _declared_bytes(entry.filename, shape, dtype)
+        if entry.file_size - content.tell() != nbytes:
+            raise ValueError(
+                f"{entry.filename!r} has {entry.file_size - content.tell()} bytes of data, and {dtype}{list(shape)} "
+                f"takes {nbytes}"
+            )
+        memory = np.empty(nbytes, np.uint8)
+        room, done = memoryview(memory), 0
+        while done < nbytes:
+            count = content.readinto(room[done : done + _CHUNK])
+            if not count:
+                raise EOFError(f"{entry.filename!r} ends after {done} bytes of {nbytes}")
+            done += count
+        content.read(1)  # at its end its checksum is compared
+        return np.ndarray(shape, dtype, memory, order="F" if fortran else "C")
+
+
+def _declared_bytes(name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
+    """How many bytes an array takes.
+
+    Raises:
+        ValueError: if there are no such arrays, or if it holds Python objects, which would be pickled.
+    """
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects, which are never unpickled")
+    if len(shape) > _MOST_DIMENSIONS or any([type(it) is not int or it < 0 for it in shape]):
+        raise ValueError(f"{name!r} cannot have the shape {list(shape)}")
+    if math.prod([max(it, 1) for it in shape]) * dtype.itemsize > _MOST_BYTES:
+        raise ValueError(f"{name!r} of the shape {list(shape)} is too large for any memory")
+    return math.prod(shape) * dtype.itemsize
 
 
 # safetensors' names of the dtypes that vmflow has.
