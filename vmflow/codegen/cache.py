@@ -2,6 +2,10 @@
 
 One file each, named after everything that it was made from, and put into place whole.  Behind the library there is the
 digest of its bytes, so that a file that was cut off is never handed to the loader, which would crash.
+
+Libraries are code: whoever can write to the folder, or can put another in its place, runs code as this user.  So the
+folder is used only if nobody else can, and it is reached by descriptors from the root on, each of which is looked at
+once it is open.
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ import hashlib
 import os
 import stat
 from contextlib import suppress
-from pathlib import Path
+from types import TracebackType
 from typing import Final
 
 # What all of them together may take, in bytes; the ones used longest ago go first.
@@ -19,25 +23,113 @@ LIMIT: Final = 64 << 20
 _SUFFIX: Final = ".so"
 _DIGEST: Final = hashlib.sha256().digest_size
 
+_OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
+_AS_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
-def cache_folder() -> Path | None:
-    """Where libraries are kept, made if need be; None if there is no place that only this user can write to."""
+# By it the files of an open folder have names, where there is such a thing.
+_BY_DESCRIPTOR: Final = "/proc/self/fd"
+
+
+class Untrusted(Exception):
+    """Others could put libraries into the folder; the message says where, and why."""
+
+
+class Folder:
+    """An open folder of libraries, to be used as a context manager.
+
+    Args:
+        path: absolute, without symbolic links.
+        descriptor: by which it is open; is closed at the end.
+    """
+
+    __slots__ = ("descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int) -> None:
+        self.path = path
+        self.descriptor = descriptor
+
+    def __enter__(self) -> Folder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.descriptor)
+
+    def place(self, name: str) -> str:
+        """The path of a file in it, which leads to this very folder where the system has such paths."""
+        by_descriptor = f"{_BY_DESCRIPTOR}/{self.descriptor}"
+        return os.path.join(by_descriptor if os.path.isdir(by_descriptor) else self.path, name)
+
+
+def chosen_path() -> str:
+    """Where libraries are to be kept; there need not be such a folder, or it may not be fit for it."""
     chosen = os.environ.get("VMFLOW_CACHE_DIR")
-    if chosen:
-        folder = Path(chosen)
-    else:
-        base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        folder = Path(base, "vmflow")
-    folder = folder / "kernels"
+    if not chosen:
+        chosen = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "vmflow")
+    return os.path.realpath(os.path.join(chosen, "kernels"))
+
+
+def open_folder(path: str) -> Folder:
+    """Open a folder that only this user can write to or replace; it is made if need be.
+
+    Args:
+        path: absolute, without symbolic links.
+
+    Raises:
+        Untrusted: if others can.
+        OSError: if it cannot be opened, made or written to.
+    """
+    above, sticky = os.open("/", _AS_FOLDER), False
+    so_far = "/"
     try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = folder.stat()
-    except OSError:
-        return None
-    # What others may have put there is not run.
-    if status.st_uid != os.getuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        return None
-    return folder if os.access(folder, os.W_OK | os.X_OK) else None
+        sticky = _check(above, so_far, False)
+        for name in [it for it in path.split("/") if it]:
+            so_far = os.path.join(so_far, name)
+            with suppress(FileExistsError):
+                if not _is_there(name, above):
+                    os.mkdir(name, 0o700, dir_fd=above)
+            below = os.open(name, _AS_FOLDER, dir_fd=above)
+            os.close(above)
+            above = below
+            sticky = _check(above, so_far, sticky)
+        _check(above, so_far, True)
+        if not os.access(f"{_BY_DESCRIPTOR}/{above}" if os.path.isdir(_BY_DESCRIPTOR) else path, os.W_OK | os.X_OK):
+            raise PermissionError(f"{path} cannot be written to")
+    except BaseException:
+        os.close(above)
+        raise
+    return Folder(path, above)
+
+
+def _is_there(name: str, above: int) -> bool:
+    try:
+        os.stat(name, dir_fd=above, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _check(descriptor: int, path: str, ours: bool) -> bool:
+    """Whether others can write to an open folder, but not replace what is ours in it, as in /tmp.
+
+    Args:
+        descriptor: of the folder.
+        path: for messages.
+        ours: whether it must be this user's, and writable by nobody else: below a folder that all can write to, and at
+            the end.
+
+    Raises:
+        Untrusted: if others can replace what is in it.
+    """
+    status = os.fstat(descriptor)
+    me = os.getuid()
+    if status.st_uid != me and (ours or status.st_uid != 0):
+        raise Untrusted(f"{path} belongs to the user {status.st_uid}, who could put code there")
+    shared = bool(status.st_mode & _OTHERS_WRITE)
+    if shared and (ours or not status.st_mode & stat.S_ISVTX):
+        raise Untrusted(f"others can write to {path}, whose mode is {stat.S_IMODE(status.st_mode):o}")
+    return shared
 
 
 def cache_key(*parts: str) -> str:
@@ -45,64 +137,67 @@ def cache_key(*parts: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:40]
 
 
-def find(folder: Path, key: str) -> Path | None:
-    """The library of this key, whole; what is not whole is removed."""
-    path = folder / (key + _SUFFIX)
+def find(folder: Folder, key: str) -> str | None:
+    """The name of the library of this key, whole; what is not whole is removed."""
+    name = key + _SUFFIX
     try:
-        data = path.read_bytes()
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder.descriptor)
+        with os.fdopen(descriptor, "rb") as file:
+            data = file.read()
     except OSError:
         return None
     if len(data) <= _DIGEST or hashlib.sha256(data[:-_DIGEST]).digest() != data[-_DIGEST:]:
-        remove(path)
+        remove(folder, name)
         return None
     with suppress(OSError):
-        os.utime(path)
-    return path
+        os.utime(name, dir_fd=folder.descriptor)
+    return name
 
 
-def store(folder: Path, key: str, library: bytes) -> Path:
-    """Keep a library, and forget old ones if there are too many.
+def store(folder: Folder, key: str, library: bytes) -> str:
+    """Keep a library, and forget old ones if there are too many; returns its name.
 
     Raises:
         OSError: if it cannot be written.
     """
-    path = folder / (key + _SUFFIX)
-    import tempfile
+    import secrets
 
-    handle, temporary = tempfile.mkstemp(suffix=".part", dir=folder)
+    name = key + _SUFFIX
+    temporary = f"{key}.{secrets.token_hex(8)}.part"
+    # Loaders want it executable on some systems.
+    made = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    descriptor = os.open(temporary, made, 0o700, dir_fd=folder.descriptor)
     try:
-        with os.fdopen(handle, "wb") as file:
+        with os.fdopen(descriptor, "wb") as file:
             file.write(library + hashlib.sha256(library).digest())
-        # Loaders want it executable on some systems.
-        os.chmod(temporary, 0o700)
-        os.replace(temporary, path)
+        os.replace(temporary, name, src_dir_fd=folder.descriptor, dst_dir_fd=folder.descriptor)
     except BaseException:
-        remove(Path(temporary))
+        remove(folder, temporary)
         raise
-    trim(folder, LIMIT, keep=path)
-    return path
+    trim(folder, LIMIT, keep=name)
+    return name
 
 
-def remove(path: Path) -> None:
+def remove(folder: Folder, name: str) -> None:
     """Remove a file; another process may have done so."""
     with suppress(OSError):
-        path.unlink()
+        os.unlink(name, dir_fd=folder.descriptor)
 
 
-def trim(folder: Path, limit: int, keep: Path | None = None) -> None:
+def trim(folder: Folder, limit: int, keep: str | None = None) -> None:
     """Remove what was used longest ago until the rest takes at most so many bytes.
 
     Whoever has a library loaded keeps it.  What was left half-written goes the same way.
     """
-    found: list[tuple[float, int, Path]] = []
-    for path in folder.iterdir():
+    found: list[tuple[float, int, str]] = []
+    for name in os.listdir(folder.descriptor):
         with suppress(OSError):
-            status = path.stat()
-            found.append((status.st_mtime, status.st_size, path))
+            status = os.stat(name, dir_fd=folder.descriptor, follow_symlinks=False)
+            found.append((status.st_mtime, status.st_size, name))
     total = sum([size for _, size, _ in found])
-    for _, size, path in sorted(found):
+    for _, size, name in sorted(found):
         if total <= limit:
             return
-        if path != keep:
-            remove(path)
+        if name != keep:
+            remove(folder, name)
             total -= size

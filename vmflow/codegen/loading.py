@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 # Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
 # by the functions that need them.
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from .cache import Folder
     from .compiling import Compilation
 
 # After so many seconds whoever waits looks whether anybody is still at work.
@@ -300,10 +299,10 @@ class Loader:
             import shutil  # noqa: F401 (as the next, which compiling needs later)
             import subprocess  # noqa: F401
             import tempfile
-            from pathlib import Path
 
-            from .cache import cache_folder, store
+            from .cache import store
             from .compiling import CompileError, compiler_command
+            from .kept import cache_folder
 
             with suppress(OSError), tempfile.TemporaryDirectory(prefix="vmflow-"):
                 pass  # the first one finds out where they go, under a lock
@@ -312,12 +311,8 @@ class Loader:
             command = compiler_command()
             made = self._compile(command, library)
             key = self._key(command, library.source)
-            folder = cache_folder()
-            if folder is None:
-                with tempfile.TemporaryDirectory(prefix="vmflow-") as private:
-                    self._load(library, store(Path(private), key, made), command)
-            else:
-                self._load(library, store(folder, key, made), command)
+            with cache_folder() as folder:
+                self._load(library, folder.place(store(folder, key, made)), command)
         except (CompileError, OSError, MemoryError) as error:
             self._give_up(library, error)
 
@@ -345,25 +340,32 @@ class Loader:
         import shlex  # noqa: F401
         import shutil  # noqa: F401
 
-        from .cache import cache_folder, find, remove
+        from .cache import find
         from .compiling import CompileError, compiler_command
+        from .kept import cache_folder
 
-        folder = cache_folder()
         try:
             command = compiler_command()
-            path = None if folder is None else find(folder, self._key(command, library.source))
+            key = self._key(command, library.source)
+            with cache_folder() as folder:
+                name = find(folder, key)
+                if name is not None:
+                    self._load_found(library, folder, name, command)
         except (CompileError, OSError):
             return
-        if path is None:
-            return
+
+    def _load_found(self, library: Library, folder: Folder, name: str, command: tuple[str, ...]) -> None:
+        from .cache import remove
+
+        path = folder.place(name)
         try:
             self._load(library, path, command)
             library.settled.set()
         except OSError as error:
-            told = str(error).replace(str(path), "")
+            told = str(error).replace(path, "")
             # Where there is no memory for it, it may be as good as ever.
             if "alloc" not in told and "map" not in told:
-                remove(path)
+                remove(folder, name)
 
     def _key(self, command: tuple[str, ...], source: str) -> str:
         from .cache import cache_key
@@ -371,8 +373,8 @@ class Loader:
 
         return cache_key(source, " ".join(flags()), compiler_identity(command), processor_identity())
 
-    def _load(self, library: Library, path: Path, command: tuple[str, ...]) -> None:
-        library.loaded = ctypes.CDLL(str(path))
+    def _load(self, library: Library, path: str, command: tuple[str, ...]) -> None:
+        library.loaded = ctypes.CDLL(path)
         self.compiler = " ".join(command)
         self.arrived += 1
 

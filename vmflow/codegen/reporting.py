@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .cache import cache_folder
 from .compiling import CompileError, compiler_command
+from .kept import usable_path
 from .loading import LOADER
 
 
@@ -19,12 +19,11 @@ def describe() -> dict[str, Any]:
         compiler: str | None = " ".join(compiler_command())
     except CompileError as error:
         compiler, problem = None, problem or str(error)
-    folder = cache_folder()
     return {
         "mode": LOADER.mode,
         "compiler": compiler,
         "libraries": LOADER.loaded(),
-        "folder": None if folder is None else str(folder),
+        "folder": usable_path(),
         "problem": problem,
     }
 
