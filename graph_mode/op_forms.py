@@ -74,7 +74,7 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
         return type(value) is float or fits(value, int, rank)
     origin, arguments = get_origin(declared), get_args(declared)
     if origin is Annotated:
-        least, most = (-rank, rank - 1) if arguments[1] == "dim" else arguments[1:]
+        least, most = (0, rank - 1) if arguments[1] == "dim" else arguments[1:]
         return type(value) is int and bool(least <= value <= most)
     if origin is Literal:
         return type(value) is str and value in arguments
