@@ -35,6 +35,10 @@ class Variable(NamedTuple):
 
 VARIABLES: Final = (
     Variable("VMFLOW_CACHE_DIR", "vmflow in XDG_CACHE_HOME", "the folder in which compiled kernels are kept"),
+    Variable(
+        "VMFLOW_C_CHECKS", "0", "1: compiled kernels look at what they are given, and end the process if it is wrong"
+    ),
+    Variable("VMFLOW_C_FLAGS", "none", "further flags for the C compiler, such as -fsanitize=undefined"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
     Variable("VMFLOW_SIM", "lazy", "how simulated devices run: lazy, eager or random, with a seed as in random:17"),

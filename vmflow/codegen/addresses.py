@@ -1,4 +1,4 @@
-"""Where arrays begin."""
+"""Where arrays begin, and whether C may read elements from there."""
 
 from __future__ import annotations
 
@@ -29,3 +29,29 @@ _trial = np.arange(8)[3:]
 address: Final[Callable[[Any], int]] = (
     _field_address if _field_address(_trial) == _public_address(_trial) else _public_address
 )
+
+# The largest of the types as which C reads elements.
+_WIDEST: Final = 8
+
+
+def alignment(of: np.dtype[Any]) -> int:
+    """What the address of an element in C is a multiple of.
+
+    numpy asks for less of complex numbers, which C may move as integers of their size.
+    """
+    return min(of.itemsize, _WIDEST)
+
+
+def is_aligned(array: Any) -> bool:
+    """Whether all elements are where C may read them: numpy's arrays may begin at any byte, and be parts of records."""
+    return bool(array.flags.aligned) and address(array) % alignment(array.dtype) == 0
+
+
+def is_plain(array: Any) -> bool:
+    """Whether an array is as most functions in C take it: aligned, and without gaps, row after row."""
+    return bool(array.flags.c_contiguous) and is_aligned(array)
+
+
+def plain(array: Any) -> Any:
+    """The array if it is so, else a copy that is."""
+    return array if is_plain(array) else array.copy()

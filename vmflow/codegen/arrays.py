@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 
 from . import team
-from .addresses import address
+from .addresses import address, is_plain, plain
 from .call_site import CallSite
 from .kernels import SINGLE, by_words, function, words_of
 
@@ -32,7 +32,7 @@ _SHARED_AT_ONCE: Final = 1 << 18
 
 def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
     """Whether it is as the kernels take arrays."""
-    return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
+    return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
 
 
 def takes(out: Array, shape: tuple[int, ...]) -> bool:
@@ -85,7 +85,7 @@ class Single:
         kernel = function(_NAMES[self._name], size)
         if kernel is None:
             return None
-        given = [it if it.flags.c_contiguous else it.copy() for it in alike]
+        given = [plain(it) for it in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
         _single(self._name, kernel, (*given, out)).make(self.site)

@@ -96,6 +96,8 @@ static void copy_divided(const float *from, float total, float *to, int64_t coun
 /* Of each head: query, key, value, result, and where the weights go or their logarithms. */
 void attention(const int64_t *heads, int64_t count, int64_t *problem) {
     const struct attention *it = (const struct attention *)problem;
+    EXPECT(it->length > 0 && it->others > 0 && it->size > 0 && it->value_size > 0);
+    EXPECT(it->query_row >= it->size && it->key_row >= it->size && it->value_row >= it->value_size);
     const int64_t rows = rows_at_once(it), width = padded(it->others), value_width = padded(it->value_size);
     float *const room = room_for(it->size * width + it->others * value_width + rows * (width + value_width + 1), problem);
     if (room == NULL) return;

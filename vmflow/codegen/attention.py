@@ -12,8 +12,8 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .addresses import address
-from .arrays import as_call
+from .addresses import address, is_aligned
+from .arrays import as_call, fits
 from .kernels import function
 
 Array: TypeAlias = Any
@@ -45,7 +45,7 @@ def attention(
         keeps: whether it is the weights.
     """
     given = _of_heads(query, key, value)
-    if given is None or not all([_fits(it) for it in (result, kept)]):
+    if given is None or not all([fits(it) for it in (result, kept)]):
         return False
     return _compute("attention", [*given, result, kept], query, value, factor, causal, keeps)
 
@@ -69,13 +69,9 @@ def attention_gradient(
         found: C-contiguous.
     """
     given = _of_heads(query, key, value, by_result)
-    if given is None or not _fits(kept) or not all([it is None or _fits(it) for it in found]):
+    if given is None or not fits(kept) or not all([it is None or fits(it) for it in found]):
         return False
     return _compute("attention_gradient", [*given, kept, *found], query, value, factor, causal, keeps, 2.5)
-
-
-def _fits(array: Array) -> bool:
-    return type(array) is np.ndarray and array.dtype is _SINGLE and array.flags.c_contiguous
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
@@ -86,9 +82,11 @@ def _of_heads(*arrays: Array) -> list[Array] | None:
 
 
 def _in_rows(array: Array) -> bool:
-    """Whether one element follows the other, and a whole number of them lies from row to row."""
+    """Whether C may read them, one element follows the other, and a whole number of them lies from row to row."""
     to_next_row, to_next = array.strides[-2:]
-    return bool(to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0)
+    return bool(
+        is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
+    )
 
 
 def _compute(

@@ -38,10 +38,10 @@ struct call {
     int64_t is_long, words, arrays, written, in_place, head, items;
 };
 
-/* Of each array: which of the words is its address, its type and dtype, which of its bytes are the first and the one behind
+/* Of each array: which of the words is its address, which bits of that must be 0, its type and dtype, which of its bytes are the first and the one behind
  * the last, and how many dimensions it has, behind which its shape and strides follow. */
 struct wanted {
-    int64_t place;
+    int64_t place, unaligned;
     const void *type, *dtype;
     int64_t low, high, dimensions;
 };
@@ -69,8 +69,10 @@ object *call_again(object *known, const char *arrays) {
         const size_t size = each->dimensions * sizeof(int64_t);
         next = (const int64_t *)(each + 1);
         if (((const void *const *)array)[-1] != each->type || array->dtype != each->dtype) return python.truth(0);
-        if (array->dimensions != each->dimensions || memcmp(array->shape, next, size)) return python.truth(0);
-        if (memcmp(array->strides, next + each->dimensions, size)) return python.truth(0);
+        if ((int64_t)array->data & each->unaligned || array->dimensions != each->dimensions) return python.truth(0);
+        /* Of an array without dimensions there may be no shape, not even an address of one. */
+        if (size && memcmp(array->shape, next, size)) return python.truth(0);
+        if (size && memcmp(array->strides, next + each->dimensions, size)) return python.truth(0);
         if (i >= it->arrays - it->written && !(array->flags & WRITEABLE)) return python.truth(0);
         next += 2 * each->dimensions;
         own[each->place] = (int64_t)(data[i] = array->data);

@@ -19,6 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
+from .addresses import alignment
 from .kernels import text_of
 from .loading import LOADER
 
@@ -133,7 +134,17 @@ class _Call:
         self._dtypes = [it.dtype for it in arrays]
         for place, it in zip(places, arrays, strict=True):
             low, high = _extent(it)
-            words += [place, id(type(it)), id(it.dtype), low, high, it.ndim, *it.shape, *it.strides]
+            words += [
+                place,
+                alignment(it.dtype) - 1,
+                id(type(it)),
+                id(it.dtype),
+                low,
+                high,
+                it.ndim,
+                *it.shape,
+                *it.strides,
+            ]
         self._words = array("q", words)
         words_at = self._words.buffer_info()[0]
         self.again: Callable[[tuple[Array, ...]], bool] = _new_function(method, words_at, None)

@@ -124,6 +124,9 @@ int64_t batch_norm_room(const struct channels *it) {
 /* `weight` and `bias` may be null. */
 void batch_norm(const struct channels *it, const float *from, const float *weight, const float *bias, float *to,
                 float *means, float *variances, float *room, float eps) {
+    EXPECT((uintptr_t)it % sizeof(int64_t) == 0 && it->samples > 0 && it->channels > 0 && it->values > 0);
+    EXPECT(IS_AT(from) && IS_AT(to) && IS_AT(means) && IS_AT(variances) && IS_AT(room));
+    EXPECT(IS_AT_OR_NULL(weight) && IS_AT_OR_NULL(bias));
     const float count = (float)(it->samples * it->values);
     float *factors = room, *more = room + it->channels, *rest = room + 4 * it->channels;
     channel_sums(it, from, means, rest);
@@ -142,6 +145,9 @@ void batch_norm(const struct channels *it, const float *from, const float *weigh
 void batch_norm_gradient(const struct channels *it, const float *gradient, const float *from, const float *means,
                          const float *variances, const float *weight, float *to, float *by_weight, float *by_bias,
                          float *room, float eps) {
+    EXPECT((uintptr_t)it % sizeof(int64_t) == 0 && it->samples > 0 && it->channels > 0 && it->values > 0);
+    EXPECT(IS_AT(gradient) && IS_AT(from) && IS_AT(means) && IS_AT(variances) && IS_AT(to));
+    EXPECT(IS_AT(by_weight) && IS_AT(by_bias) && IS_AT(room) && IS_AT_OR_NULL(weight));
     const float count = (float)(it->samples * it->values);
     float *factors = room, *shares = factors + it->channels, *more = shares + it->channels;
     float *rest = room + 4 * it->channels;

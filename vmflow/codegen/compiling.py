@@ -35,6 +35,9 @@ FLAGS: Final = (
 # Known to gcc since 8 and to clang since 6, which are older than the processors for which it is given.
 _WIDE_VECTORS: Final = "-mprefer-vector-width=512"
 
+# With it, functions in C look at what they are given, and end the process where that cannot be; see functions.h.
+_CHECKS: Final = "-DVMFLOW_CHECKS"
+
 # In the order of preference, where CC does not say.
 _NAMES: Final = ("cc", "gcc", "clang")
 
@@ -93,8 +96,12 @@ def compiler_identity(command: tuple[str, ...]) -> str:
 
 @cache
 def flags() -> tuple[str, ...]:
-    """How to compile for this processor."""
-    return (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
+    """How to compile for this processor; and whatever VMFLOW_C_FLAGS says, such as -fsanitize=undefined."""
+    import shlex
+
+    found = (*FLAGS, _WIDE_VECTORS) if has_quick_wide_vectors() else FLAGS
+    checks = (_CHECKS,) if os.environ.get("VMFLOW_C_CHECKS") == "1" else ()
+    return (*found, *checks, *shlex.split(os.environ.get("VMFLOW_C_FLAGS", "")))
 
 
 @cache

@@ -16,6 +16,19 @@ struct convolution {
     int64_t row_stride, column_stride, row_dilation, column_dilation, above, left, below, right;
 };
 
+/* Whether windows of this length and stride lie in a line of so many elements. */
+#define LIE_WITHIN(count, stride, length, dilation, size)                                                                      \
+    ((count) > 0 && (stride) > 0 && (length) > 0 && (dilation) > 0 &&                                                          \
+     ((count)-1) * (stride) + ((length)-1) * (dilation) < (size))
+
+#define EXPECT_CONVOLUTION(it)                                                                                                 \
+    EXPECT((it)->samples > 0 && (it)->groups > 0 && (it)->channels > 0 && (it)->filters > 0);                                  \
+    EXPECT((it)->above >= 0 && (it)->left >= 0 && (it)->below >= 0 && (it)->right >= 0);                                       \
+    EXPECT(LIE_WITHIN((it)->rows, (it)->row_stride, (it)->kernel_rows, (it)->row_dilation,                                     \
+                      (it)->height + (it)->above + (it)->below));                                                              \
+    EXPECT(LIE_WITHIN((it)->columns, (it)->column_stride, (it)->kernel_columns, (it)->column_dilation,                         \
+                      (it)->width + (it)->left + (it)->right))
+
 /* How many filters, or taps, are computed at once, by how many pixels: as many as the registers hold. */
 enum { TOGETHER = 6, PIXELS = 16, MOST_PIXELS = 32 };
 
@@ -324,6 +337,8 @@ static void pixels_of_filters(const struct convolution *it, const struct sizes *
 /* `bias` may be null. */
 void convolution(const struct convolution *it, const float *from, const float *weight, const float *bias, float *to,
                  float *room) {
+    EXPECT_CONVOLUTION(it);
+    EXPECT(IS_AT(from) && IS_AT(weight) && IS_AT_OR_NULL(bias) && IS_AT(to) && IS_AT(room));
     struct sizes s = sizes_of(it);
     struct run runs[MOST_PIXELS];
     room = aligned(room);

@@ -133,6 +133,8 @@ static void add_panels(const struct convolution *it, const struct sizes *s, cons
 /* The gradient by the input. */
 void convolution_input_gradient(const struct convolution *it, const float *gradient, const float *weight, float *to,
                                 float *room) {
+    EXPECT_CONVOLUTION(it);
+    EXPECT(IS_AT(gradient) && IS_AT(weight) && IS_AT(to) && IS_AT(room));
     struct sizes s = sizes_of(it);
     struct convolution other;
     room = aligned(room);
@@ -230,6 +232,8 @@ static void weight_gradient_of_many(const struct convolution *it, const struct s
 /* The gradients by the weight and, unless it is null, by the bias. */
 void convolution_weight_gradient(const struct convolution *it, const float *from, const float *gradient, float *weight,
                                  float *bias, float *room) {
+    EXPECT_CONVOLUTION(it);
+    EXPECT(IS_AT(from) && IS_AT(gradient) && IS_AT(weight) && IS_AT_OR_NULL(bias) && IS_AT(room));
     struct sizes s = sizes_of(it);
     room = aligned(room);
     const int few = s.straight && it->filters <= FEW;

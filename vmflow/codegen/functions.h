@@ -7,6 +7,26 @@
 #include <stdint.h>
 #include <string.h>
 
+/* What functions take for granted, since whoever calls them has checked it.  In builds with VMFLOW_CHECKS, which are for tests,
+ * they look themselves, and end the process by telling what was wrong. */
+#ifdef VMFLOW_CHECKS
+#include <stdio.h>
+#include <stdlib.h>
+#define EXPECT(what)                                                                                                           \
+    do {                                                                                                                       \
+        if (!(what)) {                                                                                                         \
+            fprintf(stderr, "vmflow: %s was called with what it does not take; expected %s\n", __func__, #what);               \
+            abort();                                                                                                           \
+        }                                                                                                                      \
+    } while (0)
+#else
+#define EXPECT(what) ((void)0)
+#endif
+
+/* Whether elements of this type may be read from there. */
+#define IS_AT(from) ((from) != NULL && (uintptr_t)(from) % sizeof *(from) == 0)
+#define IS_AT_OR_NULL(from) ((from) == NULL || IS_AT(from))
+
 #if defined(__clang__)
 #define LANES _Pragma("clang loop vectorize(assume_safety)")
 #else

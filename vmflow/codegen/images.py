@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from .addresses import address
-from .arrays import Call
+from .arrays import Call, fits
 from .kernels import function
 
 Array: TypeAlias = Any
@@ -22,13 +22,9 @@ _SINGLE: Final = np.dtype(np.float32)
 _INDEX: Final = np.dtype(np.int64)
 
 
-def _fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
-    return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous
-
-
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = _SINGLE) -> Array:
     """`out` if that is memory for a result of this shape, else new memory."""
-    return out if out is not None and _fits(out, dtype) else np.empty(shape, dtype)
+    return out if out is not None and fits(out, dtype) else np.empty(shape, dtype)
 
 
 class Convolution:
@@ -71,14 +67,14 @@ class Convolution:
         return (by_weight,) if by_bias is None else (by_weight, by_bias)
 
     def _call(self, name: str, given: tuple[Array | None, ...], *results: Array | None) -> Array:
-        whole = [it if it is None or _fits(it) else np.ascontiguousarray(it, _SINGLE) for it in (*given, *results)]
+        whole = [it if it is None or fits(it) else np.array(it, _SINGLE, order="C") for it in (*given, *results)]
         self._compute(self._function(name), [None if it is None else address(it) for it in whole])
         return results[0]
 
     def calls(self, *wanted: tuple[str, tuple[Array | None, ...]]) -> list[Call] | None:
         """Calls of kernels by name over arrays that stay where they are; None if they cannot be had."""
         arrays = [it for _, those in wanted for it in those if it is not None]
-        if not self.ready() or not all([_fits(it) for it in arrays]):
+        if not self.ready() or not all([fits(it) for it in arrays]):
             return None
         return [
             (self._compute, (self._function(name), [None if it is None else address(it) for it in those]), None)
@@ -137,9 +133,9 @@ class MaxPool:
     def calls(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
         """The same for arrays that stay where they are."""
         kernel = function("max_pool", self._elements)
-        if kernel is None or not self._fits or not _fits(array) or not _fits(out):
+        if kernel is None or not self._fits or not fits(array) or not fits(out):
             return None
-        if indices is not None and not _fits(indices, _INDEX):
+        if indices is not None and not fits(indices, _INDEX):
             return None
         places = [address(array), address(out), None if indices is None else address(indices)]
         return [(self._compute, (kernel, places), None)]
@@ -159,7 +155,7 @@ def plane_scatter(values: Array, indices: Array, out: Array | None, shape: tuple
     """
     planes, plane = shape[0] * shape[1], math.prod(shape[2:])
     kernel = function("plane_scatter", planes * plane)
-    if kernel is None or not planes * plane or not _fits(values) or not _fits(indices, _INDEX):
+    if kernel is None or not planes * plane or not fits(values) or not fits(indices, _INDEX):
         return None
     result = _result(out, shape)
     places = [address(it) for it in (values, indices, result)]
@@ -207,7 +203,7 @@ class BatchNorm:
         kernel, counting = function(name, self._elements), function("batch_norm_room", self._elements)
         if kernel is None or counting is None or not self._elements:
             return None
-        if not all([it is None or _fits(it) for it in arrays]):
+        if not all([it is None or fits(it) for it in arrays]):
             return None
         self._room = self._room or counting(ctypes.addressof(self._sizes))
         return [(self._compute, (kernel, [None if it is None else address(it) for it in arrays]), None)]

@@ -39,18 +39,24 @@ static inline __attribute__((always_inline)) void scatter_TYPE_of(TYPE *array, c
 /* Along the last dimension, rows are of one element: a loop less. */
 void gather_TYPE(const TYPE *array, const int64_t *places, TYPE *values, int64_t outer, int64_t count, int64_t size,
                  int64_t inner, int64_t apart, int64_t *wrong) {
+    EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));
+    EXPECT(outer >= 0 && count >= 0 && size >= 0 && inner >= 0 && inner <= apart);
     if (apart == 1) gather_TYPE_of(array, places, values, outer, count, size, 1, 1, wrong);
     else gather_TYPE_of(array, places, values, outer, count, size, inner, apart, wrong);
 }
 
 void scatter_TYPE(TYPE *array, const int64_t *places, const TYPE *values, int64_t outer, int64_t count, int64_t size,
                   int64_t inner, int64_t apart, int64_t *wrong) {
+    EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));
+    EXPECT(outer >= 0 && count >= 0 && size >= 0 && inner >= 0 && inner <= apart);
     if (apart == 1) scatter_TYPE_of(array, places, values, outer, count, size, 1, 1, 0, wrong);
     else scatter_TYPE_of(array, places, values, outer, count, size, inner, apart, 0, wrong);
 }
 
 void scatter_add_TYPE(TYPE *array, const int64_t *places, const TYPE *values, int64_t outer, int64_t count, int64_t size,
                       int64_t inner, int64_t apart, int64_t *wrong) {
+    EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));
+    EXPECT(outer >= 0 && count >= 0 && size >= 0 && inner >= 0 && inner <= apart);
     if (apart == 1) scatter_TYPE_of(array, places, values, outer, count, size, 1, 1, 1, wrong);
     else scatter_TYPE_of(array, places, values, outer, count, size, inner, apart, 1, wrong);
 }
@@ -59,6 +65,8 @@ void scatter_add_TYPE(TYPE *array, const int64_t *places, const TYPE *values, in
  * somebody has, and changes nothing if any of the index is wrong. */
 void add_rows_TYPE(TYPE *array, const int64_t *places, const TYPE *values, int64_t outer, int64_t count, int64_t size,
                    int64_t inner, int64_t apart, int64_t *wrong) {
+    EXPECT(IS_AT(array) && IS_AT(places) && IS_AT(values) && IS_AT(wrong));
+    EXPECT(outer >= 0 && count >= 0 && size >= 0 && inner >= 0 && inner <= apart);
     for (int64_t row = 0; row < count; row++)
         if (is_wrong_TYPE(places[row] < 0 ? places[row] + size : places[row], size, wrong)) return;
     for (; outer; outer--, array += size * apart)

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .addresses import address
+from .addresses import address, is_plain, plain
 from .arrays import NativeCall
 from .call_site import CallSite
 from .kernels import function
@@ -62,7 +62,7 @@ class Gather:
         if not self._site.again((array, places, values, wrong)):
             if not array.flags.c_contiguous and places.size * _COPIED < array.size:
                 return None
-            whole, index = np.ascontiguousarray(array), np.ascontiguousarray(places, _INDEX)
+            whole, index = plain(array), plain(np.asarray(places, _INDEX))
             found = _by_element("gather", _BY_SIZE.get(array.itemsize), self._dim, whole, index, values, wrong)
             if found is None:
                 return None
@@ -96,7 +96,7 @@ class Scatter:
         wrong = np.zeros((), _INDEX)
         if not self._site.again((places, values, array, wrong)):
             kind = _ADDED.get(array.dtype) if self._adds else _BY_SIZE.get(array.itemsize)
-            index, new = np.ascontiguousarray(places, _INDEX), np.ascontiguousarray(values)
+            index, new = plain(np.asarray(places, _INDEX)), plain(values)
             found = _by_element("scatter_add" if self._adds else "scatter", kind, self._dim, array, index, new, wrong)
             if found is None:
                 return None
@@ -138,7 +138,7 @@ class AddRows:
         """
         wrong = np.zeros((), _INDEX)
         if not self._site.again((places, values, array, wrong)):
-            index, new = np.ascontiguousarray(places, _INDEX), np.ascontiguousarray(values)
+            index, new = plain(np.asarray(places, _INDEX)), plain(values)
             shape = array.shape
             sizes = prod(shape[: self._dim]), places.size, shape[self._dim], prod(shape[self._dim + 1 :])
             found = _call("add_rows", _ADDED.get(array.dtype), (array, index, new), sizes, wrong, (0, 0))
@@ -168,7 +168,7 @@ def _call(
     """
     array, places, values = arrays
     kernel = None if kind is None or not values.size else function(f"{name}_{kind}", values.size)
-    if kernel is None or not all([type(it) is np.ndarray and it.flags.c_contiguous for it in arrays]):
+    if kernel is None or not all([type(it) is np.ndarray and is_plain(it) for it in arrays]):
         return None
     written, read = (values, array) if name == "gather" else (array, values)
     if not written.flags.writeable or any([np.may_share_memory(written, it) for it in (read, places)]):

@@ -5,6 +5,11 @@ struct pooling {
     int64_t row_stride, column_stride, above, left, row_dilation, column_dilation;
 };
 
+/* Whether windows of this length and stride lie in a line that is padded at both ends. */
+#define BEGIN_WITHIN(count, stride, length, dilation, size, before)                                                              \
+    ((count) > 0 && (stride) > 0 && (length) > 0 && (dilation) > 0 && (size) > 0 && (before) >= 0 &&                           \
+     ((count)-1) * (stride) - (before) < (size))
+
 /* One element of each window of a row of them, the last of which that is not a number counts. */
 static inline __attribute__((always_inline)) void compare(const int64_t stride, int64_t count, const float *from,
                                                           int32_t index, float *best, int32_t *where) {
@@ -111,6 +116,10 @@ static void largest_of_row(const struct pooling *it, const float *from, int64_t 
 /* `room` is for two numbers for each column of the kernel, and for one for each of the result; `indices` may be
  * null. */
 void max_pool(const struct pooling *it, const float *from, float *to, int64_t *indices, int64_t *room) {
+    EXPECT(IS_AT(from) && IS_AT(to) && IS_AT_OR_NULL(indices) && IS_AT(room));
+    EXPECT(it->planes >= 0);
+    EXPECT(BEGIN_WITHIN(it->rows, it->row_stride, it->kernel_rows, it->row_dilation, it->height, it->above));
+    EXPECT(BEGIN_WITHIN(it->columns, it->column_stride, it->kernel_columns, it->column_dilation, it->width, it->left));
     const int four = it->kernel_rows == 2 && it->kernel_columns == 2 && it->row_stride == 2 && it->column_stride == 2 &&
                      it->row_dilation == 1 && it->column_dilation == 1 && !it->above && !it->left &&
                      2 * it->rows <= it->height && 2 * it->columns <= it->width;
@@ -139,6 +148,8 @@ void max_pool(const struct pooling *it, const float *from, float *to, int64_t *i
  * belong there. */
 int64_t plane_scatter(const float *values, const int64_t *indices, float *to, int64_t planes, int64_t count,
                       int64_t plane) {
+    EXPECT(planes >= 0 && count >= 0 && plane >= 0);
+    EXPECT(planes * count == 0 || (IS_AT(values) && IS_AT(indices) && IS_AT(to)));
     int64_t wrong = 0;
     memset(to, 0, (size_t)(planes * plane) * sizeof(float));
     for (int64_t number = 0; number < planes; number++, values += count, indices += count, to += plane)

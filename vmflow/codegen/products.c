@@ -252,6 +252,8 @@ struct product {
 
 void matrix_product(const int64_t *words) {
     const struct product *it = (const struct product *)words;
+    EXPECT(it->rows >= 0 && it->columns >= 0 && it->depth >= 0);
+    EXPECT(IS_AT(it->a) && IS_AT(it->b) && IS_AT(it->result) && IS_AT_OR_NULL(it->added) && IS_AT_OR_NULL(it->sums));
     const struct matrix a = {it->a, it->a_row, it->a_column}, b = {it->b, it->b_column, it->b_row};
     const int64_t rows = it->rows, columns = it->columns, depth = it->depth;
     const int turned = cost(columns, rows, depth, a.row != 1) + AS_A_TURN * TURNS_A_RESULT * rows * columns <

@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
-from .addresses import address
+from .addresses import address, is_aligned, is_plain, plain
 from .arrays import Call, as_call
 from .call_site import CallSite
 from .kernels import address_of, function
@@ -90,10 +90,10 @@ class MatrixProduct:
             return None
         if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added) or not _takes(out)):
             out = None
-        lie_well = _is_in_lines(left) and _is_in_lines(right) and (added is None or added.flags.c_contiguous)
+        lie_well = _is_in_lines(left) and _is_in_lines(right) and (added is None or is_plain(added))
         if not lie_well:
             left, right = _in_lines(left), _in_lines(right)
-            added = None if added is None else np.ascontiguousarray(added)
+            added = None if added is None else plain(added)
         form = _Form(kernel, left, right, out, added, sums)
         if out is None:
             out = np.empty(form.shape, _SINGLE)
@@ -114,7 +114,7 @@ def product_call(
     kernel = function("matrix_product", _ALWAYS)
     if kernel is None or not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
         return None
-    if _shares(out, left, right, added) or (added is not None and not added.flags.c_contiguous):
+    if _shares(out, left, right, added) or (added is not None and not is_plain(added)):
         return None
     return _Form(kernel, left, right, out, added, sums).call(left, right, out, added, sums)
 
@@ -276,6 +276,8 @@ def _strides(of: Array) -> tuple[int, int]:
 def _is_in_lines(of: Array) -> bool:
     """Whether the numbers of rows, or those of columns, lie one behind the other, in whole elements from the next."""
     (rows, columns), (by_row, by_column) = of.shape[-2:], of.strides[-2:]
+    if not is_aligned(of):
+        return False
     if columns == 1 or by_column == _ITEM:
         return bool(by_row % _ITEM == 0)
     return bool((rows == 1 or by_row == _ITEM) and by_column % _ITEM == 0)
@@ -293,6 +295,6 @@ def _shares(out: Array, *read: Array | None) -> bool:
 def _takes(out: Array) -> bool:
     """Whether a result can be written there."""
     by_row, by_column = out.strides[-2:]
-    if not out.flags.writeable:
+    if not (out.flags.writeable and is_aligned(out)):
         return False
     return bool((by_column == _ITEM or out.shape[-1] == 1) and by_row % _ITEM == 0 and out.dtype == _SINGLE)

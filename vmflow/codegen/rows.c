@@ -7,6 +7,8 @@
  */
 
 void single_exp(const float *from, float *to, int64_t n) {
+    EXPECT(n == 0 || (IS_AT(from) && IS_AT(to)));
+    EXPECT(n >= 0);
     for (; n >= BLOCK; n -= BLOCK, from += BLOCK, to += BLOCK) {
         will_read(from, BLOCK * sizeof *from);
         will_write(to, BLOCK * sizeof *to);
@@ -17,6 +19,8 @@ void single_exp(const float *from, float *to, int64_t n) {
 
 /* `to` may be `from`. */
 void softmax(const float *from, float *to, int64_t rows, int64_t n) {
+    EXPECT(IS_AT(from) && IS_AT(to));
+    EXPECT(rows >= 0 && n > 0);
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         exponentials(from, largest(from, n), to, n);
         float factor = 1 / long_sum(to, n);
@@ -27,6 +31,8 @@ void softmax(const float *from, float *to, int64_t rows, int64_t n) {
 
 /* `to` must not be `from`. */
 void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
+    EXPECT(IS_AT(from) && IS_AT(to));
+    EXPECT(rows >= 0 && n > 0);
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         float most = largest(from, n);
         exponentials(from, most, to, n);
@@ -39,6 +45,8 @@ void log_softmax(const float *from, float *to, int64_t rows, int64_t n) {
 /* `logs`: the log_softmax of each row of scores, and `losses`: what that is at its class; `wrong` if one does not exist. */
 void class_losses(const float *scores, const int64_t *classes, float *logs, float *losses, int64_t rows, int64_t n,
                   int64_t *wrong) {
+    EXPECT(IS_AT(scores) && IS_AT(classes) && IS_AT(logs) && IS_AT(losses) && IS_AT(wrong));
+    EXPECT(rows >= 0 && n > 0);
     log_softmax(scores, logs, rows, n);
     for (int64_t row = 0; row < rows; row++)
         if ((uint64_t)classes[row] < (uint64_t)n) losses[row] = logs[row * n + classes[row]];
@@ -47,6 +55,8 @@ void class_losses(const float *scores, const int64_t *classes, float *logs, floa
 
 /* The mean, or the sum, of such losses, and of how many. */
 void class_loss(const float *losses, float *loss, float *total, int64_t rows, int64_t averages) {
+    EXPECT(IS_AT(losses) && IS_AT(loss) && IS_AT(total));
+    EXPECT(rows >= 0);
     float sum = 0 - pairwise_sum(losses, rows);
     *total = (float)rows;
     *loss = averages ? sum / *total : sum;
@@ -54,6 +64,8 @@ void class_loss(const float *losses, float *loss, float *total, int64_t rows, in
 
 void cross_entropy_gradient(const float *logs, const int64_t *classes, float *to, int64_t rows, int64_t n,
                             const float *gradient, const float *total, int64_t averages, int64_t *wrong) {
+    EXPECT(IS_AT(logs) && IS_AT(classes) && IS_AT(to) && IS_AT(gradient) && IS_AT(total) && IS_AT(wrong));
+    EXPECT(rows >= 0 && n > 0);
     const float share = averages ? *gradient / *total : *gradient;
     const int64_t count = rows * n;
     LANES
@@ -147,6 +159,9 @@ OF_ROWS(row_smallest, smallest_or_nan)
 /* `weight` and `bias` may be null; `to` may be `from`. */
 void layer_norm(const float *from, float *to, float *means, float *scales, int64_t rows, int64_t n, const float *weight,
                 const float *bias, float eps) {
+    EXPECT(IS_AT(from) && IS_AT(to) && IS_AT(means) && IS_AT(scales));
+    EXPECT(IS_AT_OR_NULL(weight) && IS_AT_OR_NULL(bias));
+    EXPECT(rows >= 0 && n > 0);
     for (int64_t row = 0; row < rows; row++, from += n, to += n) {
         float mean = long_sum(from, n) / (float)n;
         LANES
@@ -175,6 +190,9 @@ void layer_norm(const float *from, float *to, float *means, float *scales, int64
  * rows more.  `weight` may be null. */
 void layer_norm_gradient(const float *from, const float *gradient, float *to, const float *means, const float *scales,
                          int64_t first, int64_t count, int64_t rows, int64_t n, const float *weight, float *parts) {
+    EXPECT(IS_AT(from) && IS_AT(gradient) && IS_AT(to) && IS_AT(means) && IS_AT(scales) && IS_AT(parts));
+    EXPECT(IS_AT_OR_NULL(weight));
+    EXPECT(first >= 0 && count >= 0 && rows >= 0 && n > 0);
     for (int64_t part = first; part < first + count; part++) {
         float *by_weight = parts + part * 4 * n, *by_bias = by_weight + n, *normal = by_bias + n, *weighted = normal + n;
         memset(by_weight, 0, (size_t)n * 2 * sizeof(float));

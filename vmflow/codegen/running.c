@@ -54,11 +54,15 @@ static inline __attribute__((always_inline)) void run_TYPE(const TYPE *from, TYP
 }
 
 void cumsum_TYPE(const TYPE *from, TYPE *to, int64_t outer, int64_t size, int64_t inner, int64_t apart, int64_t reverses) {
+    EXPECT(IS_AT(from) && IS_AT(to));
+    EXPECT(outer >= 0 && size > 0 && inner > 0 && inner <= apart);
     if (reverses) run_TYPE(from, to, outer, size, inner, apart, 0, 1);
     else run_TYPE(from, to, outer, size, inner, apart, 0, 0);
 }
 
 void cumprod_TYPE(const TYPE *from, TYPE *to, int64_t outer, int64_t size, int64_t inner, int64_t apart, int64_t reverses) {
+    EXPECT(IS_AT(from) && IS_AT(to));
+    EXPECT(outer >= 0 && size > 0 && inner > 0 && inner <= apart);
     if (reverses) run_TYPE(from, to, outer, size, inner, apart, 1, 1);
     else run_TYPE(from, to, outer, size, inner, apart, 1, 0);
 }

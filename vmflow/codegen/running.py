@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .addresses import address
+from .addresses import address, is_plain
 from .arrays import NativeCall, clear_of
 from .call_site import CallSite
 from .kernels import function
@@ -58,7 +58,7 @@ class Running:
     def _found(self, array: Array, out: Array | None) -> Array | None:
         kind = _TYPES.get(array.dtype)
         kernel = None if kind is None or not array.size else function(f"{self._name}_{kind}", array.size)
-        if kernel is None or type(array) is not np.ndarray or not array.flags.c_contiguous:
+        if kernel is None or type(array) is not np.ndarray or not is_plain(array):
             return None
         if out is None or not self._may_go_to(out, array):
             out = np.empty(array.shape, array.dtype)
@@ -85,4 +85,4 @@ class Running:
     @staticmethod
     def _may_go_to(out: Array, array: Array) -> bool:
         alike = type(out) is np.ndarray and out.dtype is array.dtype and out.shape == array.shape
-        return alike and out.flags.c_contiguous and out.flags.writeable and clear_of(out, array)
+        return alike and is_plain(out) and out.flags.writeable and clear_of(out, array)

@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.intra_op import get_num_threads
 
 from . import team
-from .addresses import address
+from .addresses import address, is_plain
 from .kernels import by_words, function
 
 Array: TypeAlias = Any
@@ -226,4 +226,4 @@ def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
 
 
 def _fits(array: Array, dtype: np.dtype[Any], size: int) -> bool:
-    return type(array) is np.ndarray and array.dtype is dtype and array.flags.c_contiguous and array.size == size
+    return type(array) is np.ndarray and array.dtype is dtype and array.size == size and is_plain(array)

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from vmflow.codegen import team
-from vmflow.codegen.addresses import address
+from vmflow.codegen.addresses import address, is_aligned
 from vmflow.codegen.call_site import CallSite
 from vmflow.codegen.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.codegen.kernels import Chain, address_of
@@ -118,7 +118,7 @@ class CLoops:
         self, together: tuple[Array, ...], shape: tuple[int, ...], compiles: bool = True
     ) -> tuple[Callable[..., Any], Block] | None:
         """The function for arrays that lie like these, and what it takes."""
-        if not self._host or not self._operations:
+        if not self._host or not self._operations or not all(map(is_aligned, together)):
             return None
         key = tuple([(it.shape, it.strides) for it in together])
         # Others may be at this, and clear it, at the same time.

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from vmflow.codegen import team
-from vmflow.codegen.addresses import address
+from vmflow.codegen.addresses import address, is_plain
 from vmflow.codegen.call_site import CallSite
 from vmflow.codegen.elementwise import OUTER, Block, Layout, Operation, write_loop
 from vmflow.codegen.kernels import Chain, address_of
@@ -65,13 +65,13 @@ class LoneLoop:
         shape, to = self._output.shape, self._output.dtype.numpy
         if out is None:
             out = np.empty(shape, to)
-        elif type(out) is not np.ndarray or out.dtype is not to or out.shape != shape or not out.flags.c_contiguous:
+        elif type(out) is not np.ndarray or out.dtype is not to or out.shape != shape or not is_plain(out):
             return None
         steady: list[bool] = []
         places: list[int] = []
         written = address(out)
         for array, dtype in zip(operands, self._dtypes, strict=True):
-            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.c_contiguous:
+            if type(array) is not np.ndarray or array.dtype != dtype or not is_plain(array):
                 return None
             still, place = array.ndim == 0, address(array)
             if not still and array.shape != shape:
