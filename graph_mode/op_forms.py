@@ -84,7 +84,8 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
         return type(value) is tuple and _fit_each(value, arguments, rank)
     if declared is None or declared is type(None):
         return value is None
-    if issubclass(declared, tuple):
+    kind: type[Any] = declared
+    if issubclass(kind, tuple):
         return type(value) is declared and _fit_each(value, _fields(declared), rank)
     return type(value) is declared
 

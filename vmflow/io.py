@@ -447,12 +447,13 @@ def _read_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> Array:
                 f"takes {nbytes}"
             )
         memory = np.empty(nbytes, np.uint8)
-        room, done = memoryview(memory), 0
+        room, done = memory.data, 0
         while done < nbytes:
-            count = content.readinto(room[done : done + _CHUNK])
-            if not count:
+            part = content.read(min(_CHUNK, nbytes - done))
+            if not part:
                 raise EOFError(f"{entry.filename!r} ends after {done} bytes of {nbytes}")
-            done += count
+            room[done : done + len(part)] = part
+            done += len(part)
         content.read(1)  # at its end its checksum is compared
         return np.ndarray(shape, dtype, memory, order="F" if fortran else "C")
 

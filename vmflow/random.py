@@ -206,6 +206,12 @@ def generator_at(seed: int, position: int) -> np.random.Generator:
     return generator
 
 
+def _output_and(parameters: tuple[Any, ...]) -> Any:
+    """The type of the attributes of a random op with these types of parameters."""
+    together: Any = tuple
+    return together.__class_getitem__((TensorMeta, *parameters))
+
+
 # draw(numpy's generator, output, parameters, *input arrays) -> the numbers
 Draw = Callable[..., Array]
 
@@ -231,7 +237,7 @@ def random_op(name: str, draw: Draw, parameters: tuple[Any, ...] = (), inputs: i
 
         return Inferred(output, kernel, output.numel * 10 + 5000)
 
-    op = OpExpr(name, infer, Form(inputs, tuple[(TensorMeta, *parameters)], 2, draws=True))
+    op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True))
     op.gradient()(_no_gradients)
     return op
 

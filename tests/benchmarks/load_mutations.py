@@ -17,10 +17,14 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Final
 
 from tests.graph_mode.mutations import Tally, graphs, report, saved, tried
 
 ROOT = Path(__file__).parents[2]
+
+# After so many it is said how far it has come.
+_TOLD: Final = 10_000
 
 
 def seeds_of_all_ops(folder: Path) -> list[object]:
@@ -69,7 +73,10 @@ def main() -> int:
             kernels.function(name, 1 << 20)
         LOADER.mode = "background"
         seeds = pickle.loads((Path(folder) / "seeds").read_bytes())
-        tried(seeds, given.seed, given.first, given.first + given.count, tally)
+        last = given.first + given.count
+        for first in range(given.first, last, _TOLD):
+            tried(seeds, given.seed, first, min(first + _TOLD, last), tally)
+            print(f"{min(first + _TOLD, last)}: {dict(tally.outcomes)}", file=sys.stderr, flush=True)
     print(report(tally, begun))
     return 1 if tally.faults else 0
 

@@ -64,6 +64,11 @@ def give_away(path: Path) -> None:
     os.chown(path, STRANGER, -1)
 
 
+def in_sticky(base: Path, spoil: Callable[[], None]) -> None:
+    base.chmod(0o1777)
+    spoil()
+
+
 BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "all write to the folder": (
         lambda base: (base / "chosen/kernels").chmod(0o777),
@@ -76,11 +81,11 @@ BAD: dict[str, tuple[Callable[[Path], object], str]] = {
     "it is another's": (lambda base: give_away(base / "chosen/kernels"), f"kernels belongs to the user {STRANGER}"),
     "its parent is another's": (lambda base: give_away(base / "chosen"), f"chosen belongs to the user {STRANGER}"),
     "another's below a sticky one": (
-        lambda base: (base.chmod(0o1777), give_away(base / "chosen")),
+        lambda base: in_sticky(base, lambda: give_away(base / "chosen")),
         f"chosen belongs to the user {STRANGER}",
     ),
     "all write below a sticky one": (
-        lambda base: (base.chmod(0o1777), (base / "chosen").chmod(0o1777)),
+        lambda base: in_sticky(base, lambda: (base / "chosen").chmod(0o1777)),
         "chosen, whose mode is 1777",
     ),
 }

@@ -55,3 +55,9 @@ def is_plain(array: Any) -> bool:
 def plain(array: Any) -> Any:
     """The array if it is so, else a copy that is."""
     return array if is_plain(array) else array.copy()
+
+
+def realigned(array: Any) -> Any:
+    """A copy if nothing but its address keeps C from the array, so that results do not depend on that; else itself."""
+    wrong = isinstance(array, np.ndarray) and array.flags.c_contiguous and not is_aligned(array)
+    return array.copy() if wrong else array

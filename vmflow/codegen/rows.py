@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from . import team
-from .addresses import address
+from .addresses import address, realigned
 from .arrays import NativeCall, clear_of, fits, takes
 from .call_site import CallSite
 from .kernels import LAYER_NORM_PART, function
@@ -54,6 +54,7 @@ class Softmax:
 
     def _found(self, array: Array, out: Array | None) -> Array | None:
         kernel = function(self._name, array.size)
+        array = realigned(array)
         if kernel is None or not fits(array) or not array.size:
             return None
         if out is None or not takes(out, array.shape) or not self._may_go_to(out, array):
@@ -272,6 +273,9 @@ class LayerNorm:
         if self._site.again(arrays):
             return result, means, scales
         kernel = function("layer_norm", array.size)
+        array, weight, bias = realigned(array), realigned(weight), realigned(bias)
+        parameters = [it for it in (weight, bias) if it is not None]
+        arrays = (array, *parameters, result, means, scales)
         if kernel is None or not array.size or not all([fits(it) for it in arrays]):
             return None
         if not all([clear_of(result, it) for it in (array, *parameters)]):
