@@ -84,10 +84,11 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
         return type(value) is tuple and _fit_each(value, arguments, rank)
     if declared is None or declared is type(None):
         return value is None
-    kind: type[Any] = declared
-    if issubclass(kind, tuple):
-        return type(value) is declared and _fit_each(value, _fields(declared), rank)
-    return type(value) is declared
+    if type(value) is not declared:
+        return False
+    # Of a named tuple the fields count too.
+    kind: Any = declared
+    return not isinstance(value, tuple) or _fit_each(value, _fields(kind), rank)
 
 
 def _fit_each(values: tuple[Any, ...], declared: tuple[Any, ...], rank: int) -> bool:

@@ -1,6 +1,6 @@
 """What loading makes of saved graphs that somebody has changed: values, or errors that are documented.
 
-``python -m tests.benchmarks.load_mutations [--count 100000] [--seed 0] [--first 0]``
+``python -m tests.benchmarks.load_mutations [--count 100000] [--seed 0] [--first 0] [--few]``
 
 Saved graphs of many kinds are changed at random, loaded and run in children of this process; see
 `tests.graph_mode.mutations`.  Printed is what came of it; the exit code is 1 if a child crashed or hung, or if an error
@@ -10,7 +10,6 @@ was not a documented one.  With VMFLOW_C_CHECKS=1 functions in C look at what th
 from __future__ import annotations
 
 import argparse
-import os
 import pickle
 import subprocess
 import sys
@@ -41,10 +40,11 @@ def seeds_of_all_ops(folder: Path) -> list[object]:
     return found
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, few: bool) -> None:
     """Save the seeds, in a process of its own: the one that is forked has computed nothing."""
     found: list[object] = [saved(folder / name, name, graph, args) for name, graph, args in graphs()]
-    found += seeds_of_all_ops(folder)
+    if not few:
+        found += seeds_of_all_ops(folder)
     (folder / "seeds").write_bytes(pickle.dumps(found))
 
 
@@ -54,24 +54,26 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--prepare", type=Path)
+    parser.add_argument("--few", action="store_true", help="only graphs of several ops, not one for each op")
+    parser.add_argument("--prepare", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.prepare is not None:
-        prepare(given.prepare)
+        prepare(given.prepare, given.few)
         return 0
     tally, begun = Tally(), time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         call = [sys.executable, "-m", "tests.benchmarks.load_mutations", "--prepare", folder]
-        subprocess.run(call, check=True, cwd=ROOT, env={**os.environ, "VMFLOW_JIT": "1"})
+        subprocess.run([*call, *["--few"] * given.few], check=True, cwd=ROOT)
         from vmflow.codegen import kernels
         from vmflow.codegen.loading import LOADER
         from vmflow.graph_mode.serialization import declare_all_ops
 
         declare_all_ops()
-        LOADER.mode = "wait"  # what is written by hand is compiled, and inherited by the children
-        for name in kernels._DECLARED:
-            kernels.function(name, 1 << 20)
-        LOADER.mode = "background"
+        if LOADER.mode != "off":
+            LOADER.mode = "wait"  # what is written by hand is compiled, and inherited by the children
+            for name in kernels._DECLARED:
+                kernels.function(name, 1 << 20)
+            LOADER.mode = "background"
         seeds = pickle.loads((Path(folder) / "seeds").read_bytes())
         last = given.first + given.count
         for first in range(given.first, last, _TOLD):

@@ -37,7 +37,9 @@ PATIENCE: Final = 20.0
 MEMORY: Final = 6 << 30
 
 # Errors that are documented: of the folder, of memory, and of the values that an op meets when it runs.
-ALLOWED: Final = (ValueError, IndexError, LinAlgError, DeviceUnavailable, MemoryError, FileNotFoundError)
+ALLOWED: Final = (
+    *(ValueError, IndexError, ZeroDivisionError, LinAlgError, DeviceUnavailable, MemoryError, FileNotFoundError),
+)
 
 # And this one, which the function documents as a RuntimeError.
 _OF_VALUES: Final = "binary_cross_entropy: probabilities must be within [0, 1]"
