@@ -104,6 +104,7 @@ def test_parts_beyond_their_tensor_are_refused(part: list[Any]) -> None:
         x = x.detach().requires_grad_()
         buffer[1:] = x[1:]
         (found,) = flow.autograd.grad(buffer.sum(), x)
+        assert found is not None
         return found
 
     text = text_of(call, flow.ones(3))
