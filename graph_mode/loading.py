@@ -14,6 +14,7 @@ import attrs
 import numpy as np
 
 from vmflow.devices import device as Device
+from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.io import load, location
 from vmflow.ops.creation import from_array
@@ -83,10 +84,14 @@ class _Loading:
         parts = [self._form(form, trees) for form, trees in zip(self.manifest.forms, self.structures, strict=True)]
         if self.unused:
             raise self._refused(TENSORS, f"there is no use for the tensor {next(iter(self.unused))!r}")
-        forms = [
-            CompiledGraph(job, outside, settings, tree, metas, out_tree)
-            for job, outside, tree, metas, out_tree in parts
-        ]
+        try:
+            forms = [
+                CompiledGraph(job, outside, settings, tree, metas, out_tree)
+                for job, outside, tree, metas, out_tree in parts
+            ]
+        except (LookupError, ArithmeticError, LinAlgError) as error:
+            # Of an op of constants, which is computed now.
+            raise ValueError(f"load_graph: the graph in {self.path} cannot be computed: {error}") from error
         return LoadedGraph(self.manifest.name, settings, forms, self.variables)
 
     def _manifest(self, content: dict[str, Any]) -> Manifest:
