@@ -182,6 +182,10 @@ def _check_op(job: Job, op: JobOp, place: str) -> None:
         raise refused(f"{place}.kind", f"{op.kind!r} is of micro-batches, and the job has none")
     elif op.kind != "update" and not _fits(op.kind, given, made, job.micro_batches):
         raise refused(place, f"{op.kind!r} does not make {list(made)} of {list(given)}")
+    if (op.op == "to_device") != (op.kind == "transfer"):
+        raise refused(f"{place}.kind", f"{op.op} cannot be of the kind {op.kind!r}")
+    if op.kind == "transfer" and op.attributes != (made[0].dtype,):
+        raise refused(f"{place}.attributes", f"a copy to a device is of {made[0].dtype}, not of {op.attributes!r}")
 
 
 def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None:

@@ -139,6 +139,12 @@ def test_what_is_of_micro_batches_needs_some(kind: str) -> None:
         Job.from_json(changed(text, "ops", 0, "kind", to=kind))
 
 
+def test_only_copies_to_devices_are_transfers() -> None:
+    text = text_of(lambda x: x.neg(), flow.ones(3))
+    with pytest.raises(ValueError, match="neg cannot be of the kind 'transfer'"):
+        Job.from_json(changed(text, "ops", 0, "kind", to="transfer"))
+
+
 @pytest.mark.parametrize("stride", [1 << 31, 1 << 62])
 def test_functions_refuse_windows_whose_products_overflow(stride: int) -> None:
     x, weight = flow.ones(1, 1, 4, 4), flow.ones(1, 1, 2, 2)
