@@ -189,7 +189,7 @@ def test_the_costs_of_calling_a_graph_are_printed(
     monkeypatch.setattr("sys.argv", ["graph_calls", "--quick"])
     graph_calls.main()
     lines = capsys.readouterr().out.splitlines()[1:]
-    assert [line[:14].strip() for line in lines] == ["issued", "read", "awaited", "training step"]
+    assert [line[:14].strip() for line in lines] == ["issued", "read", "awaited", "training step", "guard"]
     assert all([" of eager" in line for line in lines])
 
 
