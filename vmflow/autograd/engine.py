@@ -88,7 +88,7 @@ class _Pass:
         self.arrived: list[Tensor | None] = []
         self.spare: list[Tensor | None] | None = None
         self.gradients: dict[Node, list[Tensor | None]] = {}
-        self.heap: list[tuple[int, Node]] = []
+        self.heap: list[tuple[int, int, Node]] = []
         self.parts: dict[Place, DisjointSlices] = {}
         self.own: set[tuple[Node, int]] = set()
         self.leaves: dict[AutogradMeta, tuple[Tensor, bool]] = {}
@@ -121,7 +121,7 @@ class _Pass:
                 self.latest = None
                 self._step(node, self.arrived)
             elif heap:
-                node = heapq.heappop(heap)[1]
+                node = heapq.heappop(heap)[2]
                 self._step(node, self.gradients.pop(node))
             else:
                 break
@@ -287,7 +287,8 @@ class _Pass:
         elif node.sequence > latest.sequence:
             self.latest, self.arrived, node, waiting = node, waiting, latest, self.arrived
         self.gradients[node] = waiting
-        heapq.heappush(self.heap, (-node.sequence, node))
+        # Nodes are not compared: two of one number, which views that were renewed have, do not lead to each other.
+        heapq.heappush(self.heap, (-node.sequence, id(node), node))
 
     def _finish(self, leaf: AutogradMeta, gradient: Tensor, shared: bool) -> None:
         if self.wanted is not None and leaf not in self.wanted:

@@ -126,10 +126,6 @@ class Node:
         """The gradient of each input, from those of the outputs."""
         raise NotImplementedError
 
-    def __lt__(self, other: Node) -> bool:
-        """Some order among nodes of one sequence number, which do not lead to each other."""
-        return id(self) < id(other)
-
     def may_share(self, gradient: Tensor, gradients: Sequence[Tensor | None]) -> bool:
         """Whether `gradient`, a result of `backward`, may share its memory with something that lives on."""
         return True
