@@ -93,7 +93,7 @@ def _sigmoid_step(operands: list[Array], out: Array, scratch: list[Array]) -> No
     # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing left
     # of what is below 1e-8 either.
     (x,) = operands
-    np.negative(x, out)
+    np.multiply(x, -1, out)  # not negative(), see `elementwise.in_order`
     np.exp(out, out)
     np.add(out, 1, out)
     np.reciprocal(out, out)

@@ -30,6 +30,7 @@ from .elementwise import (
     TO_REAL,
     Binary,
     elementwise,
+    in_order,
     number,
     result_dtype,
 )
@@ -416,7 +417,7 @@ def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-scaled if node.attributes == REVERSED else scaled,)
 
 
-_NEG = elementwise("neg", "negative", least=1)
+_NEG = elementwise("neg", in_order("negative"), least=1)
 _ABS = elementwise("abs", "absolute", TO_REAL, least=1)
 _SIGN = elementwise("sign", lambda xp: _sign(xp), most=FLOATING)
 _SQUARE = elementwise("square", "square", least=1)

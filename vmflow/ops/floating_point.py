@@ -12,7 +12,7 @@ from vmflow.instructions.op_call import Kernel
 
 from .autocasting import autocast_as_op
 from .destination import written
-from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, check_tensors, elementwise
+from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, check_tensors, elementwise, in_order
 from .selection import where
 
 if TYPE_CHECKING:
@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def _signbit(xp: Any) -> Kernel:
+    of_floats = in_order("signbit")(xp)
+
     def signbit(array: Array, out: Array | None) -> Array:
         # numpy has none for integers and bools.
-        return xp.signbit(array, out) if array.dtype.kind not in "biu" else xp.less(array, 0, out)
+        return of_floats(array, out) if array.dtype.kind not in "biu" else xp.less(array, 0, out)
 
     return signbit
 
