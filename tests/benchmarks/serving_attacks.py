@@ -25,7 +25,6 @@ import asyncio
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -36,6 +35,7 @@ from typing import Any, Final
 from tests.benchmarks.contenders import restart_with_one_thread
 from tests.serving.attackers import (
     HONEST,
+    Beside,
     Crowd,
     Watch,
     asked,
@@ -103,7 +103,7 @@ def serve_streams() -> None:
         server(application, listener, limits, lifespan="on", log_level="error").run(sockets=[])
 
 
-class Honest:
+class Honest(Beside):
     """A client that asks for predictions, one after the other, until the block ends.
 
     Attributes:
@@ -114,27 +114,17 @@ class Honest:
     def __init__(self, server: Server, raw: bytes) -> None:
         self.statuses: Counter[int] = Counter()
         self.worst = 0.0
-        self._server, self._raw = server, raw
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._raw = raw
+        super().__init__(server, pause=0.05)
 
-    def __enter__(self) -> Honest:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
-        while not self._stop.wait(0.05):
-            begin = time.perf_counter()
-            try:
-                status, _ = asked(self._server, self._raw, HONEST)
-            except OSError:
-                status = 0
-            self.statuses[status] += 1
-            self.worst = max(self.worst, time.perf_counter() - begin)
+    def ask(self) -> None:
+        begin = time.perf_counter()
+        try:
+            status, _ = asked(self._server, self._raw, HONEST)
+        except OSError:
+            status = 0
+        self.statuses[status] += 1
+        self.worst = max(self.worst, time.perf_counter() - begin)
 
 
 def wide(numbers: int) -> bytes:

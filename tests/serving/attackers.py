@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from tests.serving.processes import PATIENCE, Server, answer, head, request, serving, until
 
@@ -68,7 +68,38 @@ def descriptors(server: Server) -> int:
     return len(list(Path(f"/proc/{server.process.pid}/fd").iterdir()))
 
 
-class Watch:
+class Beside:
+    """Asks a server again and again on a thread, until the block ends; subclasses say what by `ask`.
+
+    Args:
+        server: which.
+        pause: seconds between two times.
+    """
+
+    def __init__(self, server: Server, pause: float) -> None:
+        self._server = server
+        self._pause = pause
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(self._pause):
+            self.ask()
+
+    def ask(self) -> None:
+        """Ask once."""
+        raise NotImplementedError
+
+
+class Watch(Beside):
     """Asks ``GET /live`` all the time, over a new connection each time, until the block ends.
 
     Attributes:
@@ -83,31 +114,20 @@ class Watch:
         self.asked = self.missed = 0
         self.memory = 0.0
         self.descriptors = 0
-        self._server = server
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        super().__init__(server, pause=0.005)
 
-    def __enter__(self) -> Watch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _run(self) -> None:
+    def ask(self) -> None:
         raw = request("GET", "/live", b"", "Connection: close")
-        while not self._stop.wait(0.005):
-            begin = time.perf_counter()
-            try:
-                good = asked(self._server, raw, WATCHER)[0] == 200
-            except OSError:
-                good = False
-            self.worst = max(self.worst, time.perf_counter() - begin)
-            self.asked += 1
-            self.missed += not good
-            self.memory = max(self.memory, resident(self._server))
-            self.descriptors = max(self.descriptors, descriptors(self._server))
+        begin = time.perf_counter()
+        try:
+            good = asked(self._server, raw, WATCHER)[0] == 200
+        except OSError:
+            good = False
+        self.worst = max(self.worst, time.perf_counter() - begin)
+        self.asked += 1
+        self.missed += not good
+        self.memory = max(self.memory, resident(self._server))
+        self.descriptors = max(self.descriptors, descriptors(self._server))
 
 
 class Crowd:
