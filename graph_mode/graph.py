@@ -425,13 +425,13 @@ class Graph:
             inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
         apart = _gradients_apart(parameters), _rates_apart(self._optimizers), _stages_apart(self._scaler)
-        with PutBack(*apart, _gradients_given_back(builder)):
+        with PutBack(*apart, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
             builder.prepare_loss = self._prepare_loss
             lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
             token = MODE.set(lazy)
             try:
-                with self._precision(given), watch.building():
+                with self._precision(given):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()
