@@ -223,6 +223,7 @@ def test_a_parameter_that_was_made_without_a_gradient() -> None:
     assert graph(x).item() == 1
 
 
+@pytest.mark.host  # a global tensor is made when this module is imported
 def test_variables_of_closures_and_globals(monkeypatch: pytest.MonkeyPatch) -> None:
     shift = flow.zeros(3)
     power = 1
@@ -329,6 +330,7 @@ def test_settings_after_the_build() -> None:
     assert forms(graph) == 4
 
 
+@pytest.mark.host
 def test_what_surrounds_a_call() -> None:
     class Made(nn.Graph):
         def __init__(self) -> None:
@@ -356,6 +358,7 @@ def test_what_surrounds_a_call() -> None:
     assert forms(graph) == 4
 
 
+@pytest.mark.host
 def test_calls_that_issue_nothing_look_as_well() -> None:
     net = nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.5)).eval()
     graph, x = Of(net), flow.ones(2, 3)

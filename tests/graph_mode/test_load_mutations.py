@@ -23,6 +23,9 @@ from vmflow.ops.table import OPS, ViewExpr
 
 from .test_serialization import Forward, changed, compiled
 
+# Files are mutated as they are written of graphs on the host.
+pytestmark = pytest.mark.host
+
 ROOT = Path(flow.__file__).parents[1]
 
 

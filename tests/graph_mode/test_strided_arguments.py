@@ -51,6 +51,7 @@ def test_a_saved_view_without_elements(tmp_path: Path) -> None:
     assert flow.load_graph(tmp_path / "saved")(flow.ones(0, 3)).shape == (0, 1)
 
 
+@pytest.mark.host  # elsewhere masks made in a build are copied, and have no values there
 def test_random_programs(tmp_path: Path) -> None:
     pytest.importorskip("safetensors", reason="the values of saved graphs are written by it")
     check = GraphCheck(tmp_path)
