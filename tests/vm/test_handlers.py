@@ -22,8 +22,14 @@ import vmflow as flow
 from vmflow.graph_mode.program import Program
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.op_call import OpCall
-from vmflow.vm import machine_fields
+from vmflow.vm import machine_fields, settings
 from vmflow.vm.virtual_machine import default_machine
+
+# Nothing runs in the middle of something else on a device, or where every access is to be watched.
+pytestmark = [
+    pytest.mark.host,
+    pytest.mark.skipif(settings.race_check(None), reason="what is watched is run in its turn"),
+]
 
 Handler = Callable[[], object]
 
