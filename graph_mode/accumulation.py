@@ -42,7 +42,7 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
 
 
 def parts(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str]) -> list[Tensor]:
-    """What a micro-batch sees of whole arguments, or of a whole batch of a loader; see `cut`."""
+    """Cut whole arguments, or a whole batch of a loader, into the parts that micro-batches see; see `cut`."""
     count = builder.micro_batches
     shapes = [_part(builder.name, tensor, name, count) for tensor, name in zip(inputs, names, strict=True)]
     return builder.gather("unpack", inputs, shapes) if inputs else []

@@ -141,7 +141,7 @@ class CompiledGraph:
         return self._guard is None or self._guard.holds()
 
     def difference(self, around: bool = True) -> str | None:
-        """What is no longer as it was when this was built, in words; None if all is.
+        """Describe the first change since this was built; None if nothing has changed.
 
         Args:
             around: whether what surrounds the call counts: autocast, and the defaults of new tensors.
@@ -359,7 +359,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """What `build` has returned, after the gradients among the results have gone to their leaves."""
+        """Add the gradients among the results to their leaves; return the rest in the structure that `build` returned."""
         leaves = self.outside.leaves
         if leaves:
             results, gradients = results[: -len(leaves)], results[-len(leaves) :]

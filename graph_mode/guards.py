@@ -89,7 +89,7 @@ def frozen(value: Any) -> Any:
 
 @final
 class Guard:
-    """What one form was built from.
+    """The state from which one form was built.
 
     Args:
         mode: around the call for which it was built.
@@ -107,7 +107,7 @@ class Guard:
         self._casts = _casts(mode)
         self._cells: list[tuple[CellType, Any]] = []
         self._globals: list[tuple[dict[str, Any], str, Any]] = []
-        # Of other objects than modules, whose changes are not counted.
+        # Changes of modules are counted; attributes of other objects have to be compared at each call.
         self._members = [
             (place, value) for place, value in self._places if isinstance(place, Member) and not place.is_counted
         ]
@@ -152,11 +152,11 @@ class Guard:
         self._globals = [(place.space, place.name, place.now()) for place in places if isinstance(place, Global)]
 
     def difference(self) -> str | None:
-        """What is not as it was when the form was built, in words; None if nothing is."""
+        """Describe the first change since the form was built; None if nothing has changed."""
         return self._difference_around() or self.difference_within()
 
     def _difference_around(self) -> str | None:
-        """`difference` in what surrounds the call."""
+        """Describe a change of autocast or of the defaults for new tensors."""
         mode = MODE.get()
         for title, before, now in (
             ("the default dtype", self._dtype or dtypes.float32, mode.dtype or dtypes.float32),
@@ -168,7 +168,7 @@ class Guard:
         return None
 
     def difference_within(self) -> str | None:
-        """`difference` in the graph, its modules and the variables that it uses."""
+        """Describe a change of the graph, its modules or the variables that it uses."""
         settings = self._settings()
         given = self._set if settings is None else settings()
         for name, before in self._set.items():
@@ -220,7 +220,7 @@ class Watch:
             yield
 
     def guard(self, settings: Callable[[], Mapping[str, Any]], paths: Mapping[Any, str]) -> Guard:
-        """What was watched, as a guard.
+        """Make a guard of everything that was watched.
 
         Args:
             settings: see `Guard`.
@@ -228,20 +228,17 @@ class Watch:
         """
         places = [place for place, value in self._before if frozen(place.now()) == value]
         known = {id(function) for function in self._functions}
-        places += around([function for function in self._forwards() if id(function) not in known])
+        modules = [owner for owner in self._reads.owners.values() if isinstance(owner, Module)]
+        places += around([function for function in forwards(modules) if id(function) not in known])
         for (number, name), value in self._reads.values.items():
             owner = self._reads.owners[number]
             title = f"{paths.get(owner) or type(owner).__name__}.{name}"
             member = Member(weakref.ref(owner), name, title, is_counted=True)
             if frozen(member.now()) == frozen(value):
                 places.append(member)
-        for owner in self._reads.owners.values():
-            if isinstance(owner, Module):
-                owner.__dict__[WATCHED] = True
+        for module in modules:
+            module.__dict__[WATCHED] = True
         return Guard(self._mode, places, settings)
-
-    def _forwards(self) -> list[Callable[..., Any]]:
-        return forwards([owner for owner in self._reads.owners.values() if isinstance(owner, Module)])
 
 
 def forwards(modules: list[Module]) -> list[Callable[..., Any]]:

@@ -22,7 +22,7 @@ _HIGHEST: Final = (1 << 63) - 1
 
 
 def misfit(form: Form, inputs: Sequence[TensorMeta], attributes: Any, scalars: tuple[Any, ...]) -> str | None:
-    """What is wrong with a call of this form; None if nothing is.
+    """Describe the first thing that is wrong with a call of this form; None if nothing is.
 
     Args:
         form: of the op.
@@ -86,7 +86,7 @@ def fits(value: Any, declared: Any, rank: int) -> bool:
         return value is None
     if type(value) is not declared:
         return False
-    # Of a named tuple the fields count too.
+    # The fields of a named tuple have declared types as well.
     kind: Any = declared
     return not isinstance(value, tuple) or _fit_each(value, _fields(kind), rank)
 

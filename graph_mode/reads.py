@@ -22,10 +22,14 @@ _REGISTRIES: Final = ("_parameters", "_buffers", "_modules", "_blocks")
 
 
 def own_value(owner: Any, name: str) -> Any:
-    """The attribute as the object itself has it; `ABSENT` if its class has it, or nobody."""
+    """The attribute that the object itself has; `ABSENT` if its class has it, or nobody.
+
+    A dict, such as the registry of a module's parameters, comes as its items, because it may change while it stays.
+    """
     own: dict[str, Any] = object.__getattribute__(owner, "__dict__")
     if name in own:
-        return own[name]
+        value = own[name]
+        return tuple(value.items()) if isinstance(value, dict) else value
     for registry in _REGISTRIES:
         members = own.get(registry)
         if members is not None and name in members:
@@ -35,7 +39,7 @@ def own_value(owner: Any, name: str) -> Any:
 
 @final
 class Reads:
-    """What was read.
+    """Records reads of attributes.
 
     Args:
         unseen: names of attributes that do not count.
@@ -57,9 +61,7 @@ class Reads:
         if key in self.values or name in self._unseen or threading.get_ident() != self._thread:
             return
         self.owners[key[0]] = owner
-        value = own_value(owner, name)
-        # Of a registry the members count, which may change while it stays.
-        self.values[key] = tuple(value.items()) if isinstance(value, dict) else value
+        self.values[key] = own_value(owner, name)
 
 
 # Those that are recording: a graph may be built while another one is.

@@ -22,7 +22,7 @@ class Place(Protocol):
 
     @property
     def title(self) -> str:
-        """What it is called in messages."""
+        """Its name in messages."""
         ...
 
     def now(self) -> Any:
@@ -78,9 +78,7 @@ class Member:
 
     def now(self) -> Any:
         owner = self.owner()
-        value = ABSENT if owner is None else own_value(owner, self.name)
-        # Of a registry of a module the members count, which may change while it stays.
-        return tuple(value.items()) if isinstance(value, dict) else value
+        return ABSENT if owner is None else own_value(owner, self.name)
 
 
 def around(functions: Iterable[Callable[..., Any]]) -> list[Place]:
