@@ -359,7 +359,7 @@ class CompiledGraph:
         return generator.take(draw.elements)
 
     def _structured(self, results: list[Tensor]) -> Any:
-        """Add the gradients among the results to their leaves; return the rest in the structure that `build` returned."""
+        """Add the gradients among the results to their leaves, and give the rest the structure of the result."""
         leaves = self.outside.leaves
         if leaves:
             results, gradients = results[: -len(leaves)], results[-len(leaves) :]
