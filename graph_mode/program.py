@@ -15,11 +15,11 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from vmflow.codegen.loading import LOADER
 from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
-from vmflow.intra_op import get_num_threads
+from vmflow.kernels.intra_op import get_num_threads
+from vmflow.kernels.native.loading import LOADER
 from vmflow.native import caused_by
 from vmflow.ops.fused import FusedKernel, resolved
 from vmflow.ops.table import Inferred

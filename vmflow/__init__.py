@@ -52,8 +52,8 @@ from .errors import OutOfMemory as OutOfMemory
 from .errors import RaceDetected as RaceDetected
 from .errors import VirtualMachineClosed as VirtualMachineClosed
 from .instructions.blob import Size as Size
-from .intra_op import get_num_threads as get_num_threads
-from .intra_op import set_num_threads as set_num_threads
+from .kernels.intra_op import get_num_threads as get_num_threads
+from .kernels.intra_op import set_num_threads as set_num_threads
 from .ops import linear_algebra as _linear_algebra
 from .ops import pseudo_inverse as _pseudo_inverse
 from .ops.activation import erf as erf

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .codegen.loading import LOADER
-from .codegen.reporting import being_compiled, describe
+from .kernels.native.loading import LOADER
+from .kernels.native.reporting import being_compiled, describe
 
 
 class _Backend:

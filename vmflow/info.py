@@ -11,11 +11,11 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from . import blas_core
-from .codegen.reporting import describe, one_line
 from .devices import device as Device
 from .errors import DeviceUnavailable
-from .intra_op import get_num_threads, usable_cpus
+from .kernels.intra_op import get_num_threads, usable_cpus
+from .kernels.native import blas_core
+from .kernels.native.reporting import describe, one_line
 from .vm.memory import format_bytes
 from .vm.stall_watch import STALL_SECONDS
 from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices

@@ -12,7 +12,7 @@ from .context import MODE
 from .instructions.blob import Array
 from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
-from .intra_op import over
+from .kernels.intra_op import over
 
 if TYPE_CHECKING:
     from .tensors import Tensor

@@ -23,7 +23,7 @@ import vmflow as flow
 from tests.benchmarks.contenders import torch_if_installed
 from tests.benchmarks.measure import Case, measure, processor_seconds
 from vmflow import nn
-from vmflow.codegen.loading import LOADER
+from vmflow.kernels.native.loading import LOADER
 
 Work = Callable[[], object]
 

@@ -64,15 +64,15 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         call = [sys.executable, "-m", "tests.benchmarks.load_mutations", "--prepare", folder]
         subprocess.run([*call, *["--few"] * given.few], check=True, cwd=ROOT)
-        from vmflow.codegen import kernels
-        from vmflow.codegen.loading import LOADER
         from vmflow.graph_mode.serialization import declare_all_ops
+        from vmflow.kernels.native import functions
+        from vmflow.kernels.native.loading import LOADER
 
         declare_all_ops()
         if LOADER.mode != "off":
             LOADER.mode = "wait"  # what is written by hand is compiled, and inherited by the children
-            for name in kernels._DECLARED:
-                kernels.function(name, 1 << 20)
+            for name in functions._DECLARED:
+                functions.function(name, 1 << 20)
             LOADER.mode = "background"
         seeds = pickle.loads((Path(folder) / "seeds").read_bytes())
         last = given.first + given.count

@@ -15,7 +15,7 @@ import numpy as np
 import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow import interpreter
-from vmflow.codegen.loading import LOADER
+from vmflow.kernels.native.loading import LOADER
 from vmflow.ops.class_loss import nll_loss
 from vmflow.ops.recurrent import GATES, Layer, composed_layer, recurrent_layer
 from vmflow.ops.table import OPS

@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import attention, attention_kernels
+from vmflow.kernels.numpy import attention as kernels
+from vmflow.ops import attention
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -197,9 +198,9 @@ def test_blocks_make_no_difference(
 ) -> None:
     expected = _all_of_it(shapes, masking, p)
     monkeypatch.setattr(attention, "KEPT_BYTES", kept)
-    monkeypatch.setattr(attention_kernels, "_CAUSAL_ROWS", 2)
+    monkeypatch.setattr(kernels, "_CAUSAL_ROWS", 2)
     for block in (1, 12, 30):
-        monkeypatch.setattr(attention_kernels, "BLOCK", block)
+        monkeypatch.setattr(kernels, "BLOCK", block)
         for found, wanted in zip(_all_of_it(shapes, masking, p), expected, strict=True):
             np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-12)
 
@@ -214,6 +215,6 @@ def test_many_probabilities_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_causal_is_left_out() -> None:
-    it = attention_kernels.Problem(np, (1,), 256, 256, np.float32(1), True)
+    it = kernels.Problem(np, (1,), 256, 256, np.float32(1), True)
     computed = sum([(rows.stop - rows.start) * keys for _, rows, keys in it.blocks()])
     assert computed == 64 * (64 + 128 + 192 + 256)

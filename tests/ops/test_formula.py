@@ -10,7 +10,7 @@ import pytest
 
 import vmflow as flow
 import vmflow.nn.functional as F
-from tests.codegen.support import hard_numbers, same_bits
+from tests.kernels.support import hard_numbers, same_bits
 from tests.support import check_gradients, instructions_issued
 from vmflow.ops.formula import Formula
 from vmflow.ops.table import OPS

@@ -9,23 +9,23 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.rows import Softmax
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.instructions.op_call import Kernel
+from vmflow.kernels.native.rows import Softmax
+from vmflow.kernels.numpy import rows
+from vmflow.kernels.numpy.normal import gelu_gradient_of_single, gelu_of_single
+from vmflow.kernels.numpy.tiles import in_tiles
 
-from . import rows
 from .destination import delivered, written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or
 from .error_function import erf as erf
 from .error_function import erfc_of_double
 from .formula import formula
 from .layer_operands import check_floating
-from .normal_kernels import gelu_gradient_of_single, gelu_of_single
 from .selection import chosen, where
 from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
-from .tiles import in_tiles
 from .transcendental import exp
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, meta
+from vmflow.kernels.numpy import pooling as kernels
 
-from . import pooling_kernels as kernels
 from .elementwise import CHEAP
 from .layer_operands import Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
 from .pooling import (

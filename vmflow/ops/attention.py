@@ -1,4 +1,4 @@
-"""Attention: one op forward and one backward; `attention_kernels` has how they are computed.
+"""Attention: one op forward and one backward; `vmflow.kernels.numpy.attention` has how they are computed.
 
 The probabilities are kept for the backward pass, or, where they are many, only what it takes to compute them again.
 
@@ -18,10 +18,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.numpy import attention as kernels
+from vmflow.kernels.numpy.attention import Kept, Problem
 
-from . import attention_kernels as kernels
 from .activation import softmax
-from .attention_kernels import Kept, Problem
 from .autocasting import autocast_as_op
 from .creation import ones
 from .dropout import dropped_alike, kept_elements

@@ -12,17 +12,17 @@ import numpy as np
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call
-from vmflow.codegen.rows import (
+from vmflow.dtypes import FLOATING, INTEGER, float32
+from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.native.rows import (
     CrossEntropy,
     CrossEntropyGradient,
     cross_entropy_call,
     cross_entropy_gradient_call,
 )
-from vmflow.dtypes import FLOATING, INTEGER, float32
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.numpy import rows
 
-from . import rows
 from .activation import log_softmax, softmax
 from .autocasting import autocast_as_op
 from .elementwise import CHEAP, DEAR, check_tensors

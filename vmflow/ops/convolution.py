@@ -16,10 +16,10 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.numpy import convolution as kernels
+from vmflow.kernels.numpy.convolution import Geometry, Wanted
 
-from . import convolution_kernels as kernels
 from .autocasting import autocast_as_op
-from .convolution_kernels import Geometry, Wanted
 from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
 from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Stride, array_module, common_device
 

@@ -17,17 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import numpy as np
 
 import vmflow.tensors as _tensors
-from vmflow import dtypes, intra_op
+from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import Single, single_calls
-from vmflow.codegen.expressions import RULES
-from vmflow.codegen.kernels import SINGLE
-from vmflow.codegen.processor import has_quick_wide_vectors
 from vmflow.context import MODE
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
+from vmflow.kernels import intra_op
+from vmflow.kernels.native.arrays import Single, single_calls
+from vmflow.kernels.native.expressions import RULES
+from vmflow.kernels.native.functions import SINGLE
+from vmflow.kernels.native.processor import has_quick_wide_vectors
 from vmflow.operands import no_number, not_tensors
 
 from .destination import written
@@ -47,10 +48,9 @@ from .table import (
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from vmflow.codegen.call_site import CallSite
+    from vmflow.kernels.native.call_site import CallSite
+    from vmflow.kernels.native.single_loop import LoneLoop
     from vmflow.tensors import Tensor
-
-    from .lone_loop import LoneLoop
 
     Scalar: TypeAlias = bool | int | float | complex | np.generic
 
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 CHEAP: Final = 0.5
 DEAR: Final = 5.0
 
-# Work, see `vmflow.intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
+# Work, see `intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
 _IN_C_FROM: Final = 1 << 16
 
 # What the dtype of the result is, given the promoted dtype of the operands.
@@ -201,7 +201,7 @@ def elementwise(
 
 
 def work(output: TensorMeta, cost: float) -> float:
-    """What several threads may do of an op, as `vmflow.intra_op.LEAST` counts it; on the simulated device nothing.
+    """What several threads may do of an op, as `intra_op.LEAST` counts it; on the simulated device nothing.
 
     Args:
         output: the meta of the result.
@@ -267,9 +267,8 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     # Not with this module: not all have large arrays.
-    from vmflow.codegen.elementwise import Operation
-
-    from .lone_loop import LoneLoop
+    from vmflow.kernels.native.elementwise import Operation
+    from vmflow.kernels.native.single_loop import LoneLoop
 
     operation = Operation(name, tuple(range(len(given))), (), False, compute.name, output.dtype.name)
     return LoneLoop(operation, given, output, whole)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import no_grad
-from vmflow.codegen.indexing import AddRows
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.indexing import AddRows
 
 from .copying import full_of
 from .elementwise import CHEAP

@@ -14,12 +14,12 @@ import numpy as np
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array
+from vmflow.kernels.numpy.normal import erf_of_single
+from vmflow.kernels.numpy.tiles import in_tiles
 
 from .destination import written
 from .elementwise import DEAR, TO_FLOAT, elementwise, single_or
-from .normal_kernels import erf_of_single
 from .table import OpExpr
-from .tiles import in_tiles
 from .transcendental import exp
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
 many ops there are.  The ops are those of the table, and so are their kernels; to each element happens what would happen
 without fusing, and the results are equal to the bit.  Where there is a C compiler all of it becomes one loop instead,
-see `c_loops`.
+see `vmflow.kernels.native.fused_loops`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any, Final, TypeAlias
 import attrs
 import numpy as np
 
-from vmflow import intra_op
-from vmflow.codegen.elementwise import Operation
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.op_call import Kernel
+from vmflow.kernels import intra_op
+from vmflow.kernels.native.elementwise import Operation
+from vmflow.kernels.native.fused_loops import CLoops, operation_of
 
-from .c_loops import CLoops, operation_of
 from .elementwise import ELEMENTWISE, work
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, decoded
 

@@ -14,9 +14,9 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
-from vmflow.codegen.indexing import Gather, Scatter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.indexing import Gather, Scatter
 
 from .copying import full_of
 from .elementwise import CHEAP

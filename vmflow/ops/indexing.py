@@ -14,9 +14,9 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.autograd import node as _node
-from vmflow.codegen.indexing import AddRows
 from vmflow.context import MODE
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.indexing import AddRows
 
 from .autocasting import autocast_as_op
 from .copying import copy_, full_of

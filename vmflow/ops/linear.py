@@ -15,14 +15,15 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call
-from vmflow.codegen.rows import add_to_rows
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.native.rows import add_to_rows
+from vmflow.kernels.numpy import sums
+from vmflow.kernels.numpy.products import ProductInC, call_of, call_with, product_kernel
 
-from . import linear_algebra, sums
+from . import linear_algebra
 from .arithmetic import conj_if_complex
 from .layer_operands import check_shape, in_single, is_half
-from .product_kernels import ProductInC, call_of, call_with, product_kernel
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.arrays import Call
 from vmflow.dtypes import dtype as DType
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.numpy import products
 
-from . import product_kernels
 from .arithmetic import conj_if_complex
 from .composed_reduction import norm
 from .destination import delivered, written
@@ -67,7 +67,7 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
     wide = dtypes.float32 if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
     sizes = prod(rows), inner, prod(columns), prod(batch)
-    multiply = product_kernels.product_kernel(device, wide or first.dtype, *sizes)
+    multiply = products.product_kernel(device, wide or first.dtype, *sizes)
 
     def kernel(left: Array, right: Array, out: Array | None) -> Array:
         if wide is not None:
@@ -76,10 +76,10 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         return multiply(left, right, out)
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        return [product_kernels.call_of(multiply, *inputs, *outs)]
+        return [products.call_of(multiply, *inputs, *outs)]
 
     cost = 2.0 * prod(sizes) / _PER_NANOSECOND + 500
-    by_c = wide is None and isinstance(multiply, product_kernels.ProductInC)
+    by_c = wide is None and isinstance(multiply, products.ProductInC)
     return Inferred(output, kernel, cost, placed=placed if by_c else None)
 
 

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call
-from vmflow.codegen.images import BatchNorm
-from vmflow.codegen.rows import LayerNorm, LayerNormGradient
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.native.images import BatchNorm
+from vmflow.kernels.native.rows import LayerNorm, LayerNormGradient
+from vmflow.kernels.numpy import sums
+from vmflow.kernels.numpy.rows import handed, normalize, normalize_backward, room
 from vmflow.multi_tensor import Update, issue_update
 
-from . import sums
 from .elementwise import CHEAP
 from .layer_operands import check_floating, check_shape, computes_in, is_half
-from .rows import handed, normalize, normalize_backward, room
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
 from .transcendental import rsqrt
 

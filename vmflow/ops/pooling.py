@@ -14,15 +14,15 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.codegen.arrays import Call
-from vmflow.codegen.images import plane_scatter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.native.images import plane_scatter
+from vmflow.kernels.numpy import pooling as kernels
+from vmflow.kernels.numpy.pooling import Planes, Window
 
-from . import pooling_kernels as kernels
 from .elementwise import CHEAP
 from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
-from .pooling_kernels import Planes, Window
 from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module, common_device
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.numpy import recurrent as kernels
+from vmflow.kernels.numpy.recurrent import Step, Weights
 
-from . import recurrent_kernels as kernels
 from .activation import relu, sigmoid, tanh
 from .joining import cat
 from .layer_operands import check_shape, computes_in
 from .linear import linear
-from .recurrent_kernels import Step, Weights
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
 
 if TYPE_CHECKING:

@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from vmflow import dtypes, intra_op
+from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.rows import RowReduction
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.instructions.op_call import Kernel
+from vmflow.kernels import intra_op
+from vmflow.kernels.native.rows import RowReduction
+from vmflow.kernels.numpy import sums
 
-from . import sums
 from .arithmetic import conj_if_complex
 from .comparison import ne
 from .destination import delivered, written

@@ -9,10 +9,10 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.codegen.running import Running
 from vmflow.dtypes import INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, meta
+from vmflow.kernels.native.running import Running
 
 from .arithmetic import conj_if_complex
 from .destination import delivered, written

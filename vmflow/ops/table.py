@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, Ty
 
 import numpy as np
 
-from vmflow.codegen.arrays import Call
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
 from vmflow.instructions.op_call import Kernel, Step
+from vmflow.kernels.native.arrays import Call
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
+from vmflow.kernels.numpy.convolution import Geometry, Layout
 
-from .convolution_kernels import Geometry, Layout
 from .elementwise import CHEAP
 from .layer_operands import Pair, Sizes, check_floating, check_shape, in_single, is_half, layout, sizes
 from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module

@@ -9,8 +9,8 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from vmflow.codegen.steps import Steps
 from vmflow.instructions.blob import Array
+from vmflow.kernels.native.steps import Steps
 from vmflow.multi_tensor import Update, change_pieces
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor

@@ -24,7 +24,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from vmflow.intra_op import set_num_threads
+from vmflow.kernels.intra_op import set_num_threads
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import live_machines

@@ -1,0 +1,53 @@
+"""Formulas in C: what their steps give, to the bit, also where a call is made again; and what is worth the compiler."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import vmflow as flow
+import vmflow.nn.functional as F
+from tests.ops.oracle import layouts, sample
+from tests.ops.test_formula import CALLS, FORMULAS, everything, tensors_for
+from vmflow.kernels.native.functions import common_source
+from vmflow.kernels.native.loading import LOADER
+
+from .support import same_bits
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_one_op_gives_what_its_steps_give(name: str, dtype: str, compiled: None, threads: None) -> None:
+    formula, numbers = FORMULAS[name], CALLS[name][1]
+    tensors = tensors_for(name, dtype, (3, 2000))
+    flow.set_num_threads(1)
+    expected = everything(formula.by_steps, tensors, numbers)
+    for count in (1, 1, 2):
+        flow.set_num_threads(count)
+        found = everything(formula, tensors, numbers)
+        assert all([same_bits(one, other) for one, other in zip(expected, found, strict=True)])
+
+
+def test_a_call_made_again_reads_what_it_is_given(compiled: None) -> None:
+    arrays = [sample((5000,), "float32", seed) for seed in range(6)]
+    for array, number in zip(arrays, (0.1, 0.2, 0.1, 0.1, 0.3, 0.1), strict=True):
+        found = F.leaky_relu(flow.tensor(array), number).numpy()
+        assert same_bits(found, np.where(array > 0, array, array * np.float32(number)))
+    for label, tensor in layouts(sample((60, 100), "float32")):
+        assert same_bits(F.mish(tensor).numpy(), F.mish(tensor.contiguous()).numpy()), label
+
+
+def test_what_is_small_asks_for_no_compiler(compiled: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    request = LOADER.request
+
+    def noted(source: str, makes: bool = True) -> object:
+        if source.startswith(common_source()):  # not what makes calls again
+            asked.append(makes)
+        return request(source, makes)
+
+    monkeypatch.setattr(LOADER, "request", noted)
+    F.threshold(flow.ones(11, 3), 0.125, 2.0).numpy()
+    assert asked == [False]
+    F.threshold(flow.ones(1100, 7), 0.125, 2.0).numpy()
+    assert asked == [False, True]

@@ -1,0 +1,1 @@
+"""How ops are computed: numpy on the host, and C where a compiler has made the same."""

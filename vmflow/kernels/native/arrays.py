@@ -1,0 +1,198 @@
+"""From numpy arrays to the kernels written by hand: each function here computes, or says that it cannot.
+
+They can where the arrays are contiguous, of the dtypes that the kernels are written for, and where these are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from . import team
+from .addresses import address, is_plain, plain
+from .call_site import CallSite
+from .functions import SINGLE, by_words, function, words_of
+
+Array: TypeAlias = Any
+
+# A function, its arguments, and the array that it returns, or None.
+Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
+
+_SINGLE: Final = np.dtype(np.float32)
+_NAMES: Final = {name: f"single_{name}" for name in SINGLE}
+
+# As many additions as an element of an op of one operand takes the time of, about.
+_ADDITIONS: Final = 2
+
+# Work from which it pays to share what is called once: to say so takes as long as a third of this.
+_SHARED_AT_ONCE: Final = 1 << 18
+
+
+def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
+    """Whether it is as the kernels take arrays."""
+    return type(array) is np.ndarray and array.dtype is dtype and is_plain(array)
+
+
+def takes(out: Array, shape: tuple[int, ...]) -> bool:
+    """Whether a result of float32 can be written there."""
+    return fits(out) and out.shape == shape and bool(out.flags.writeable)
+
+
+def clear_of(out: Array, array: Array) -> bool:
+    """Whether they have no memory in common, or all of it."""
+    start, other = address(out), address(array)
+    return start == other or start + out.nbytes <= other or other + array.nbytes <= start
+
+
+class Single:
+    """An op of one or two operands of float32, element by element, as it is called from one place.
+
+    Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
+
+    Args:
+        name: see `kernels.SINGLE`.
+
+    Attributes:
+        site: where its calls are remembered.
+    """
+
+    __slots__ = ("_name", "site")
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.site = CallSite()
+
+    def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
+        """Compute it.
+
+        Args:
+            arrays: the operands.
+            out: where the result should go, or None.
+
+        Returns:
+            The result, which is elsewhere if it cannot be put there; None if it cannot be computed so.
+        """
+        found = self.site.result(arrays, out)
+        return self._found(arrays, out) if found is None else found
+
+    def _found(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
+        if not all([type(it) is np.ndarray and it.dtype is _SINGLE for it in arrays]):
+            return None
+        alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
+        shape, size = alike[0].shape, alike[0].size
+        kernel = function(_NAMES[self._name], size)
+        if kernel is None:
+            return None
+        given = [plain(it) for it in alike]
+        if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
+            out = np.empty(shape, _SINGLE)
+        _single(self._name, kernel, (*given, out)).make(self.site)
+        return out
+
+
+def _single(name: str, kernel: Callable[..., Any], arrays: tuple[Array, ...]) -> NativeCall:
+    """The call of a kernel on arrays of one shape, the last of them the result's."""
+    arguments = (*[address(it) for it in arrays], arrays[0].size)
+    work = _ADDITIONS * arrays[0].size
+    return NativeCall(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work, arrays, in_place=True)
+
+
+class NativeCall(NamedTuple):
+    """A kernel written by hand, and what it is called with for the whole.
+
+    Attributes:
+        name: of the function.
+        kernel: that.
+        arguments: see `kernels`.
+        cut, work: see `as_call`.
+        arrays, written, in_place: see `CallSite.note`.
+        places: which of the arguments are the addresses of the arrays; None for the first ones.
+    """
+
+    name: str
+    kernel: Callable[..., Any]
+    arguments: tuple[Any, ...]
+    cut: Callable[[], team.Cut]
+    work: float
+    arrays: tuple[Array, ...]
+    places: tuple[int, ...] | None = None
+    written: int = 1
+    in_place: bool = False
+
+    def placed(self) -> Call:
+        """The call, for arrays that stay where they are."""
+        return as_call(self.name, self.kernel, self.arguments, self.cut, self.work)
+
+    def once(self) -> None:
+        """Make it, by several threads where it takes so long that this is worth it."""
+        call, arguments, _ = as_call(self.name, self.kernel, self.arguments, self.cut, self.work, at_once=True)
+        call(*arguments)
+
+    def make(self, site: CallSite) -> None:
+        """Make it, by several threads where that is worth it, for the site to remember."""
+        at = by_words(self.name)
+        if not at:
+            self.kernel(*self.arguments)
+            return
+        words = words_of(self.name, self.arguments)
+        job = team.job(at, words, self.cut(), self.work) if team.helps(self.work) else None
+        if job is not None and team.run(job, self.work):
+            at = 0
+        else:
+            job = None
+            self.kernel(*self.arguments)
+        if all([it.size for it in self.arrays]):
+            taken = words if job is None else job
+            before = len(taken) - len(words)
+            places = [before + it for it in self.places or range(len(self.arrays))]
+            site.note(at, taken, places, self.arrays, self.work, written=self.written, in_place=self.in_place)
+
+
+def _by_element(arrays: Sequence[Array]) -> team.Cut:
+    """For kernels whose arguments begin with the addresses of arrays of one shape and dtype, and how many elements."""
+    itemsize = arrays[0].itemsize
+    return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), team.TOGETHER)
+
+
+def as_call(
+    name: str,
+    kernel: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    cut: Callable[[], team.Cut],
+    work: float,
+    at_once: bool = False,
+) -> Call:
+    """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
+
+    Args:
+        name: of the function.
+        kernel: that.
+        arguments: for the whole.
+        cut: makes one, for which arguments are words; not called where nobody would help.
+        work: see `intra_op.LEAST`.
+        at_once: whether it will be called only once, and at once.
+    """
+    if at_once and work < _SHARED_AT_ONCE:
+        return kernel, arguments, None
+    if team.helps(work) and (at := by_words(name)):
+        found = team.shared(at, words_of(name, arguments), cut(), work)
+        if found is not None:
+            return found
+    return kernel, arguments, None
+
+
+def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+    """What `Single` does as one call, for arrays that stay where they are; None if it cannot be had.
+
+    Args:
+        work: how much that is, see `intra_op.LEAST`; the number of threads is that of now.
+    """
+    together = (*arrays, *outs)
+    kernel = function(_NAMES[name], outs[0].size)
+    if kernel is None or not all([fits(it) and it.shape == outs[0].shape for it in together]):
+        return None
+    if not all([clear_of(outs[0], it) for it in arrays]):
+        return None
+    return [_single(name, kernel, together).placed()]

@@ -1,0 +1,87 @@
+"""Which processor numpy's BLAS takes itself to be on, and whether another would be worth trying.
+
+OpenBLAS chooses its kernels when it is loaded, by the model of the processor.  One that it does not know, as new ones
+are for a while, gets kernels for an older one.  Only the environment can change that, before numpy is imported; so all
+there is to do here is to tell, and to leave BLAS fewer products: see `vmflow.kernels.numpy.products`.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Iterable
+from typing import Final
+
+import numpy as np
+
+from .processor import CPUINFO, first_processor
+
+# The functions that tell, in the builds for numpy's wheels and in others.
+_FUNCTIONS: Final = (
+    "scipy_openblas_get_corename64_",
+    "scipy_openblas_get_corename",
+    "openblas_get_corename64_",
+    "openblas_get_corename",
+)
+
+# What kernels with AVX-512 need of a processor, by the names in /proc/cpuinfo; and their own names in OpenBLAS.
+_NEEDED: Final = frozenset({"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"})
+_WITH_AVX512: Final = frozenset({"skylakex", "cooperlake", "sapphirerapids"})
+
+
+def libraries() -> list[str]:
+    """The files of OpenBLAS that came with numpy; none where numpy was built for a library of the system."""
+    # By hand, for this is asked at the first product, and pathlib takes 5 milliseconds to import.
+    package = os.path.dirname(np.__file__)
+    folders = (os.path.join(os.path.dirname(package), "numpy.libs"), os.path.join(package, ".dylibs"))
+    return sorted(
+        [
+            os.path.join(folder, name)
+            for folder in folders
+            if os.path.isdir(folder)
+            for name in os.listdir(folder)
+            if "openblas" in name
+        ]
+    )
+
+
+def loaded_core() -> str | None:
+    """The processor whose kernels OpenBLAS uses, such as "Haswell"; None if there is no telling."""
+    for path in libraries():
+        try:
+            # numpy has loaded it already, and this is the same library.
+            library = ctypes.CDLL(path)
+        except OSError:
+            continue
+        for name in _FUNCTIONS:
+            function = getattr(library, name, None)
+            if function is not None:
+                function.restype = ctypes.c_char_p
+                function.argtypes = ()
+                found: bytes | None = function()
+                return None if found is None else found.decode("ascii", "replace")
+    return None
+
+
+def cpu_flags(cpuinfo: str | os.PathLike[str] = CPUINFO) -> frozenset[str]:
+    """What the processor can do, in Linux's words; nothing where there is no such file."""
+    for line in first_processor(cpuinfo) or []:
+        name, _, value = line.partition(":")
+        if name.strip() == "flags":
+            return frozenset(value.split())
+    return frozenset()
+
+
+def hint(core: str | None, flags: Iterable[str]) -> str | None:
+    """What to try if the kernels leave out the half of the processor's vectors; None if there is nothing to gain.
+
+    Args:
+        core: as from `loaded_core`.
+        flags: as from `cpu_flags`.
+    """
+    if core is None or core.lower() in _WITH_AVX512 or not _NEEDED.issubset(flags):
+        return None
+    return (
+        f"BLAS uses its kernels for {core}, and this processor has AVX-512; products of matrices that are not C's, as "
+        "those of float64, may be faster with OPENBLAS_CORETYPE=SkylakeX in the environment before Python starts"
+    )

@@ -1,0 +1,369 @@
+"""Chains of elementwise ops as one C function: its source, and the block of numbers that it is called with.
+
+The function is the same for all sizes and for all Python numbers among the operands.  It goes through the elements with
+one inner loop, in which each array either stays where it is or goes on by one, and up to four loops around it, in which
+arrays go on as they like: so broadcasting needs no copies.
+
+The block has, one after the other: the length of the inner loop; the lengths of the four around it; then for each array
+its address and what it goes on by in each of the four, in bytes; then the Python numbers, each in eight bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from .expressions import C_TYPES, RULES, clamped, converted
+from .team import TOGETHER
+
+# Loops around the inner one.
+OUTER: Final = 4
+
+_ARRAYS_AT: Final = 1 + OUTER
+
+# How often a loop must run for its turns to be shared out evenly enough.
+_SHAREABLE: Final = 16
+
+# Of the powers that the op does not leave to numpy's, those that have a name.
+_POWERS: Final = {2: "square", 0.5: "sqrt", -0.5: "rsqrt", -1: "reciprocal"}
+
+
+class Operation(NamedTuple):
+    """One op of a chain.
+
+    Attributes:
+        name: in the op table.
+        operands: arrays are numbered first and then the operations before it, in order.
+        scalars: Python numbers among the operands.
+        reversed: whether the scalar stands first.
+        compute: the dtype that it is computed in, by name.
+        result: the dtype of what it makes.
+    """
+
+    name: str
+    operands: tuple[int, ...]
+    scalars: tuple[bool | int | float, ...]
+    reversed: bool
+    compute: str
+    result: str
+
+
+class Loop(NamedTuple):
+    """A chain as C.
+
+    Attributes:
+        name: of the function.
+        source: of it, without what all have in common.
+        steady: of each array, inputs before outputs, whether it stays where it is in the inner loop.
+        scalars: the Python numbers, as they go into the block.
+        inexact: the ops in it whose results are not numpy's to the bit.
+    """
+
+    name: str
+    source: str
+    steady: tuple[bool, ...]
+    scalars: tuple[int, ...]
+    inexact: frozenset[str]
+
+
+class _Writer:
+    """Writes the body of the inner loop.
+
+    Attributes:
+        lines: of C.
+        scalars, inexact: see `Loop`.
+        kinds: of the scalars, the dtypes.
+    """
+
+    def __init__(self, inputs: Sequence[str]) -> None:
+        self.known = [(f"x{number}", dtype) for number, dtype in enumerate(inputs)]
+        self.lines: list[str] = []
+        self.scalars: list[int] = []
+        self.kinds: list[str] = []
+        self.inexact: set[str] = set()
+
+    def add(self, operation: Operation) -> bool:
+        """Write an operation; False if it cannot be written."""
+        written = self._written(operation)
+        if written is None or operation.result not in C_TYPES:
+            return False
+        name = f"t{len(self.lines)}"
+        self.lines.append(f"const {C_TYPES[operation.result]} {name} = ({C_TYPES[operation.result]})({written});")
+        self.known.append((name, operation.result))
+        return True
+
+    def _written(self, operation: Operation) -> str | None:
+        if operation.compute not in C_TYPES:
+            return None
+        name, compute = operation.name.removesuffix("_scalar"), operation.compute
+        if name == "where":
+            condition, *values = operation.operands
+            chosen = self._values(operation, values)
+            return None if chosen is None else f"{self.known[condition][0]} ? {chosen[0]} : {chosen[1]}"
+        values_ = self._values(operation, operation.operands)
+        if values_ is None:
+            return None
+        if name == "cast":
+            return values_[0]
+        if name == "clamp":
+            return clamped(compute, *values_) if compute != "bool" else None
+        if name == "pow" and operation.name == "pow_scalar" and not operation.reversed:
+            name = _POWERS.get(operation.scalars[0], name)
+        rule = RULES.get(name)
+        if rule is None or compute not in rule.dtypes:
+            return None
+        if not rule.exact:
+            self.inexact.add(name)
+        return rule.write(compute, *values_)
+
+    def _values(self, operation: Operation, operands: Sequence[int]) -> list[str] | None:
+        """The operands as C of the dtype to compute in."""
+        arrays = [converted(*self.known[it], operation.compute) for it in operands]
+        numbers = [self._scalar(it, operation.compute) for it in operation.scalars]
+        values = [*numbers, *arrays] if operation.reversed else [*arrays, *numbers]
+        found = [it for it in values if it is not None]
+        return found if len(found) == len(values) else None
+
+    def _scalar(self, value: bool | int | float, dtype: str) -> str | None:
+        if not isinstance(value, (bool, int, float)):
+            return None
+        to = np.dtype(dtype)
+        if to.kind in "iu" and not np.iinfo(to).min <= value <= np.iinfo(to).max:
+            return None
+        room = np.zeros(1, np.int64)
+        room.view(to)[0] = value
+        self.scalars.append(int(room[0]))
+        self.kinds.append(dtype)
+        return f"s{len(self.scalars) - 1}"
+
+
+def write_loop(
+    inputs: Sequence[str],
+    operations: Sequence[Operation],
+    outputs: Sequence[int],
+    steady: Sequence[bool],
+    streams: bool = False,
+) -> Loop | None:
+    """The C function of a chain; None if there is an op or a dtype in it that cannot be written.
+
+    Args:
+        inputs: dtypes.
+        operations: in order.
+        outputs: the operations whose results are wanted.
+        steady: of each input, whether it stays where it is in the inner loop; outputs never do.
+        streams: whether results are written past the cache, where they begin with a line of it.
+    """
+    if not all([it in C_TYPES for it in inputs]):
+        return None
+    writer = _Writer(inputs)
+    for operation in operations:
+        if not writer.add(operation):
+            return None
+    kinds = [*inputs, *[operations[it].result for it in outputs]]
+    scalars_at = _ARRAYS_AT + len(kinds) * (1 + OUTER)
+    before = [
+        f"const {C_TYPES[dtype]} s{number} = *(const {C_TYPES[dtype]} *)(block + {scalars_at + number});"
+        for number, dtype in enumerate(writer.kinds)
+    ]
+    pointers: list[str] = []
+    for number, dtype in enumerate(kinds):
+        at = _ARRAYS_AT + number * (1 + OUTER)
+        place = " + ".join([f"block[{at}]", *[f"i{axis} * block[{at + 1 + axis}]" for axis in range(OUTER)]])
+        constant = "const " if number < len(inputs) else ""
+        pointers.append(f"{constant}{C_TYPES[dtype]} *const p{number} = ({constant}{C_TYPES[dtype]} *)({place});")
+    loads = [
+        f"const {C_TYPES[dtype]} x{number} = p{number}[{'0' if still else 'i'}];"
+        for number, (dtype, still) in enumerate(zip(inputs, steady, strict=True))
+    ]
+    held = [line for line, still in zip(loads, steady, strict=True) if still]
+    moving = [line for line, still in zip(loads, steady, strict=True) if not still]
+    made = [
+        (f"p{len(inputs) + number}", place, C_TYPES[operations[place].result]) for number, place in enumerate(outputs)
+    ]
+    stores = [f"{to}[i] = t{place};" for to, place, _ in made]
+    read = [f"p{number}" for number, still in enumerate(steady) if not still]
+    streaming = _in_streamed_blocks(read, [*moving, *writer.lines], made) if streams else []
+    blocks = in_blocks(read, [to for to, _, _ in made], [*moving, *writer.lines, *stores])
+    around = [*pointers, *held, "int64_t done = 0;", *streaming, *blocks]
+    body = _nested(
+        before,
+        around,
+        [*moving, *writer.lines, *stores],
+        "#ifdef STREAMS\n    streamed();\n#endif\n" if streams else "",
+    )
+    import hashlib  # which brings in a library for cryptography
+
+    name = "chain_" + hashlib.sha256(body.encode()).hexdigest()[:16]
+    source = f"void {name}(const int64_t *block) {{\n{body}}}\n"
+    moves = (*steady, *[False] * len(outputs))
+    return Loop(name, source, moves, tuple(writer.scalars), frozenset(writer.inexact))
+
+
+def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The loop over elements `done` to `n` but for those behind the last whole block, which asks for what comes later.
+
+    Args:
+        read, written: pointers.
+        lines: what is to be done for element `i`.
+    """
+    return _block_by_block([*_asking("read", read), *_asking("write", written)], lines, [])
+
+
+def _in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
+    """The same, writing past the cache, if that can be done.
+
+    Args:
+        read: pointers.
+        lines: of the inner loop.
+        made: the pointers to the results, the operations that make them, and their types.
+    """
+    aligned = " | ".join([f"(uintptr_t){to}" for to, _, _ in made])
+    blocks = [f"{kind} b{place}[BLOCK] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made]
+    stores = [f"b{place}[j] = t{place};" for _, place, _ in made]
+    streams = [f"stream({to} + done, b{place}, sizeof b{place});" for to, place, _ in made]
+    loop = _block_by_block([*_asking("read", read), *blocks], [*lines, *stores], streams)
+    return ["#ifdef STREAMS", f"if (({aligned}) % CACHE_LINE == 0)", *loop, "#endif"]
+
+
+def _asking(how: str, pointers: Sequence[str]) -> list[str]:
+    return [f"will_{how}({it} + done, BLOCK * sizeof *{it});" for it in pointers]
+
+
+def _block_by_block(before: Sequence[str], lines: Sequence[str], behind: Sequence[str]) -> list[str]:
+    return [
+        "for (; done + BLOCK <= n; done += BLOCK) {",
+        *[f"    {line}" for line in before],
+        "    LANES",
+        "    for (int64_t j = 0; j < BLOCK; j++) {",
+        "        const int64_t i = done + j;",
+        *[f"        {line}" for line in lines],
+        "    }",
+        *[f"    {line}" for line in behind],
+        "}",
+    ]
+
+
+def _nested(before: Sequence[str], around: Sequence[str], inside: Sequence[str], behind: str) -> str:
+    lines = ["    const int64_t n = block[0];", *[f"    {line}" for line in before]]
+    for axis in reversed(range(OUTER)):
+        lines.append(f"    for (int64_t i{axis} = 0; i{axis} < block[{1 + axis}]; i{axis}++)")
+    lines += ["    {", *[f"        {line}" for line in around]]
+    lines += ["        LANES", "        for (int64_t i = done; i < n; i++) {"]
+    lines += [*[f"            {line}" for line in inside], "        }", "    }", ""]
+    return "\n".join(lines) + behind
+
+
+# Calling it
+
+
+class Layout(NamedTuple):
+    """How a function's loops run over arrays of certain shapes and strides.
+
+    Attributes:
+        steady: see `Loop`.
+        inner: the length of the inner loop.
+        outer: the lengths of those around it, the innermost first.
+        steps: of each array, what it goes on by in each of them, in bytes.
+    """
+
+    steady: tuple[bool, ...]
+    inner: int
+    outer: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+
+
+# A shape, strides in bytes, and the size of an element.
+Strided = tuple[tuple[int, ...], tuple[int, ...], int]
+
+
+def lay_out(arrays: Sequence[Strided], shape: tuple[int, ...]) -> Layout | None:
+    """The loops over arrays that broadcast to a shape; None if there would be too many, or in steps that are not one.
+
+    Args:
+        arrays: see `Strided`.
+        shape: of the results.
+    """
+    sizes: list[int] = []
+    strides: list[list[int]] = []
+    spread = [_spread(it, shape) for it in arrays]
+    for axis in reversed(range(len(shape))):
+        if shape[axis] == 1:
+            continue
+        steps = [it[axis] for it in spread]
+        if sizes and all([step == last * sizes[-1] for step, last in zip(steps, strides[-1], strict=True)]):
+            sizes[-1] *= shape[axis]
+            continue
+        sizes.append(shape[axis])
+        strides.append(steps)
+    if not sizes:
+        sizes, strides = [1], [[0] * len(arrays)]
+    if len(sizes) > 1 + OUTER:
+        return None
+    for step, (_, _, itemsize) in zip(strides[0], arrays, strict=True):
+        if step not in (0, itemsize):
+            return None
+    still = tuple([step == 0 for step in strides[0]])
+    padding = [0] * (OUTER - len(sizes) + 1)
+    outer = tuple([*sizes[1:], *[1] * len(padding)])
+    steps_ = tuple([tuple([*[it[number] for it in strides[1:]], *padding]) for number in range(len(arrays))])
+    return Layout(still, sizes[0], outer, steps_)
+
+
+def _spread(array: Strided, shape: tuple[int, ...]) -> list[int]:
+    """The strides of an array that is broadcast to a shape."""
+    given, strides, _ = array
+    missing = len(shape) - len(given)
+    return [0] * missing + [0 if size == 1 else stride for size, stride in zip(given, strides, strict=True)]
+
+
+def layout_of(arrays: Sequence[Any], shape: tuple[int, ...]) -> Layout | None:
+    """The same for numpy arrays."""
+    return lay_out([(it.shape, it.strides, it.itemsize) for it in arrays], shape) if prod(shape) else None
+
+
+class Block:
+    """What a function is called with, but for the addresses.
+
+    Args:
+        loop: the function.
+        layout: of its arrays.
+
+    Attributes:
+        places: of the addresses among the numbers.
+    """
+
+    def __init__(self, loop: Loop, layout: Layout) -> None:
+        numbers = [layout.inner, *layout.outer]
+        for steps in layout.steps:
+            numbers += [0, *steps]
+        numbers += loop.scalars
+        self._numbers = numbers
+        self.places = [_ARRAYS_AT + number * (1 + OUTER) for number in range(len(layout.steps))]
+        self._steady = loop.steady
+
+    def words(self, addresses: Sequence[int]) -> list[int]:
+        """The numbers for arrays at these addresses, of shapes and strides that are known."""
+        words = self._numbers.copy()
+        for place, found in zip(self.places, addresses, strict=True):
+            words[place] = found
+        return words
+
+    def cut(self, itemsizes: Sequence[int]) -> tuple[int, tuple[tuple[int, int], ...], int]:
+        """Along which loop it can be shared out; see `vmflow.kernels.native.team.Cut`.
+
+        Args:
+            itemsizes: of the arrays.
+        """
+        # The outermost loop, if it can be shared out, or else the longest.
+        axis = max([number for number in range(_ARRAYS_AT) if self._numbers[number] > 1], default=0)
+        if self._numbers[axis] < _SHAREABLE:
+            axis = max(range(_ARRAYS_AT), key=self._numbers.__getitem__)
+        moves: list[tuple[int, int]] = []
+        for place, itemsize, still in zip(self.places, itemsizes, self._steady, strict=True):
+            step = self._numbers[place + axis] if axis else 0 if still else itemsize
+            if step:
+                moves.append((place, step))
+        return axis, tuple(moves), 1 if axis else TOGETHER

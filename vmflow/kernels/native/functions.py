@@ -1,0 +1,346 @@
+"""The kernels that are called by name: what is written by hand in the C files of this folder, and chains of ops."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
+
+from .expressions import RULES
+from .loading import LOADER, Library
+
+if TYPE_CHECKING:
+    from .elementwise import Loop
+
+
+@cache
+def text_of(name: str) -> str:
+    """A C file of this folder."""
+    from pathlib import Path
+
+    return Path(__file__).with_name(name).read_text()
+
+
+@cache
+def common_source() -> str:
+    """What all sources begin with."""
+    return text_of("functions.h")
+
+
+class Chain:
+    """The function of one chain, which may not be there yet.
+
+    Args:
+        loop: see `Loop`.
+    """
+
+    def __init__(self, loop: Loop) -> None:
+        self._loop = loop
+        self._library: Library | None = None
+        self._function: Callable[[Any], None] | None = None
+        # When it was looked for in vain, and whether it was to be made.
+        self._missed: tuple[int, bool] | None = None
+
+    def function(self, makes: bool = True) -> Callable[[Any], None] | None:
+        """The function, called with a `Block`, if it is there and may be used.
+
+        Args:
+            makes: whether it is to be made if it was not before.
+        """
+        if LOADER.mode == "off":
+            return None
+        if self._function is None:
+            looked = LOADER.arrived, makes
+            if self._missed == looked:
+                return None
+            if self._usable(makes):
+                assert self._library is not None
+                self._function = self._library.function(self._loop.name)
+            else:
+                self._missed = looked
+        return self._function
+
+    def _usable(self, makes: bool) -> bool:
+        # What eager ops compute is the measure, whether that is C or numpy.
+        alike = all([function(f"single_{name}", _WORTHWHILE if makes else 0) for name in self._loop.inexact])
+        if self._library is None or (makes and not self._library.begun):
+            self._library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
+        return alike and self._library is not None and self._library.usable(exact=True)
+
+
+# Those written by hand
+
+_POINTER: Final = ctypes.c_void_p
+_COUNT: Final = ctypes.c_int64
+
+# Whole arrays of float32, element by element: name in the op table -> how many operands.
+SINGLE: Final = {
+    "erf": 1,
+    "exp": 1,
+    "expm1": 1,
+    "gelu": 1,
+    "gelu_gradient": 2,
+    "log": 1,
+    "log1p": 1,
+    "relu": 1,
+    "relu_gradient": 2,
+    "sigmoid": 1,
+    "silu": 1,
+    "tanh": 1,
+}
+
+
+# Those of images, which are a library of their own: whoever has no images need not wait for it.
+_OF_IMAGES: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "convolution": (False, (_POINTER,) * 6),
+    "convolution_input_gradient": (False, (_POINTER,) * 5),
+    "convolution_weight_gradient": (False, (_POINTER,) * 6),
+    "convolution_room": (False, (_POINTER,)),
+    "batch_norm": (False, (_POINTER,) * 8 + (ctypes.c_float,)),
+    "batch_norm_gradient": (False, (_POINTER,) * 10 + (ctypes.c_float,)),
+    "batch_norm_room": (False, (_POINTER,)),
+    "max_pool": (True, (_POINTER,) * 5),
+    "plane_scatter": (True, (_POINTER,) * 3 + (_COUNT,) * 3),
+}
+
+# Those of attention, which are another.
+_OF_ATTENTION: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "attention": (False, (_POINTER, _COUNT, _POINTER)),
+    "attention_gradient": (False, (_POINTER, _COUNT, _POINTER)),
+}
+
+# Those of products of matrices, which are a third.
+_OF_PRODUCTS: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    "matrix_product": (False, (_POINTER,)),
+    "matrix_products": (False, (_POINTER, _COUNT, _POINTER)),
+}
+
+# Those by index, which are a fourth: of what is only moved, for the sizes there are.
+_MOVES: Final = ("gather", "scatter")
+_ADDS: Final = ("scatter_add", "add_rows")
+_INTEGERS: Final = ("int8_t", "int16_t", "int32_t", "int64_t")
+_OF_INDEXING: Final[dict[str, tuple[bool, tuple[Any, ...]]]] = {
+    f"{name}_{kind}": (True, (_POINTER,) * 3 + (_COUNT,) * 5 + (_POINTER,))
+    for names, kinds in ((_MOVES, _INTEGERS), (_ADDS, (*_INTEGERS, "float", "double")))
+    for name in names
+    for kind in kinds
+}
+
+# Types of elements, and in which running sums of them are accumulated.
+_ACCUMULATED: Final = {"float": "double", "double": "double", "int64_t": "int64_t"}
+
+_OF_PANELS: Final = _OF_ATTENTION.keys() | _OF_PRODUCTS.keys()
+_OF_OTHERS: Final = _OF_PANELS | _OF_INDEXING.keys()
+
+# Those that take an array of words anyway.
+_OF_WORDS: Final = ("matrix_product",)
+
+# Those that return a number.
+_COUNTING: Final = ("convolution_room", "batch_norm_room", "plane_scatter")
+
+
+def _declared() -> dict[str, tuple[bool, tuple[Any, ...]]]:
+    """Of all functions, whether the results are numpy's to the bit, and the arguments."""
+    found: dict[str, tuple[bool, tuple[Any, ...]]] = {
+        "softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "log_softmax": (False, (_POINTER,) * 2 + (_COUNT,) * 2),
+        "class_losses": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,)),
+        "class_loss": (False, (_POINTER,) * 3 + (_COUNT,) * 2),
+        "cross_entropy_gradient": (False, (_POINTER,) * 3 + (_COUNT,) * 2 + (_POINTER,) * 2 + (_COUNT, _POINTER)),
+        "layer_norm": (False, (_POINTER,) * 4 + (_COUNT,) * 2 + (_POINTER,) * 2 + (ctypes.c_float,)),
+        "layer_norm_gradient": (False, (_POINTER,) * 5 + (_COUNT,) * 4 + (_POINTER,) * 2),
+        "column_sums": (False, (_POINTER,) * 2 + (_COUNT,) * 3),
+        "add_to_rows": (True, (_POINTER,) + (_COUNT,) * 2 + (_POINTER,)),
+    }
+    for name, exact in (
+        ("sums", False),
+        ("squares", False),
+        ("products", False),
+        ("largest", True),
+        ("smallest", True),
+    ):
+        found[f"row_{name}"] = (exact, (_POINTER,) * 2 + (_COUNT,) * 2 + (_POINTER, _COUNT))
+    for kind in _ACCUMULATED:
+        for name in ("cumsum", "cumprod"):
+            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 5)
+    for kind in ("float", "double"):
+        for name in ("sgd_steps", "sgd_momentum_steps", "adam_steps"):
+            found[f"{name}_{kind}"] = (True, (_POINTER,) * 2 + (_COUNT,) * 2)
+    for name, operands in SINGLE.items():
+        found[f"single_{name}"] = (RULES[name].exact, (_POINTER,) * (operands + 1) + (_COUNT,))
+    return found | _OF_IMAGES | _OF_ATTENTION | _OF_PRODUCTS | _OF_INDEXING
+
+
+_DECLARED: Final = _declared()
+
+# Rows whose part of the gradients by weight and bias is added up by itself.  Fewer would be more to write, and more
+# could not be given to so many threads.
+LAYER_NORM_PART: Final = 64
+
+# For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
+_WORTHWHILE: Final = 1 << 12
+
+
+@cache
+def handwritten_source() -> str:
+    """The source of everything that is known beforehand, but for what has a library of its own."""
+    from .elementwise import in_blocks
+
+    updates = text_of("updates.c")
+    by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_OTHERS]
+    singles = []
+    for name, operands in SINGLE.items():
+        if name == "exp":
+            continue  # as rows.c has it
+        given = [f"x{number}" for number in range(operands)]
+        pointers = "".join([f"const float *{it}, " for it in given])
+        line = f"y[i] = {RULES[name].write('float32', *[f'{it}[i]' for it in given])};"
+        body = [
+            "int64_t done = 0;",
+            *in_blocks(given, ["y"], [line]),
+            "LANES",
+            f"for (int64_t i = done; i < n; i++) {line}",
+        ]
+        lines = "".join([f"    {it}\n" for it in body])
+        singles.append(f"void single_{name}({pointers}float *y, int64_t n) {{\n{lines}}}\n")
+    return "\n".join(
+        [
+            common_source(),
+            text_of("vectors.h"),
+            text_of("columns.h"),
+            text_of("rows.c").replace("LAYER_NORM_PART", str(LAYER_NORM_PART)),
+            updates.replace("REAL", "float").replace("ROOT", "__builtin_sqrtf"),
+            updates.replace("REAL", "double").replace("ROOT", "__builtin_sqrt"),
+            *[text_of("running.c").replace("TYPE", it).replace("WIDE", wide) for it, wide in _ACCUMULATED.items()],
+            *singles,
+            *by_words,
+        ]
+    )
+
+
+def _can_be_cut(name: str) -> bool:
+    return name not in _OF_IMAGES and name not in _COUNTING
+
+
+def _by_words(name: str) -> str:
+    """The same function of an array of words; see `vmflow.kernels.native.team`."""
+    arguments = _DECLARED[name][1]
+    forms = {_POINTER: "(void *)w[%d]", _COUNT: "w[%d]"}
+    given = [forms.get(kind, "*(const double *)(w + %d)") % place for place, kind in enumerate(arguments)]
+    return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
+
+
+def words_of(name: str, arguments: Sequence[float | None]) -> list[int]:
+    """Arguments of a function written by hand as words; a number with a fraction is one of a double's bits."""
+    kinds = _DECLARED[name][1]
+    return [
+        ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value  # type: ignore[arg-type]
+        if kind not in (_POINTER, _COUNT)
+        else int(value or 0)
+        for value, kind in zip(arguments, kinds, strict=True)
+    ]
+
+
+@cache
+def image_source() -> str:
+    """The source of what is known beforehand of images."""
+    files = ("vectors.h", "convolution.c", "convolution_gradient.c", "pooling.c", "channels.c")
+    return "\n".join([common_source(), *[text_of(it) for it in files]])
+
+
+@cache
+def attention_source() -> str:
+    """The source of attention."""
+    return _source_in_panels("attention.c", _OF_ATTENTION)
+
+
+@cache
+def product_source() -> str:
+    """The source of products of matrices."""
+    return _source_in_panels("products.c", [it for it in _OF_PRODUCTS if it not in _OF_WORDS])
+
+
+@cache
+def indexing_source() -> str:
+    """The source of what reaches elements by index."""
+    text = text_of("indexing.c")
+    kinds = [text.replace("TYPE", it) for it in (*_INTEGERS, "float", "double")]
+    return "\n".join([common_source(), *kinds, *map(_by_words, _OF_INDEXING)])
+
+
+def _source_in_panels(file: str, names: Iterable[str]) -> str:
+    files = ("vectors.h", "columns.h", "panels.h", file)
+    return "\n".join([common_source(), *[text_of(it) for it in files], *map(_by_words, names)])
+
+
+def _source_of(name: str) -> str:
+    if name in _OF_IMAGES:
+        return image_source()
+    if name in _OF_PRODUCTS:
+        return product_source()
+    if name in _OF_INDEXING:
+        return indexing_source()
+    return attention_source() if name in _OF_ATTENTION else handwritten_source()
+
+
+# Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
+_functions: dict[str, Callable[..., Any]] = {}
+_by_words_at: dict[str, int] = {}
+_missing: dict[str, tuple[int, bool]] = {}
+LOADER.watchers += [_functions.clear, _by_words_at.clear, _missing.clear]
+
+
+def function(name: str, elements: int) -> Callable[..., Any] | None:
+    """A function written by hand, if it is there and may be used; else it may be there later.
+
+    Args:
+        name: see `_declared`.
+        elements: how many it is wanted for.
+    """
+    found = _functions.get(name)
+    if found is None and LOADER.mode != "off":
+        looked = LOADER.arrived, elements >= _WORTHWHILE
+        if _missing.get(name) != looked:
+            return _look_for(name, looked)
+    return found
+
+
+def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
+    exact, arguments = _DECLARED[name]
+    library = LOADER.request(_source_of(name), looked[1])
+    if library is None or not library.usable(exact):
+        _missing[name] = looked
+        return None
+    if name in _OF_PANELS and not panels_pay(library):
+        _missing[name] = looked
+        return None
+    found = library.function(name)
+    function: Any = found
+    function.argtypes = arguments
+    if name in _COUNTING:
+        function.restype = _COUNT
+    if _can_be_cut(name):
+        cut = found if name in _OF_WORDS else library.function(f"{name}_by_words")
+        _by_words_at[name] = address_of(cut)
+    _functions[name] = found
+    return found
+
+
+def panels_pay(library: Library) -> bool:
+    """Whether a library of products, or of attention, is of use on this processor; see panels.h."""
+    pays: Any = library.function("panels_pay")
+    pays.restype = _COUNT
+    return bool(pays())
+
+
+def by_words(name: str) -> int:
+    """The address of a function written by hand in its form of an array of words; 0 if it has none, or is not there."""
+    return _by_words_at.get(name, 0)
+
+
+def address_of(function: Callable[..., Any]) -> int:
+    """Where a C function is."""
+    found = ctypes.cast(function, ctypes.c_void_p).value  # type: ignore[arg-type]
+    assert found is not None
+    return found

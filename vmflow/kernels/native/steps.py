@@ -1,0 +1,229 @@
+"""Steps of an optimizer for many parameters at once, by one call of C.
+
+To call a function costs as much as a step of ten thousand elements, and most parameters have fewer; of those that have
+more, each thread changes the same part in every step, which the products that read them and make their gradients leave
+to it, too.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
+from weakref import ref
+
+import numpy as np
+
+from vmflow.kernels.intra_op import get_num_threads
+
+from . import team
+from .addresses import address, is_plain
+from .functions import by_words, function
+
+Array: TypeAlias = Any
+
+_KINDS: Final = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+
+# Elements of a parameter that are given to one thread.
+_WHOLE: Final = 1 << 12
+
+# Parts for each thread: who is late takes fewer.
+_SHARES: Final = 4
+
+# Elements that a part has a multiple of, so that no two share a line of the cache.
+_LINES: Final = 64
+
+
+class Steps:
+    """The steps of one group of parameters; where what is written lies is kept from one step to the next.
+
+    Args:
+        name: of the function in updates.c, without the dtype.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._layout: _Layout | None = None
+
+    def begin(self, written: Sequence[Sequence[Array]], gradients: Sequence[Array]) -> Step | None:
+        """The step of those parameters that C can change; None if there are none, or C is not to be had.
+
+        Args:
+            written: the parameters, and of each kind what else is changed with them.
+            gradients: of all parameters.
+        """
+        layout, threads = self._layout, get_num_threads()
+        if layout is not None and (layout.threads != threads or not layout.is_of(written)):
+            layout = None
+        dtype = written[0][0].dtype
+        kind = _KINDS.get(dtype)
+        elements = sum([it.size for it in written[0]]) if layout is None else layout.elements
+        name = f"{self._name}_{kind}"
+        kernel = None if kind is None else function(name, elements)
+        if kernel is None:
+            return None
+        if layout is None:
+            # Only its last step changes: other threads may have it.
+            layout = self._layout = _Layout(written, threads, None)
+        elif layout.step is not None and layout.step.kernel is kernel and layout.step.is_of(gradients):
+            return layout.step
+        fitting = [it for it in layout.chosen if _fits(gradients[it], dtype, written[0][it].size)]
+        if len(fitting) < len(layout.chosen):
+            layout = _Layout(written, threads, fitting)
+        if not fitting:
+            return None
+        # Most gradients lie where those of the step before were.
+        places = [address(gradients[it]) for it in fitting]
+        before = layout.step
+        if before is not None and before.places == places and before.kernel is kernel:
+            return before
+        ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
+        if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
+            return None  # a gradient changes with its parameter, or with another, in numpy's order
+        step = layout.step = Step(by_words(name), kernel, layout, places, gradients)
+        return step
+
+
+class _Layout:
+    """Where parameters are, what is changed with them, and in which parts.
+
+    Args:
+        written: see `Steps.begin`.
+        threads: how many there may be.
+        chosen: which of the parameters; None for all that fit.
+
+    Attributes:
+        threads: those.
+        elements: of all parameters.
+        chosen: the positions of the parameters.
+        sizes: the bytes of each.
+        table: what the C functions take, without the gradients: by group, row and column.
+        owners, offsets: by group and row, whose part it is, among those, and at which byte it begins.
+        ranges: the memory that is written, sorted: the first byte of each array, and the first behind it.
+        work: see `intra_op.LEAST`; 0 where no two threads may be at it.
+        step: the last one that was made of it.
+    """
+
+    def __init__(self, written: Sequence[Sequence[Array]], threads: int, chosen: list[int] | None) -> None:
+        first = written[0]
+        dtype = first[0].dtype
+        arrays = list(zip(*written, strict=True))
+        if chosen is None:
+            chosen = [place for place, row in enumerate(arrays) if all([_fits(it, dtype, row[0].size) for it in row])]
+        # Not the arrays: whoever takes their place may want their memory.
+        self._written = [ref(array) for column in written for array in column]
+        self.threads = threads
+        self.elements = sum([it.size for it in first])
+        self.chosen = chosen
+        self.sizes = [first[it].nbytes for it in chosen]
+        self.ranges = sorted(
+            [(address(it), address(it) + it.nbytes) for row in chosen for it in arrays[row] if it.nbytes]
+        )
+        apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
+        # Where memory is shared, the steps are taken one after the other.
+        self.work = sum([first[it].size for it in chosen]) * (len(written) + 1) if apart else 0
+        parts = _parts([first[it].size for it in chosen], _SHARES * threads if team.helps(self.work) else 1)
+        self.owners = parts[:, :, 0]
+        self.offsets = parts[:, :, 1] * dtype.itemsize
+        self.table = np.zeros((*self.owners.shape, len(written) + 3), np.int64)
+        for kind, column in enumerate(written):
+            starts = np.array([address(column[it]) for it in chosen], np.int64)
+            self.table[:, :, kind] = starts[self.owners] + self.offsets if chosen else 0
+        self.table[:, :, -2] = parts[:, :, 2]
+        self.table[:, :, -1] = self.owners
+        self.step: Step | None = None
+
+    def is_of(self, written: Sequence[Sequence[Array]]) -> bool:
+        """Whether it was made of these very arrays."""
+        return _are(self._written, [it for column in written for it in column])
+
+    def writes(self, start: int, end: int) -> bool:
+        """Whether any of what is written lies in between."""
+        place = bisect_left(self.ranges, (end, end))
+        return place > 0 and self.ranges[place - 1][1] > start
+
+
+def _parts(sizes: Sequence[int], groups: int) -> Array:
+    """Parts of parameters: of each group the owner, first element and number of elements of as many parts.
+
+    Of a large one each group has its share, in order; small ones are dealt out.
+    """
+    found: list[list[tuple[int, int, int]]] = [[] for _ in range(groups)]
+    for owner, size in enumerate(sizes):
+        if size <= _WHOLE or groups == 1:
+            fewest = min(found, key=lambda group: sum([count for _, _, count in group]))
+            fewest.append((owner, 0, size))
+            continue
+        share = -(-size // groups)
+        share += -share % _LINES
+        for group, start in zip(found, range(0, size, share), strict=False):
+            group.append((owner, start, min(share, size - start)))
+    most = max([len(group) for group in found])
+    return np.array([group + [(0, 0, 0)] * (most - len(group)) for group in found], np.int64).reshape(groups, most, 3)
+
+
+class Step:
+    """One step of some parameters, which `take` takes.
+
+    Args:
+        by_words: the address of the function of an array of words.
+        kernel: the function.
+        layout: of what is written.
+        places: where the gradients are.
+        gradients: those of all parameters.
+
+    Attributes:
+        positions: of the parameters.
+        kernel, places: those.
+    """
+
+    def __init__(
+        self,
+        by_words: int,
+        kernel: Callable[..., Any],
+        layout: _Layout,
+        places: list[int],
+        gradients: Sequence[Array],
+    ) -> None:
+        self.positions = layout.chosen
+        self.kernel = kernel
+        self.places = places
+        self._gradients = [ref(it) for it in gradients]
+        table = self._table = layout.table.copy()
+        table[:, :, -3] = np.array(places, np.int64)[layout.owners] + layout.offsets
+        groups, rows = layout.owners.shape
+        self._arguments = address(table), 0, groups, rows
+        self._work = layout.work
+        cut = team.Cut(2, ((0, table.strides[0]),), 1, _SHARES)
+        self._job = team.job(by_words, self._arguments, cut, layout.work) if by_words else None
+
+    def is_of(self, gradients: Sequence[Array]) -> bool:
+        """Whether it was made for these very arrays, as in a graph, where they stay."""
+        return _are(self._gradients, gradients)
+
+    def take(self, own: Sequence[float], *settings: float) -> None:
+        """Take it.
+
+        Args:
+            own: of one parameter after the other, what each has for itself.
+            settings: what all have in common.
+        """
+        values = array("d", (*settings, *own))
+        if self._job is not None:
+            job = self._job[:]
+            job[len(job) - len(self._arguments) + 1] = values.buffer_info()[0]
+            if team.run(job, self._work):
+                return
+        table, _, groups, rows = self._arguments
+        self.kernel(table, values.buffer_info()[0], groups, rows)
+
+
+def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
+    """Whether what was known is these arrays, none of which has gone since."""
+    return len(known) == len(arrays) and all([it() is array for it, array in zip(known, arrays, strict=True)])
+
+
+def _fits(array: Array, dtype: np.dtype[Any], size: int) -> bool:
+    return type(array) is np.ndarray and array.dtype is dtype and array.size == size and is_plain(array)

@@ -1,0 +1,114 @@
+"""Products of matrices: C's where they are of float32 and worth a call of it, and otherwise numpy's.
+
+Which it is follows from shapes and dtypes alone, so that eager ops and graphs, whose arrays lie elsewhere, agree to the
+bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from math import inf
+from typing import Final, TypeAlias
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array
+from vmflow.kernels.native import blas_core
+from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.native.products import MatrixProduct, product_call
+from vmflow.ops.table import array_module
+
+from .sums import of_columns
+
+# From two arrays, and where the result should go or None, to the result, which is there.
+Product: TypeAlias = Callable[[Array, Array, Array | None], Array]
+
+# Products of two numbers from which on C is not slower than BLAS, which would call its threads then, and these keep
+# their cores from others for a tenth of a second; and up to which that is so: where nothing fits into caches, BLAS at
+# its best loses less.
+_LEAST: Final = 1 << 18
+_MOST: Final = 1 << 30
+
+# Rows and columns: with fewer, vectors are empty.
+_FEWEST: Final = 8
+
+
+@cache
+def _most() -> float:
+    """Where BLAS leaves half of the processor's vectors out, there is no product for it."""
+    narrow = blas_core.hint(blas_core.loaded_core(), blas_core.cpu_flags()) is not None
+    return inf if narrow else _MOST
+
+
+class ProductInC:
+    """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product.
+
+    Like `CallSite`, it is for one place.
+    """
+
+    __slots__ = ("_product",)
+
+    def __init__(self) -> None:
+        self._product = MatrixProduct()
+
+    def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
+        """Multiply.
+
+        Args:
+            added: is added to each row of the result.
+        """
+        found = self._product.call(left, right, out, added)
+        if found is None:
+            found = np.matmul(left, right, out)
+            return found if added is None else np.add(found, added, found)
+        return _delivered(found, out)
+
+    def with_sums(self, left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
+        """Multiply two matrices, and add up each row of the left one, which is the transpose of a contiguous one.
+
+        Args:
+            out, sums: where the results should go, or None; the latter is contiguous.
+        """
+        if sums is None:
+            sums = np.empty(len(left), left.dtype)
+        found = self._product.call_with_sums(left, right, out, sums)
+        if found is None:
+            return np.matmul(left, right, out), of_columns(left.T, sums)
+        return _delivered(found, out), sums
+
+
+def _delivered(found: Array, out: Array | None) -> Array:
+    if out is None or found is out:
+        return found
+    np.copyto(out, found)
+    return out
+
+
+def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
+    """What multiplies so many matrices of (rows, depth) and (depth, columns) there, from one place.
+
+    Args:
+        dtype: in which that is done.
+    """
+    xp = array_module(device)
+    products = batch * rows * depth * columns
+    # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.
+    worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
+    enough = rows >= _FEWEST and columns >= _FEWEST
+    return ProductInC() if xp is np and dtype is dtypes.float32 and worthwhile and enough else xp.matmul
+
+
+def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
+    """A product as one call, for arrays that stay where they are."""
+    return call_with(multiply, left, right, out) or (multiply, (left, right, out), out)
+
+
+def call_with(
+    multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
+) -> Call | None:
+    """What `ProductInC` does as one call; None if it cannot be had."""
+    return product_call(left, right, out, added, sums) if isinstance(multiply, ProductInC) else None
