@@ -4,9 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from vmflow.ops.elementwise import ELEMENTWISE
-from vmflow.ops.fused import FusedKernel
-
 from .job import Job, JobOp, Operand
 from .memory_planning import Buffer, Op, choose_in_place, lifetimes
 from .tasks import GATHERING, Task
@@ -68,21 +65,14 @@ def cost_of(op: JobOp) -> int:
 
 def workspace_of(op: JobOp) -> int:
     """The bytes that it needs while it runs."""
-    kernel = op.infer().kernel if op.op == "fused" else None
-    return kernel.workspace if isinstance(kernel, FusedKernel) else 0
+    return op.infer().kernel.scratch if op.kind == "call" else 0
 
 
 def _sharable(op: JobOp, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
     """Where the op's result may take the place of an operand; see `Op.may_share`."""
     if op.kind != "call" or not outputs:
         return ()
-    if op.op in ELEMENTWISE:
-        allowed = {(position, 0) for position in range(len(op.inputs))}
-    elif op.op == "fused":
-        kernel = op.infer().kernel
-        allowed = set(kernel.sharing()) if isinstance(kernel, FusedKernel) else set()
-    else:
-        return ()
+    allowed = set(op.infer().kernel.sharing)
     return tuple(
         [
             (position, place)

@@ -11,17 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from operator import length_hint
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
+from vmflow.kernels.choosing import Kernel
 from vmflow.kernels.intra_op import get_num_threads
 from vmflow.kernels.native.loading import LOADER
 from vmflow.native import caused_by
-from vmflow.ops.fused import FusedKernel, resolved
 from vmflow.ops.table import Inferred
 
 from .job import Drawn, Job, JobOp, Operand
@@ -31,9 +31,6 @@ from .plan import ChainDescriptor
 
 # kernel, its arguments, and the array in which the result is wanted; None if the kernel sees to that itself.
 Step: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
-
-# Of how many calls a fused op may consist here; one of more makes them anew, tile by tile, each time.
-_CALLS: Final = 2048
 
 
 class ProgramError(Exception):
@@ -162,8 +159,8 @@ class Program:
         self._parts: list[list[Step] | None] = []
         # All of them, if none is made for each launch.
         self._steps: list[Step] = []
-        # By position, of ops that consist of others: to look them up takes longer than to make their steps.
-        self._kernels: dict[int, Callable[..., Any]] = {}
+        # By place in the chain: to look kernels up takes longer than to make their steps.
+        self._kernels: dict[int, Kernel] = {}
         self._kept = [(job.inputs.index(it), it) for it in chain.kept]
         self._straight = [(it, job.outputs[it].buffer) for it in chain.straight]
         self._callers = frozenset([number for _, number in (*self._kept, *self._straight)])
@@ -287,34 +284,20 @@ class Program:
 
     def _steps_of(self, place: int) -> list[Step]:
         op = self._ops[place]
-        if op.op == "fused":
-            return self._fused(self.chain.ops[place], op)
-        return self._placed(op) or [self._step(op)]
+        return self._placed(place, op) or [self._step(op)]
 
-    def _placed(self, op: JobOp) -> list[Step] | None:
+    def _placed(self, place: int, op: JobOp) -> list[Step] | None:
         """The steps of an op whose kernel is known to come to such over arrays that stay where they are."""
-        placed = op.infer().placed if op.kind in ("call", "into") and not op.scalars else None
-        if placed is None:
+        if op.kind not in ("call", "into") or op.scalars:
+            return None
+        if place not in self._kernels:
+            self._kernels[place] = op.infer().kernel
+        kernel = self._kernels[place]
+        if kernel.placed is None:
             return None
         inputs, outputs = [[self.environment.array(it) for it in those] for those in (op.inputs, op.outputs)]
-        return placed(inputs, outputs)
-
-    def _fused(self, position: int, op: JobOp) -> list[Step]:
-        """The steps of an op that consists of others; one if there would be very many."""
-        inputs = [self.environment.array(operand) for operand in op.inputs]
-        outputs = [self.environment.array(operand) for operand in op.outputs]
-        if position not in self._kernels:
-            self._kernels[position] = op.infer().kernel
-        kernel = self._kernels[position]
-        if not isinstance(kernel, FusedKernel):
-            return [self._step(op)]
-        native = kernel.native(inputs, outputs)
-        if native is not None:
-            return [native]
-        workspace = self.environment.workspace(position, kernel.workspace)
-        if kernel.tiles * kernel.calls_per_tile > _CALLS:
-            return [(kernel.run, (inputs, outputs, workspace), None)]
-        return list(kernel.calls(inputs, outputs, workspace))
+        scratch = self.environment.workspace(self.chain.ops[place], kernel.scratch) if kernel.scratch else None
+        return kernel.placed(inputs, outputs, scratch)
 
     def _step(self, op: JobOp) -> Step:
         inputs = [self.environment.array(operand) for operand in op.inputs]
@@ -326,19 +309,18 @@ class Program:
         if op.kind == "transfer":
             return np.copyto, (outputs[0], inputs[0]), None
         inferred = op.infer()
-        kernel = self._drawing(op, inferred) if any([isinstance(it, Drawn) for it in op.scalars]) else inferred.kernel
+        draws = any([isinstance(it, Drawn) for it in op.scalars])
+        kernel = self._drawing(op, inferred) if draws else inferred.kernel.function
         if inferred.several:
             return _storing(kernel, outputs), (*inputs, *op.scalars, tuple(outputs)), None
         if inferred.outputs[0].dtype is not op.outputs[0].meta.dtype:
             return kernel, (*inputs, *op.scalars, None), outputs[0]
-        function, before, after = (
-            resolved(inferred, op.scalars) if kernel is inferred.kernel else (kernel, (), op.scalars)
-        )
+        function, before, after = (kernel, (), op.scalars) if draws else inferred.kernel.with_scalars(op.scalars)
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
     def _drawing(self, op: JobOp, inferred: Inferred) -> Callable[..., Any]:
         """The kernel with what this launch has drawn in place of what stands for it."""
-        kernel, before = inferred.kernel, len(op.inputs)
+        kernel, before = inferred.kernel.function, len(op.inputs)
 
         def drawing(*arguments: Any) -> Any:
             launch = self.launch

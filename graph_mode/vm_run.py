@@ -140,8 +140,8 @@ class _Walk:
             return _copy
         inferred = op.infer()
         if inferred.outputs[0].dtype is op.outputs[0].meta.dtype:
-            return inferred.kernel
-        return lambda *arguments: inferred.kernel(*arguments[:-1], None)
+            return inferred.kernel.function
+        return lambda *arguments: inferred.kernel.function(*arguments[:-1], None)
 
     def _new(self, of: TensorMeta) -> Tensor:
         return new_tensor(Blob(Storage(self.machine, None, self.machine.stream(of.device)), of), None)

@@ -112,6 +112,11 @@ _BY_NAME: Final = {it.name: it for it in ALL}
 _BY_NUMPY: Final = {it.numpy: it for it in ALL if it is not bfloat16}
 
 
+def is_half(d: dtype) -> bool:
+    """Whether it is floating point of sixteen bits."""
+    return d is float16 or d is bfloat16
+
+
 def by_name(name: str) -> dtype:
     """The dtype called `name`."""
     return _BY_NAME[name]

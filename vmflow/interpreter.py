@@ -138,10 +138,10 @@ class EagerLocalInterpreter:
         blobs = _blobs(inputs)
         inferred = infer(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
-        if inferred.outputs[0].dtype is not target._blob.meta.dtype:
-            inferred = _apart(inferred)
         machine = mode.machine or default_machine()
         policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
+        if inferred.outputs[0].dtype is not target._blob.meta.dtype:
+            policy.kernel = _apart(policy.kernel)
         stream = at_once.compute_stream(machine, inferred.outputs[0].device)
         _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
 
@@ -223,7 +223,7 @@ def _call_one(
     reads: list[Dependence] = []
     for source in blobs:
         reads.append(brought(machine, source.storage, stream))
-    kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
+    kernel = inferred.kernel.function if not mode.anomaly else checked(op.name, inferred.kernel.function)
     instruction = Instruction(
         stream,
         OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates, step),
@@ -280,7 +280,7 @@ def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mod
     if not at_once.possible(machine, stream, inferred.cost):
         return None
     try:
-        array = at_once.call(machine, inferred.kernel, None, left.array, right.array)
+        array = at_once.call(machine, inferred.kernel.function, None, left.array, right.array)
     except Exception:
         return None
     storage = _made(machine, stream, array)
@@ -360,9 +360,9 @@ def _compute_at_once(
             # The kernel might choose a layout of its own.
             output = inferred.outputs[0]
             out = np.empty(output.sizes, output.dtype.numpy)
-            array = at_once.call(machine, _compute_into, (inferred.kernel, _arrays(blobs), scalars, out))
+            array = at_once.call(machine, _compute_into, (inferred.kernel.function, _arrays(blobs), scalars, out))
         else:
-            array = at_once.call(machine, inferred.kernel, (*_arrays(blobs), *scalars, None))
+            array = at_once.call(machine, inferred.kernel.function, (*_arrays(blobs), *scalars, None))
     except Exception:
         return None
     return _made(machine, stream, array)
@@ -387,7 +387,7 @@ def _allocate_and_compute(
     stream = storage.stream
     assert stream is not None
     out = _allocated(stream, op.name, storage, inferred.outputs[0])
-    storage.array = _compute_into(inferred.kernel, arrays, scalars, out)
+    storage.array = _compute_into(inferred.kernel.function, arrays, scalars, out)
 
 
 def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
@@ -629,7 +629,7 @@ def _op_call(
     scalars: tuple[Any, ...],
     mode: Mode,
 ) -> OpCall:
-    kernel = inferred.kernel if not mode.anomaly else checked(op.name, inferred.kernel)
+    kernel = inferred.kernel.function if not mode.anomaly else checked(op.name, inferred.kernel.function)
     return OpCall(op.name, kernel, blobs, outputs, scalars, inferred.several, inferred.allocates)
 
 
@@ -658,13 +658,9 @@ def _issue(
     issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
 
 
-def _apart(inferred: Inferred) -> Inferred:
-    """As `inferred`, but the kernel is not shown the destination, whose dtype numpy might refuse; `OpCall` casts."""
-
-    def kernel(*arguments: Any) -> Any:
-        return inferred.kernel(*arguments[:-1], None)
-
-    return Inferred(inferred.outputs[0], kernel, inferred.cost)
+def _apart(kernel: Kernel) -> Kernel:
+    """As `kernel`, but it is not shown the destination, whose dtype numpy might refuse; `OpCall` casts."""
+    return lambda *arguments: kernel(*arguments[:-1], None)
 
 
 def _not_tensors(op: OpExpr, inputs: tuple[Any, ...]) -> TypeError:

@@ -25,7 +25,7 @@ from .instructions.blob import Array, TensorMeta, meta
 from .ops.copying import copy_
 from .ops.creation import meta_like, sized_meta, tracked
 from .ops.elementwise import fitting
-from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
+from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, computed_by
 
 if TYPE_CHECKING:
     from .autograd.node import OpNode
@@ -235,7 +235,7 @@ def random_op(name: str, draw: Draw, parameters: tuple[Any, ...] = (), inputs: i
             *arrays, seed, position, _ = arguments
             return draw(generator_at(seed, position), output, fixed, *arrays)
 
-        return Inferred(output, kernel, output.numel * 10 + 5000)
+        return computed_by(output, kernel, output.numel * 10 + 5000)
 
     op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True))
     op.gradient()(_no_gradients)

@@ -65,7 +65,7 @@ def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
     try:
         inferred = op.infer()
         with np.errstate(all="ignore"):
-            results = inferred.kernel(*inputs, *op.scalars, tuple(outputs) if inferred.several else outputs[0])
+            results = inferred.kernel.function(*inputs, *op.scalars, tuple(outputs) if inferred.several else outputs[0])
     except Exception:
         return None  # it fails at each launch then, as it does eagerly
     for out, result in zip(outputs, results if inferred.several else (results,), strict=True):

@@ -65,7 +65,7 @@ def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]
     tensor, op = flow.ones(TINY), OPS["add"]
     blob = tensor._blob
     stream = machine.stream(blob.meta.device)
-    read, kernel = blob.storage.dependence, interpreter.infer(op, (blob, blob), (), (), None).kernel
+    read, kernel = blob.storage.dependence, interpreter.infer(op, (blob, blob), (), (), None).kernel.function
 
     def instruction() -> object:
         storage = Storage(machine, None, stream)

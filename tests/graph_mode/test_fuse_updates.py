@@ -55,7 +55,7 @@ def _run(job: Job) -> dict[int, list[float]]:
         if op.update is not None:
             op.update(inputs, outputs)
         else:
-            outputs[0][:] = op.infer().kernel(*inputs, None)
+            outputs[0][:] = op.infer().kernel.function(*inputs, None)
     return {it.id: arrays[it.id].tolist() for it in job.variables()}
 
 

@@ -92,9 +92,9 @@ def test_memory_that_is_elsewhere_is_found() -> None:
 
 
 def _is_placed(op: JobOp) -> bool:
-    placed = op.infer().placed
+    placed = op.infer().kernel.placed
     given, made = [[np.zeros(it.meta.shape, it.meta.dtype.numpy) for it in those] for those in (op.inputs, op.outputs)]
-    return placed is not None and bool(placed(given, made))
+    return placed is not None and bool(placed(given, made, None))
 
 
 def test_every_op_of_theirs_is_placed() -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import check_gradients
 from vmflow.dtypes import BOOL, COMPLEX, INTEGER, by_name
+from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, ViewExpr
 
 Array = NDArray[Any]
@@ -155,13 +156,15 @@ class KernelContract:
             inferred = infer(attributes, metas, kinds)
             self.ran.setdefault(op.name, set()).update([(it.dtype.name, tuple(it.shape)) for it in metas])
             assert inferred.cost >= 0
-            kernel = self._checked(op, inferred, metas)
-            return Inferred(inferred.outputs if inferred.several else inferred.outputs[0], kernel, inferred.cost)
+            problem = Problem(op.name, op.family, attributes, metas, kinds, inferred.outputs, inferred.details)
+            inferred.kernel = choose(problem, inferred.outputs[0].device)
+            inferred.details = Kernel(self._checked(op, inferred, metas))
+            return inferred
 
         return wrapped
 
     def _checked(self, op: OpExpr, inferred: Inferred, metas: Metas) -> Callable[..., Any]:
-        kernel = inferred.kernel
+        kernel = inferred.kernel.function
 
         def checked(*arguments: Any) -> Any:
             *operands, out = arguments

@@ -14,8 +14,10 @@ import vmflow as flow
 from vmflow import interpreter
 from vmflow.dtypes import by_name, from_numpy
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.ops import fused
-from vmflow.ops.fused import FUSED, FusedKernel, Step, can_fuse, tiles
+from vmflow.kernels.choosing import Kernel
+from vmflow.kernels.numpy import fused
+from vmflow.kernels.numpy.fused import tiles
+from vmflow.ops.fused import FUSED, Step, can_fuse
 from vmflow.ops.table import OPS, decoded, encoded
 
 from .oracle import KernelContract
@@ -80,10 +82,11 @@ def _alone(steps: Sequence[Step], outputs: Sequence[int], arrays: Sequence[Array
     for name, attributes, scalars, operands in steps:
         given = [values[it] for it in operands]
         numbers = [decoded(it) for it in scalars]
-        inferred = OPS[name].infer(attributes, _metas(given), tuple([type(it) for it in numbers]))
+        metas, kinds = _metas(given), tuple([type(it) for it in numbers])
+        inferred = OPS[name].inferred((metas, attributes, kinds, None), attributes, metas, kinds)
         out = np.empty(inferred.outputs[0].shape, inferred.outputs[0].dtype.numpy)
         with np.errstate(all="ignore"):
-            values.append(np.asarray(inferred.kernel(*given, *numbers, out)))
+            values.append(np.asarray(inferred.kernel.function(*given, *numbers, out)))
     return [values[len(arrays) + it] for it in outputs]
 
 
@@ -91,10 +94,15 @@ def _metas(arrays: Sequence[Array]) -> tuple[TensorMeta, ...]:
     return tuple([meta(it.shape, from_numpy(it.dtype), flow.device("cpu")) for it in arrays])
 
 
+def _kernel(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: tuple[TensorMeta, ...]) -> Kernel:
+    attributes = (steps, outputs)
+    return FUSED.inferred((metas, attributes, (), None), attributes, metas, ()).kernel
+
+
 def _check(steps: tuple[Step, ...], outputs: tuple[int, ...], arrays: Sequence[Array]) -> None:
-    kernel = FusedKernel(steps, outputs, _metas(arrays))
+    kernel = _kernel(steps, outputs, _metas(arrays))
     with np.errstate(all="ignore"):
-        found = kernel(*arrays, None)
+        found = kernel.function(*arrays, None)
     for one, other in zip(found if len(outputs) > 1 else [found], _alone(steps, outputs, arrays), strict=True):
         assert one.dtype == other.dtype
         assert one.tobytes() == other.tobytes()
@@ -196,7 +204,7 @@ def test_scalars_that_are_equal_and_not_the_same_are_told_apart() -> None:
 
 def test_steps_of_several_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"must have one shape, not \[3\] and \[2, 3\]"):
-        FusedKernel((_step("exp", 0), _step("add", 2, 1)), (1,), _metas([_numbers((3,)), _numbers((2, 3))]))
+        _kernel((_step("exp", 0), _step("add", 2, 1)), (1,), _metas([_numbers((3,)), _numbers((2, 3))]))
 
 
 # Memory
@@ -204,38 +212,38 @@ def test_steps_of_several_shapes_are_refused() -> None:
 
 def test_a_chain_works_in_one_tile() -> None:
     steps = (_step("exp", 0), *[_step("add", it, 0) for it in range(1, 8)])
-    kernel = FusedKernel(steps, (7,), _metas([_numbers((1 << 16,))]))
-    assert kernel.workspace == fused.TILE
-    small = FusedKernel(steps, (7,), _metas([_numbers((100,))]))
-    assert small.workspace == 448  # of 100 floats, aligned
-    assert FusedKernel(steps, tuple(range(8)), _metas([_numbers((100,))])).workspace == 0
+    kernel = _kernel(steps, (7,), _metas([_numbers((1 << 16,))]))
+    assert kernel.scratch == fused.TILE
+    small = _kernel(steps, (7,), _metas([_numbers((100,))]))
+    assert small.scratch == 448  # of 100 floats, aligned
+    assert _kernel(steps, tuple(range(8)), _metas([_numbers((100,))])).scratch == 0
 
 
 def test_results_of_other_sizes_have_places_of_their_own() -> None:
     steps = (_step("lt", 0, 0), _step("cast", 1, attributes=(flow.float32,)), _step("add", 2, 0))
-    kernel = FusedKernel(steps, (2,), _metas([_numbers((100,))]))
-    assert kernel.workspace == 128 + 448
+    kernel = _kernel(steps, (2,), _metas([_numbers((100,))]))
+    assert kernel.scratch == 128 + 448
 
 
 def test_outputs_may_lie_where_inputs_were_read_for_the_last_time(tile: None) -> None:
     steps = (_step("add", 0, 1), _step("mul", 2, 1), _step("add", 3, 2))
     x, y = _numbers((900,)), _numbers((900,), seed=1)
-    kernel = FusedKernel(steps, (0, 2), _metas([x, y]))
-    assert kernel.sharing() == [(0, 0), (0, 1), (1, 1)]
+    kernel = _kernel(steps, (0, 2), _metas([x, y]))
+    assert kernel.sharing == [(0, 0), (0, 1), (1, 1)]
     expected = _alone(steps, (0, 2), [x, y])
-    for number, output in kernel.sharing():
+    for number, output in kernel.sharing:
         arrays = [x.copy(), y.copy()]
         outs = [np.empty_like(x), np.empty_like(x)]
         outs[output] = arrays[number]
-        kernel(*arrays, tuple(outs))
+        kernel.function(*arrays, tuple(outs))
         for one, other in zip(outs, expected, strict=True):
             assert one.tobytes() == other.tobytes()
 
 
 def test_nothing_lies_where_an_input_is_still_to_be_read() -> None:
     steps = (_step("lt", 0, 1), _step("where", 2, 0, 1))
-    kernel = FusedKernel(steps, (0, 1), _metas([_numbers((9,)), _numbers((9,))]))
-    assert kernel.sharing() == [(0, 1), (1, 1)]
+    kernel = _kernel(steps, (0, 1), _metas([_numbers((9,)), _numbers((9,))]))
+    assert kernel.sharing == [(0, 1), (1, 1)]
 
 
 def test_tiles_cover_everything_once() -> None:
@@ -260,7 +268,7 @@ def test_it_keeps_the_contract_of_kernels(shapes: tuple[tuple[int, ...], ...], o
     metas = _metas([x, y])
     # Not entered: it would look at the steps' kernels too, and these see tiles here.
     contract = KernelContract()
-    kernel = contract._checked(FUSED, FUSED.infer((STEPS, outputs), metas, ()), metas)
+    kernel = _kernel(STEPS, outputs, metas).function  # as the contract has it
     kernel(x, y, None)
     out = [np.empty(shapes[0], np.float32 if it < 3 else bool) for it in outputs]
     kernel(x.T.copy().T, y[::-1][::-1] if y.ndim else y, tuple(out) if len(outputs) > 1 else out[0])

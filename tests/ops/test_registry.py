@@ -14,6 +14,7 @@ import pytest
 import vmflow as flow
 from vmflow import interpreter
 from vmflow.instructions.blob import meta
+from vmflow.kernels.choosing import Kernel
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr, ViewExpr
 
 from . import (
@@ -226,7 +227,7 @@ def test_inference_is_remembered_by_what_determines_it() -> None:
 
 def _broken(kernel: Callable[..., Any]) -> OpExpr:
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        return Inferred(meta((3, 2), flow.float32, flow.device("cpu")), kernel, 1)
+        return Inferred(meta((3, 2), flow.float32, flow.device("cpu")), 1, Kernel(kernel))
 
     return OpExpr("deliberately_broken", infer)
 

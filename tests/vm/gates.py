@@ -17,6 +17,7 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.interpreter import dispatch
+from vmflow.kernels.choosing import Kernel
 from vmflow.ops.table import OPS, Attributes, Inferred, Kinds, Metas, OpExpr
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -41,7 +42,7 @@ def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             result[...] = found
         return result
 
-    return Inferred(output, kernel, cost)
+    return Inferred(output, cost, Kernel(kernel))
 
 
 _PLANTED = OpExpr("planted", _infer)

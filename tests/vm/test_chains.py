@@ -17,7 +17,7 @@ from vmflow import interpreter
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
 from vmflow.instructions.chain import LONGEST
-from vmflow.ops.fused import FusedKernel
+from vmflow.kernels.numpy.fused import FusedKernel
 from vmflow.ops.table import OPS
 from vmflow.vm import VirtualMachine, VirtualMachineEngine
 
@@ -307,7 +307,7 @@ def test_a_kernel_that_fails_fails_all_and_says_which_line(
 
     x = flow.tensor(numbers())
     machine.drain()
-    monkeypatch.setattr(FusedKernel, "run", run)
+    monkeypatch.setattr(FusedKernel, "compute", run)
     y = x + 1
     z = y * 2
     for it in (y, z):

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 from math import pi, sqrt
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
 from vmflow.kernels.native.rows import Softmax
 from vmflow.kernels.numpy import rows
-from vmflow.kernels.numpy.normal import gelu_gradient_of_single, gelu_of_single
-from vmflow.kernels.numpy.tiles import in_tiles
 
 from .destination import delivered, written
-from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise, limiting, single_or
+from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
 from .error_function import erf as erf
-from .error_function import erfc_of_double
 from .formula import formula
 from .layer_operands import check_floating
-from .selection import chosen, where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .selection import where
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -33,16 +27,7 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _relu_kernel(xp: Any) -> Kernel:
-    largest = limiting("maximum")(xp)
-
-    def relu(array: Array, out: Array | None) -> Array:
-        return largest(array, array.dtype.type(0), out)
-
-    return relu
-
-
-_RELU = elementwise("relu", single_or("relu", _relu_kernel), least=INTEGER, most=FLOATING)
+_RELU = elementwise("relu", least=INTEGER, most=FLOATING)
 
 
 @_RELU.gradient(outputs=(0,))
@@ -50,19 +35,9 @@ def _relu_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_interpreter.dispatch(_RELU_GRADIENT, (node.output(0), gradient)),)
 
 
-def _relu_gradient_kernel(xp: Any) -> Kernel:
-    def relu_gradient(result: Array, gradient: Array, out: Array | None) -> Array:
-        dead = xp.less_equal(result, 0)  # so that it is alive where the result is NaN
-        target = xp.empty(dead.shape, gradient.dtype) if out is None else out
-        return chosen(xp, dead, np.zeros((), gradient.dtype), gradient, target)
-
-    return relu_gradient
-
-
 # Of relu's result and the gradient of that.
 _RELU_GRADIENT = elementwise(
     "relu_gradient",
-    single_or("relu_gradient", _relu_gradient_kernel),
     least=FLOATING,
     most=FLOATING,
     cost=2 * CHEAP,
@@ -85,25 +60,7 @@ def relu_(input: Tensor) -> Tensor:
     return _interpreter.dispatch_into(_RELU, input, (input,))
 
 
-def _sigmoid_kernel(array: Array, out: Array | None) -> Array:
-    return (_sigmoid_of_double if array.dtype == np.float64 else _sigmoid_of_single)(array, out)
-
-
-def _sigmoid_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    # exp may overflow, to the infinity whose reciprocal is right.  By tanh there would be no infinity, but nothing left
-    # of what is below 1e-8 either.
-    (x,) = operands
-    np.multiply(x, -1, out)  # not negative(), see `elementwise.in_order`
-    np.exp(out, out)
-    np.add(out, 1, out)
-    np.reciprocal(out, out)
-
-
-_sigmoid_of_single = in_tiles(_sigmoid_step, 0, single=True)
-_sigmoid_of_double = in_tiles(_sigmoid_step, 0, single=False)
-_SIGMOID: OpExpr = elementwise(
-    "sigmoid", single_or("sigmoid", lambda xp: _sigmoid_kernel), TO_FLOAT, cost=DEAR, most=FLOATING
-)
+_SIGMOID: OpExpr = elementwise("sigmoid", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 
 @_SIGMOID.gradient(outputs=(0,))
@@ -119,7 +76,7 @@ def sigmoid(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_SIGMOID, (input,))
 
 
-_TANH: OpExpr = elementwise("tanh", single_or("tanh", "tanh"), TO_FLOAT, cost=DEAR)
+_TANH: OpExpr = elementwise("tanh", TO_FLOAT, cost=DEAR)
 
 
 @_TANH.gradient(outputs=(0,))
@@ -135,49 +92,9 @@ def tanh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_TANH, (input,))
 
 
-def _gelu_kernel(array: Array, out: Array | None) -> Array:
-    return (_gelu_of_double if array.dtype == np.float64 else gelu_of_single)(array, out)
-
-
-def _gelu_gradient_kernel(gradient: Array, array: Array, out: Array | None) -> Array:
-    if gradient.shape != array.shape:
-        gradient, array = np.broadcast_arrays(gradient, array)
-    return (_gelu_gradient_of_double if array.dtype == np.float64 else gelu_gradient_of_single)(gradient, array, out)
-
-
-def _gelu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    (x,) = operands
-    (chance,) = scratch
-    np.multiply(x, -sqrt(0.5), chance)
-    erfc_of_double(chance, chance)
-    np.multiply(chance, x, chance)
-    np.multiply(chance, 0.5, out)
-
-
-def _gelu_gradient_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    gradient, x = operands
-    chance, density = scratch
-    np.multiply(x, -sqrt(0.5), chance)
-    erfc_of_double(chance, chance)
-    np.multiply(chance, 0.5, chance)
-    np.multiply(x, -0.5, density)
-    np.multiply(density, x, density)
-    np.exp(density, density)
-    np.multiply(density, x, density)
-    np.multiply(density, 1 / sqrt(2 * pi), density)
-    np.add(chance, density, chance)
-    np.multiply(chance, gradient, out)
-
-
-_gelu_of_double = in_tiles(_gelu_step, 1, single=False)
-_gelu_gradient_of_double = in_tiles(_gelu_gradient_step, 2, single=False)
-
-_GELU: OpExpr = elementwise(
-    "gelu", single_or("gelu", lambda xp: _gelu_kernel), least=FLOATING, most=FLOATING, cost=DEAR
-)
+_GELU: OpExpr = elementwise("gelu", least=FLOATING, most=FLOATING, cost=DEAR)
 _GELU_GRADIENT: OpExpr = elementwise(
     "gelu_gradient",
-    single_or("gelu_gradient", lambda xp: _gelu_gradient_kernel),
     least=FLOATING,
     most=FLOATING,
     cost=DEAR * 2,
@@ -230,24 +147,7 @@ def _gelu_by_tanh(x: Tensor) -> Tensor:
     return x * (tanh((x + x * x * x * 0.044715) * sqrt(2 / pi)) + 1) * 0.5
 
 
-def _silu_kernel(array: Array, out: Array | None) -> Array:
-    return (_silu_of_double if array.dtype == np.float64 else _silu_of_single)(array, out)
-
-
-def _silu_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
-    (x,) = operands
-    (below,) = scratch
-    np.negative(x, below)
-    np.exp(below, below)
-    np.add(below, 1, below)
-    np.divide(x, below, out)
-
-
-_silu_of_single = in_tiles(_silu_step, 1, single=True)
-_silu_of_double = in_tiles(_silu_step, 1, single=False)
-_SILU: OpExpr = elementwise(
-    "silu", single_or("silu", lambda xp: _silu_kernel), least=FLOATING, most=FLOATING, cost=DEAR
-)
+_SILU: OpExpr = elementwise("silu", least=FLOATING, most=FLOATING, cost=DEAR)
 
 
 @_SILU.gradient(inputs=(0,))
@@ -362,7 +262,7 @@ def _softmax(name: str, logarithm: bool) -> OpExpr:
                 result /= result.sum(axis=dim, keepdims=True)
             return result.astype(to, copy=False)
 
-        return Inferred(source, kernel, source.numel * (DEAR + 4 * CHEAP))
+        return computed_by(source, kernel, source.numel * (DEAR + 4 * CHEAP))
 
     return OpExpr(name, infer, Form(1, tuple[Dim]))
 

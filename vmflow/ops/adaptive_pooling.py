@@ -12,9 +12,10 @@ from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, INTEGER
 from vmflow.instructions.blob import Array, meta
 from vmflow.kernels.numpy import pooling as kernels
+from vmflow.kernels.numpy.half import in_single
 
 from .elementwise import CHEAP
-from .layer_operands import Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
+from .layer_operands import Sizes, batched, check_floating, check_shape, is_half, layout, sizes
 from .pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -25,7 +26,7 @@ from .pooling import (
     max_pool2d,
     max_pool3d,
 )
-from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -49,7 +50,7 @@ def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             array = kernels.adaptive_mean(xp, array, wanted[number], number + 2)
         return array
 
-    return Inferred(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
+    return computed_by(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
 
 
 def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -66,7 +67,7 @@ def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
             array = kernels.adaptive_spread(xp, array, size, axis)
         return array
 
-    return Inferred(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
+    return computed_by(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
 
 
 def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -89,7 +90,7 @@ def _infer_largest(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     def kernel(array: Array, out: Any) -> tuple[Array, Array]:
         return kernels.adaptive_largest(xp, array, wanted)
 
-    return Inferred(outputs, kernel, source.numel * CHEAP * 10 + 10000)
+    return computed_by(outputs, kernel, source.numel * CHEAP * 10 + 10000)
 
 
 class _Family(NamedTuple):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import cmath
 import math
-from collections.abc import Callable
 from numbers import Number
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,6 @@ from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
 
 from . import arithmetic_gradients
 from .arithmetic_gradients import conj_if_complex as conj_if_complex
@@ -30,7 +27,6 @@ from .elementwise import (
     TO_REAL,
     Binary,
     elementwise,
-    in_order,
     number,
     result_dtype,
 )
@@ -43,22 +39,16 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
-_ADD = Binary("add", "add")
-_SUB = Binary("sub", "subtract", bools="use logical_xor, or ~ to invert a mask")
-_MUL = Binary("mul", "multiply")
-_DIV = Binary("div", "true_divide", TO_FLOAT)
-_POW = Binary(
-    "pow", lambda xp: _power(xp), scalar_function=lambda xp: _scalar_power(xp), cost=DEAR, least=dtypes.INTEGER
-)
-_FLOOR_DIVIDE = Binary(
-    "floor_divide", lambda xp: _divided(xp.floor_divide), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
-)
-_TRUNC_DIVIDE = Binary(
-    "trunc_divide", lambda xp: _divided(_trunc_divide(xp)), least=dtypes.INTEGER, most=FLOATING, cost=DEAR
-)
-_REMAINDER = Binary("remainder", lambda xp: _divided(xp.remainder), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_FMOD = Binary("fmod", lambda xp: _divided(xp.fmod), least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
-_ATAN2 = Binary("atan2", "arctan2", TO_FLOAT, cost=DEAR, most=FLOATING)
+_ADD = Binary("add")
+_SUB = Binary("sub", bools="use logical_xor, or ~ to invert a mask")
+_MUL = Binary("mul")
+_DIV = Binary("div", TO_FLOAT)
+_POW = Binary("pow", cost=DEAR, least=dtypes.INTEGER)
+_FLOOR_DIVIDE = Binary("floor_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_TRUNC_DIVIDE = Binary("trunc_divide", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_REMAINDER = Binary("remainder", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_FMOD = Binary("fmod", least=dtypes.INTEGER, most=FLOATING, cost=DEAR)
+_ATAN2 = Binary("atan2", TO_FLOAT, cost=DEAR, most=FLOATING)
 
 for _binary, _operator in (
     (_ADD, tensor_fields.ADD),
@@ -67,79 +57,6 @@ for _binary, _operator in (
     (_DIV, tensor_fields.DIV),
 ):
     _operator.tensors, _operator.otherwise = _binary.tensors, _binary.of
-
-
-def _power(xp: Any) -> Kernel:
-    def power(base: Array, exponent: Array, out: Array | None) -> Array:
-        if exponent.dtype.kind == "i" and (exponent < 0).any():
-            # numpy refuses.  What is left of a fraction when rounded towards zero is 0, except for 1 and -1.
-            unit = xp.where(base == -1, 1 - 2 * (exponent & 1), base == 1)
-            result = xp.where(exponent < 0, unit, xp.power(base, xp.maximum(exponent, 0)))
-            return result.astype(base.dtype, copy=False)
-        if exponent.dtype.kind in "biuc":
-            return xp.power(base, exponent, out)
-        # numpy takes the square root where an exponent of 0.5 is broadcast, which is not the power of -inf and -0.0.
-        roots = exponent == 0.5
-        odd = roots & ((base == -math.inf) | (base == 0)) if roots.any() else roots
-        exact = xp.abs(base) if odd.any() else None
-        result = xp.power(base, exponent, out)
-        return result if exact is None else xp.where(odd, exact, result)
-
-    return power
-
-
-def _scalar_power(xp: Any) -> Kernel:
-    power = _power(xp)
-
-    def squared_reciprocal(base: Array, out: Array | None) -> Array:
-        # In this order, since the square of a small number may be denormal, which has fewer digits.
-        reciprocal = xp.reciprocal(base, out)
-        return xp.multiply(reciprocal, reciprocal, out)
-
-    # numpy's power of floating-point numbers takes 10 to 40 times as long as these, which are the common ones.
-    quickly: dict[complex, Callable[[Array, Array | None], Array]] = {
-        -2: squared_reciprocal,
-        -1: lambda base, out: xp.reciprocal(base, out),
-        -0.5: lambda base, out: xp.reciprocal(xp.sqrt(base, out), out),
-        0.5: lambda base, out: xp.sqrt(base, out),
-        2: lambda base, out: xp.multiply(base, base, out),
-        3: lambda base, out: xp.multiply(xp.multiply(base, base), base, out),
-        4: lambda base, out: xp.square(xp.square(base), out),
-    }
-
-    def scalar_power(base: Array, exponent: Array, out: Array | None) -> Array:
-        if exponent.ndim == 0:
-            quick = quickly.get(exponent.item())
-            # Of complex numbers a product is not what a power is where something is infinite.
-            if quick is not None and (base.dtype.kind == "f" or exponent == 2):
-                return quick(base, out)
-        return power(base, exponent, out)
-
-    return scalar_power
-
-
-def _divided(divide: Kernel) -> Kernel:
-    """A division of some kind; where it is of integers, numpy's would give 0 for a divisor of 0."""
-
-    def divided(dividend: Array, divisor: Array, out: Array | None) -> Array:
-        if divisor.dtype.kind in "iu" and not divisor.all():
-            raise ZeroDivisionError("integer division by zero")
-        return divide(dividend, divisor, out)
-
-    return divided
-
-
-def _trunc_divide(xp: Any) -> Kernel:
-    def trunc_divide(dividend: Array, divisor: Array, out: Array | None) -> Array:
-        if dividend.dtype.kind in "iu":
-            # Through floating point, large integers would lose digits.
-            down = xp.floor_divide(dividend, divisor)
-            inexact = (dividend < 0) != (divisor < 0)
-            inexact &= down * divisor != dividend
-            return xp.add(down, inexact, out)
-        return xp.trunc(xp.true_divide(dividend, divisor), out)
-
-    return trunc_divide
 
 
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
@@ -417,23 +334,12 @@ def _atan2_scalar_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (-scaled if node.attributes == REVERSED else scaled,)
 
 
-_NEG = elementwise("neg", in_order("negative"), least=1)
-_ABS = elementwise("abs", "absolute", TO_REAL, least=1)
-_SIGN = elementwise("sign", lambda xp: _sign(xp), most=FLOATING)
-_SQUARE = elementwise("square", "square", least=1)
-_CONJ = elementwise("conj", "conjugate", least=1)
-_RECIPROCAL = elementwise("reciprocal", "reciprocal", TO_FLOAT)
-
-
-def _sign(xp: Any) -> Kernel:
-    def sign(array: Array, out: Array | None) -> Array:
-        if array.dtype.kind == "b":
-            return array.copy()
-        # numpy's sign of nan is nan, and of -0.0 depends on the dtype.
-        above = xp.greater(array, 0).astype(array.dtype)
-        return xp.subtract(above, xp.less(array, 0).astype(array.dtype), out)
-
-    return sign
+_NEG = elementwise("neg", least=1)
+_ABS = elementwise("abs", TO_REAL, least=1)
+_SIGN = elementwise("sign", most=FLOATING)
+_SQUARE = elementwise("square", least=1)
+_CONJ = elementwise("conj", least=1)
+_RECIPROCAL = elementwise("reciprocal", TO_FLOAT)
 
 
 def neg(input: Tensor, *, out: Tensor | None = None) -> Tensor:

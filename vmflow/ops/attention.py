@@ -29,7 +29,18 @@ from .elementwise import CHEAP, DEAR
 from .joining import repeat_interleave
 from .layer_operands import check_shape, computes_in
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    broadcast_shapes,
+    common_device,
+    computed_by,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -108,7 +119,7 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
 
     products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
     cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
-    return Inferred((output, kept), kernel, cost)
+    return computed_by((output, kept), kernel, cost)
 
 
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
@@ -178,7 +189,7 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         return tuple([array.astype(to, copy=False) for array in results])
 
     products = probabilities.numel * (query.shape[-1] + value.shape[-1])
-    return Inferred(tuple(whole), kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
+    return computed_by(tuple(whole), kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
 
 
 _ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True))

@@ -8,25 +8,19 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.op_call import Step as OpStep
+from vmflow.kernels.choosing import Kernel, Problem, choose
+from vmflow.kernels.problems.fused import Fused
 
-from .fused import FusedKernel, Step, can_fuse
+from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Inferred, Metas, encoded
 
-# How often a chain must have been met, whatever its numbers and sizes, before it is worth a run of the C compiler: what
-# came together once, or by chance, is not.
-COMPILED_FROM: Final = 3
-
-# How many kernels, and how many forms of chains, are remembered.
+# How many kernels are remembered.
 _KERNELS: Final = 256
-_FORMS: Final = 1024
 
-_kernels: dict[Hashable, FusedKernel | None] = {}
-_met: dict[Hashable, int] = {}
+_kernels: dict[Hashable, Kernel | None] = {}
 
 
 def step_of(name: str, attributes: Attributes, metas: Metas, inferred: Inferred) -> OpStep | None:
@@ -52,9 +46,8 @@ def chain_kernel(calls: Sequence[OpCall], wanted: Sequence[int]) -> Callable[[],
     if kernel is None:
         return None
     arrays = [it.array() for it in given]
-    outs = [calls[it].outputs[0].storage.array for it in wanted]
-    in_c = _is_worth_compiling(steps, metas)
-    return lambda: kernel.run(arrays, outs, np.empty(kernel.workspace, np.uint8), in_c)
+    outs = tuple([calls[it].outputs[0].storage.array for it in wanted])
+    return lambda: kernel.function(*arrays, outs if len(outs) > 1 else outs[0])
 
 
 def _steps(calls: Sequence[OpCall]) -> tuple[list[Blob], tuple[Step, ...]]:
@@ -79,9 +72,7 @@ def _seen(blob: Blob) -> Hashable:
     return blob.storage, blob.meta, blob.strides, blob.offset
 
 
-def _kernel(
-    steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made: tuple[Any, ...]
-) -> FusedKernel | None:
+def _kernel(steps: tuple[Step, ...], wanted: tuple[int, ...], metas: Metas, made: tuple[Any, ...]) -> Kernel | None:
     """The kernel of these steps; None if it would not make these dtypes: calls may know another default dtype."""
     key = (steps, wanted, metas, made)
     # Others may be at this, and clear it, at the same time.
@@ -91,19 +82,9 @@ def _kernel(
         pass
     if len(_kernels) >= _KERNELS:
         _kernels.clear()
-    kernel = FusedKernel(steps, wanted, metas)
-    fits = tuple([it.dtype for it in kernel.made]) == made
-    _kernels[key] = kernel if fits else None
-    return kernel if fits else None
-
-
-def _is_worth_compiling(steps: tuple[Step, ...], metas: Metas) -> bool:
-    """Whether a chain has been met often enough; this is one time more."""
-    form = (
-        tuple([(name, attributes, operands) for name, attributes, _, operands in steps]),
-        tuple([it.dtype for it in metas]),
-    )
-    times = _met.get(form, 0)
-    if times < COMPILED_FROM and (times or len(_met) < _FORMS):
-        times = _met[form] = times + 1
-    return times >= COMPILED_FROM
+    inferred = infer_fused(steps, wanted, metas)
+    details: Fused = inferred.details._replace(occasional=True)
+    fits = tuple([it.output.dtype for it in details.steps]) == made
+    problem = Problem("fused", "fused", (), metas, (), inferred.outputs, details)
+    kernel = _kernels[key] = choose(problem, inferred.outputs[0].device) if fits else None
+    return kernel

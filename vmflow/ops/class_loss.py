@@ -30,7 +30,7 @@ from .gathering import one_hot
 from .layer_operands import check_floating, check_shape, computes_in
 from .loss import check_reduction, reduced
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -196,7 +196,7 @@ def _infer_nll_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         loss, total = cases.reduce(xp, cases.rows(xp, array), target, weight)
         return loss.astype(to, copy=False), total
 
-    return Inferred(_outputs(cases, metas), kernel, cases.count * 50 + 10000)
+    return computed_by(_outputs(cases, metas), kernel, cases.count * 50 + 10000)
 
 
 def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -216,7 +216,7 @@ def _infer_nll_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds)
         result[xp.arange(cases.count), places] = -factors
         return xp.ascontiguousarray(cases.back(xp, result))
 
-    return Inferred(source, kernel, source.numel * CHEAP + cases.count * 50 + 10000)
+    return computed_by(source, kernel, source.numel * CHEAP + cases.count * 50 + 10000)
 
 
 def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -257,7 +257,7 @@ def _infer_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     logs_meta = meta((cases.count, cases.classes), cases.compute, source.device)
     cost = source.numel * (DEAR + 4 * CHEAP) + 10000
     by_row = plain and len(metas) == 2 and len(cases.shape) < 3
-    return Inferred((*_outputs(cases, metas), logs_meta), kernel, cost, placed=placed if by_row else None)
+    return computed_by((*_outputs(cases, metas), logs_meta), kernel, cost, placed=placed if by_row else None)
 
 
 def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None:
@@ -312,7 +312,7 @@ def _infer_cross_entropy_gradient(attributes: Attributes, metas: Metas, kinds: K
 
     cost = source.numel * (DEAR + 4 * CHEAP) + 10000
     by_row = plain and not weight and len(cases.shape) < 3
-    return Inferred(source, kernel, cost, placed=placed if by_row else None)
+    return computed_by(source, kernel, cost, placed=placed if by_row else None)
 
 
 _NLL_LOSS = OpExpr("nll_loss", _infer_nll_loss, Form((2, 3), _Options))

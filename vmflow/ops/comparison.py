@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
-from vmflow.instructions.blob import Array
 
 from .destination import written
-from .elementwise import TO_BOOL, Binary, comparable, elementwise, saturated
+from .elementwise import TO_BOOL, Binary, elementwise
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -19,30 +16,25 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
-def _places(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
-    """By less than nothing all bits are moved out, as in PyTorch."""
-    return saturated(value if value >= 0 else np.iinfo(numpy_dtype).max, numpy_dtype)
-
-
-_EQ = Binary("eq", "equal", TO_BOOL, operand=comparable)
-_NE = Binary("ne", "not_equal", TO_BOOL, operand=comparable)
-_LT = Binary("lt", "less", TO_BOOL, operand=comparable, most=FLOATING)
-_LE = Binary("le", "less_equal", TO_BOOL, operand=comparable, most=FLOATING)
-_GT = Binary("gt", "greater", TO_BOOL, operand=comparable, most=FLOATING)
-_GE = Binary("ge", "greater_equal", TO_BOOL, operand=comparable, most=FLOATING)
-_LOGICAL_AND = Binary("logical_and", "logical_and", TO_BOOL, operand=saturated)
-_LOGICAL_OR = Binary("logical_or", "logical_or", TO_BOOL, operand=saturated)
-_LOGICAL_XOR = Binary("logical_xor", "logical_xor", TO_BOOL, operand=saturated)
-_LOGICAL_NOT = elementwise("logical_not", "logical_not", TO_BOOL)
-_BITWISE_AND = Binary("bitwise_and", "bitwise_and", most=INTEGER)
-_BITWISE_OR = Binary("bitwise_or", "bitwise_or", most=INTEGER)
-_BITWISE_XOR = Binary("bitwise_xor", "bitwise_xor", most=INTEGER)
-_LEFT_SHIFT = Binary("bitwise_left_shift", "left_shift", least=INTEGER, most=INTEGER, operand=_places)
-_RIGHT_SHIFT = Binary("bitwise_right_shift", "right_shift", least=INTEGER, most=INTEGER, operand=_places)
-_BITWISE_NOT = elementwise("bitwise_not", "bitwise_not", most=INTEGER)
-_ISNAN = elementwise("isnan", "isnan", TO_BOOL)
-_ISINF = elementwise("isinf", "isinf", TO_BOOL)
-_ISFINITE = elementwise("isfinite", "isfinite", TO_BOOL)
+_EQ = Binary("eq", TO_BOOL)
+_NE = Binary("ne", TO_BOOL)
+_LT = Binary("lt", TO_BOOL, most=FLOATING)
+_LE = Binary("le", TO_BOOL, most=FLOATING)
+_GT = Binary("gt", TO_BOOL, most=FLOATING)
+_GE = Binary("ge", TO_BOOL, most=FLOATING)
+_LOGICAL_AND = Binary("logical_and", TO_BOOL)
+_LOGICAL_OR = Binary("logical_or", TO_BOOL)
+_LOGICAL_XOR = Binary("logical_xor", TO_BOOL)
+_LOGICAL_NOT = elementwise("logical_not", TO_BOOL)
+_BITWISE_AND = Binary("bitwise_and", most=INTEGER)
+_BITWISE_OR = Binary("bitwise_or", most=INTEGER)
+_BITWISE_XOR = Binary("bitwise_xor", most=INTEGER)
+_LEFT_SHIFT = Binary("bitwise_left_shift", least=INTEGER, most=INTEGER)
+_RIGHT_SHIFT = Binary("bitwise_right_shift", least=INTEGER, most=INTEGER)
+_BITWISE_NOT = elementwise("bitwise_not", most=INTEGER)
+_ISNAN = elementwise("isnan", TO_BOOL)
+_ISINF = elementwise("isinf", TO_BOOL)
+_ISFINITE = elementwise("isfinite", TO_BOOL)
 
 
 def eq(input: Tensor, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:

@@ -18,10 +18,23 @@ from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.numpy import convolution as kernels
 from vmflow.kernels.numpy.convolution import Geometry, Wanted
+from vmflow.kernels.numpy.half import in_single
 
 from .autocasting import autocast_as_op
-from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, in_single, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Stride, array_module, common_device
+from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, is_half, layout, sizes
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Margin,
+    Metas,
+    OpExpr,
+    Stride,
+    array_module,
+    common_device,
+    computed_by,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -125,7 +138,7 @@ def _infer_convolution(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     kernel = kernels.forward_kernel(array_module(source.device), it)
     placed = None if is_half(source) else kernels.forward_placed(it)
-    return Inferred(output, in_single(kernel, is_half(source)), it.cost(), placed=placed)
+    return computed_by(output, in_single(kernel, is_half(source)), it.cost(), placed=placed)
 
 
 def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -133,7 +146,9 @@ def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     source = metas[0]
     output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     columns = meta(it.columns_shape(), source.dtype, source.device)
-    return Inferred((output, columns), kernels.forward_with_columns_kernel(array_module(source.device), it), it.cost())
+    return computed_by(
+        (output, columns), kernels.forward_with_columns_kernel(array_module(source.device), it), it.cost()
+    )
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -156,7 +171,7 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         return tuple([it.astype(source.dtype.numpy, copy=False) for it in found])
 
     placed = None if half or has_columns else kernels.gradients_placed(it, wanted)
-    return Inferred(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]), placed=placed)
+    return computed_by(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]), placed=placed)
 
 
 def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
@@ -211,7 +226,7 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     def kernel(array: Array, weight: Array, out: Array | None) -> Array:
         return gradients(array, None, None, weight, out)[0]
 
-    return Inferred(output, in_single(kernel, is_half(gradient)), it.cost() * 1.5)
+    return computed_by(output, in_single(kernel, is_half(gradient)), it.cost() * 1.5)
 
 
 def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -227,7 +242,7 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     def kernel(array: Array, gradient: Array, out: Array | None) -> Array:
         return gradients(gradient, array, None, None)[0]
 
-    return Inferred(output, in_single(kernel, is_half(source)), it.cost())
+    return computed_by(output, in_single(kernel, is_half(source)), it.cost())
 
 
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:

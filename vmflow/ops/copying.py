@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.blob import TensorMeta, meta
 
-from .elementwise import CHEAP, constant, fitting, spread
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .elementwise import CHEAP, fitting
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -29,49 +36,10 @@ def _infer_cast(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source = metas[0]
     assert isinstance(target, DType)
     output = meta(source.shape, target, source.device)
-    xp = array_module(source.device)
-    to = target.numpy
-    loses_imaginary = _loses_imaginary(source.dtype, target)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if loses_imaginary:
-            array = array.real  # numpy would warn
-        if out is None:
-            return array.astype(to, order="C")
-        copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
-        return out
-
-    return Inferred(output, spread(kernel, output, CHEAP), output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
-def lies_across(out: Array, array: Array) -> bool:
-    """Whether `array` is large and lies in memory with its rows and columns exchanged, as seen from `out`."""
-    return (
-        out.size > 1 << 14
-        and out.shape == array.shape
-        and out.ndim > 1
-        and out.flags.c_contiguous
-        and array.strides[-2] == array.itemsize
-        and array.strides[-1] > array.itemsize * 16
-        and not np.may_share_memory(out, array)
-    )
-
-
-def copy_transposed(out: Array, array: Array) -> None:
-    """Copy what `lies_across`, in strips of cache lines, which by whole rows would be fetched many times.
-
-    Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
-    """
-    width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
-    for start in range(0, out.shape[-1], width):
-        np.copyto(out[..., start : start + width], array[..., start : start + width], casting="unsafe")
-
-
-def _loses_imaginary(source: DType, target: DType) -> bool:
-    return source.is_complex and not target.is_complex and target is not dtypes.bool_
-
-
-_CAST = OpExpr("cast", _infer_cast, Form(1, tuple[DType]))
+_CAST = OpExpr("cast", _infer_cast, Form(1, tuple[DType]), "copying")
 
 
 @_CAST.gradient()
@@ -87,7 +55,7 @@ def cast(input: Tensor, dtype: DType) -> Tensor:
     return _interpreter.dispatch(_CAST, (input,), (dtype,))
 
 
-_TRANSFER = OpExpr("to_device", _infer_cast, Form(1, tuple[DType]))
+_TRANSFER = OpExpr("to_device", _infer_cast, Form(1, tuple[DType]), "copying")
 
 
 @_TRANSFER.gradient()
@@ -124,21 +92,10 @@ def _infer_copy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         raise ValueError(
             f"copy_: a tensor of shape {list(source.shape)} does not broadcast to the target's {list(target.shape)}"
         )
-    xp = array_module(target.device)
-    loses_imaginary = _loses_imaginary(source.dtype, target.dtype)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if loses_imaginary:
-            array = array.real
-        if out is None:
-            return xp.broadcast_to(array, target.shape).astype(target.dtype.numpy, order="C")
-        copy_transposed(out, array) if lies_across(out, array) else xp.copyto(out, array, casting="unsafe")
-        return out
-
-    return Inferred(target, spread(kernel, target, CHEAP), target.numel * CHEAP)
+    return Inferred(target, target.numel * CHEAP)
 
 
-_COPY = OpExpr("copy_", _infer_copy, Form(1, tuple[TensorMeta]))
+_COPY = OpExpr("copy_", _infer_copy, Form(1, tuple[TensorMeta]), "copying")
 
 
 @_COPY.gradient()
@@ -161,19 +118,10 @@ def copy_(input: Tensor, src: Tensor | Scalar, non_blocking: bool = False) -> Te
 def _infer_fill(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (output,) = attributes
     assert isinstance(output, TensorMeta)
-    xp = array_module(output.device)
-    to = output.dtype.numpy
-
-    def kernel(value: Any, out: Array | None) -> Array:
-        if out is None:
-            return xp.full(output.shape, constant(value, to), to)
-        out[...] = constant(value, to)
-        return out
-
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
-_FILL = OpExpr("fill", _infer_fill, Form(0, tuple[TensorMeta], scalars=1))
+_FILL = OpExpr("fill", _infer_fill, Form(0, tuple[TensorMeta], scalars=1), "copying")
 
 
 @_FILL.gradient()

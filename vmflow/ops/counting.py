@@ -19,7 +19,19 @@ from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
 from .index_expression import nonzero
-from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import (
+    Attributes,
+    Count,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    computed_by,
+    normalize_dim,
+)
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -199,7 +211,7 @@ def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
         return found.astype(to), edges.astype(to)
 
     outputs = meta((count,), source.dtype, device), meta((count + 1,), source.dtype, device)
-    return Inferred(outputs, kernel, source.numel * CHEAP * 60)
+    return computed_by(outputs, kernel, source.numel * CHEAP * 60)
 
 
 _HISTOGRAM = OpExpr("histogram", _infer_histogram, Form((1, 3), tuple[str, Count | None, float, float, bool, bool]))

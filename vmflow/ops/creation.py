@@ -18,7 +18,7 @@ from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
 from .view import lengths
 
 if TYPE_CHECKING:
@@ -292,7 +292,7 @@ def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     def kernel(out: Array | None) -> Array:
         return xp.empty(output.shape, output.dtype.numpy) if out is None else out
 
-    return Inferred(output, kernel, 1000)
+    return computed_by(output, kernel, 1000)
 
 
 _EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]))
@@ -381,7 +381,7 @@ def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         count = xp.arange(output.numel)
         return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
 
-    return Inferred(output, kernel, output.numel * CHEAP * 4)
+    return computed_by(output, kernel, output.numel * CHEAP * 4)
 
 
 _RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2))
@@ -441,7 +441,7 @@ def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         values = xp.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
         return values.astype(output.dtype.numpy)
 
-    return Inferred(output, kernel, output.numel * CHEAP * 8)
+    return computed_by(output, kernel, output.numel * CHEAP * 8)
 
 
 _LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2))
@@ -481,7 +481,7 @@ def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(out: Array | None) -> Array:
         return xp.eye(rows, columns, dtype=output.dtype.numpy)
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return computed_by(output, kernel, output.numel * CHEAP)
 
 
 _EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]))

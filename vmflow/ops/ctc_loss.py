@@ -18,7 +18,7 @@ from .creation import tensor
 from .elementwise import DEAR
 from .layer_operands import check_floating
 from .loss import check_reduction
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -181,7 +181,7 @@ def _infer_ctc_loss(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
             losses = xp.where(xp.isinf(losses), 0.0, losses)
         return losses.astype(output.dtype.numpy)
 
-    return Inferred(output, kernel, _cost(metas))
+    return computed_by(output, kernel, _cost(metas))
 
 
 def _infer_ctc_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -198,7 +198,7 @@ def _infer_ctc_loss_gradient(attributes: Attributes, metas: Metas, kinds: Kinds)
             result[:, xp.isinf(losses)] = 0
         return result.astype(source.dtype.numpy)
 
-    return Inferred(source, kernel, 3 * _cost(metas))
+    return computed_by(source, kernel, 3 * _cost(metas))
 
 
 def _cost(metas: Metas) -> float:

@@ -19,7 +19,18 @@ from .joining import cat, tril, triu
 from .layer_operands import check_floating
 from .linear_algebra import explained, inv, lapack_dtype, matmul, square_matrices
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    broadcast_shapes,
+    common_device,
+    computed_by,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -100,7 +111,7 @@ def factored(
             rounded = tuple([xp.asarray(it, order="C").astype(to, copy=False) for it in results])
             return rounded if len(outputs) > 1 else rounded[0]
 
-        return Inferred(outputs if len(outputs) > 1 else outputs[0], kernel, _cost(source))
+        return computed_by(outputs if len(outputs) > 1 else outputs[0], kernel, _cost(source))
 
     return OpExpr(name, infer, Form(1, options))
 
@@ -236,7 +247,7 @@ def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) 
             solved = xp.linalg.solve(triangle, (values if upper else values[..., ::-1, :]).astype(wide, copy=False))
         return xp.ascontiguousarray(solved if upper else solved[..., ::-1, :]).astype(to, copy=False)
 
-    return Inferred(output, kernel, output.numel * matrix.shape[-1] + _cost(matrix))
+    return computed_by(output, kernel, output.numel * matrix.shape[-1] + _cost(matrix))
 
 
 _SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]))

@@ -10,10 +10,11 @@ from vmflow import dtypes, random
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.numpy.spreading import spread
 
-from .elementwise import CHEAP, spread
+from .elementwise import CHEAP
 from .layer_operands import check_shape
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -37,7 +38,7 @@ def _infer_dropout(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
         target = None if out is None else out[0]
         return xp.multiply(array, xp.multiply(kept, scale, dtype=to), target, order="C"), kept
 
-    return Inferred((source, mask), kernel, source.numel * 6 + 5000)
+    return computed_by((source, mask), kernel, source.numel * 6 + 5000)
 
 
 def kept_elements(generator: np.random.Generator, mask: TensorMeta, p: float) -> np.ndarray[Any, Any]:
@@ -71,7 +72,7 @@ def _infer_mask_and_scale(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     def kernel(array: Array, kept: Array, out: Array | None) -> Array:
         return xp.multiply(array, xp.multiply(kept, scale, dtype=to), out, order="C")
 
-    return Inferred(source, spread(kernel, source, CHEAP * 2), source.numel * CHEAP * 2)
+    return computed_by(source, spread(kernel, source, CHEAP * 2), source.numel * CHEAP * 2)
 
 
 _DROPOUT = OpExpr("dropout", _infer_dropout, Form(1, tuple[float], 2, draws=True))

@@ -13,7 +13,7 @@ from vmflow.kernels.native.indexing import AddRows
 from .copying import full_of
 from .elementwise import CHEAP
 from .layer_operands import check_shape, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -52,7 +52,7 @@ def _infer_embedding(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
         # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
         return xp.take(values, places, 0, out, "clip")
 
-    return Inferred(output, kernel, output.numel * CHEAP * 2 + index.numel * 5)
+    return computed_by(output, kernel, output.numel * CHEAP * 2 + index.numel * 5)
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -83,7 +83,7 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
             table[padding] = 0
         return table.astype(output.dtype.numpy, copy=False)
 
-    return Inferred(output, kernel, gradient.numel * 8 + output.numel * CHEAP)
+    return computed_by(output, kernel, gradient.numel * 8 + output.numel * CHEAP)
 
 
 def _infer_limit_norms(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -107,7 +107,7 @@ def _infer_limit_norms(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
         out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
         return out
 
-    return Inferred(table, kernel, index.numel * table.shape[1] * CHEAP * 10 + 10000)
+    return computed_by(table, kernel, index.numel * table.shape[1] * CHEAP * 10 + 10000)
 
 
 _EMBEDDING = OpExpr("embedding", _infer_embedding, Form(2, tuple[int, bool]))

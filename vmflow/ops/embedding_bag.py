@@ -14,7 +14,7 @@ from .autocasting import promotes_here
 from .elementwise import CHEAP
 from .embedding import embedding
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -41,7 +41,7 @@ def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) ->
                 result[number] = places[values[places].argmax(0)]
         return result
 
-    return Inferred(output, kernel, rows.numel * CHEAP * 4 + bags * 3000)
+    return computed_by(output, kernel, rows.numel * CHEAP * 4 + bags * 3000)
 
 
 _LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]))

@@ -13,10 +13,10 @@ from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, meta
 
 from .destination import written
-from .elementwise import CHEAP, Binary, by_keyword, limiting, saturated
+from .elementwise import CHEAP, Binary
 from .reduction import amax, amin, reduced_shape
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -27,12 +27,8 @@ if TYPE_CHECKING:
 
 # Of two
 
-_MAXIMUM = Binary(
-    "maximum", lambda xp: by_keyword(xp.maximum), scalar_function=limiting("maximum"), most=FLOATING, operand=saturated
-)
-_MINIMUM = Binary(
-    "minimum", lambda xp: by_keyword(xp.minimum), scalar_function=limiting("minimum"), most=FLOATING, operand=saturated
-)
+_MAXIMUM = Binary("maximum", most=FLOATING)
+_MINIMUM = Binary("minimum", most=FLOATING)
 
 
 def maximum(input: Tensor | Scalar, other: Tensor | Scalar, *, out: Tensor | None = None) -> Tensor:
@@ -111,7 +107,7 @@ def _arg(name: str, function: str) -> OpExpr:
         def kernel(array: Array, out: Array | None) -> Array:
             return find(array, axis=axis, keepdims=keepdim)
 
-        return Inferred(output, kernel, source.numel * CHEAP)
+        return computed_by(output, kernel, source.numel * CHEAP)
 
     return OpExpr(name, infer, Form(1, tuple[Dim | None, bool]))
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
 
 from .autocasting import autocast_as_op
 from .destination import written
-from .elementwise import TO_BOOL, TO_FLOAT, Binary, by_keyword, check_tensors, elementwise, in_order
+from .elementwise import TO_BOOL, TO_FLOAT, Binary, check_tensors, elementwise
 from .selection import where
 
 if TYPE_CHECKING:
@@ -22,30 +20,12 @@ if TYPE_CHECKING:
     from .elementwise import Scalar
 
 
-def _signbit(xp: Any) -> Kernel:
-    of_floats = in_order("signbit")(xp)
-
-    def signbit(array: Array, out: Array | None) -> Array:
-        # numpy has none for integers and bools.
-        return of_floats(array, out) if array.dtype.kind not in "biu" else xp.less(array, 0, out)
-
-    return signbit
-
-
-def _heaviside(xp: Any) -> Kernel:
-    def heaviside(array: Array, values: Array, out: Array | None) -> Array:
-        # numpy's has no integers, and answers nan with nan.
-        return xp.where(array == 0, values, (array > 0).astype(values.dtype))
-
-    return heaviside
-
-
-_SIGNBIT = elementwise("signbit", _signbit, TO_BOOL, most=FLOATING)
-_COPYSIGN = Binary("copysign", "copysign", TO_FLOAT, most=FLOATING)
-_NEXTAFTER = elementwise("nextafter", "nextafter", operands=2, least=FLOATING, most=FLOATING)
-_FMAX = elementwise("fmax", lambda xp: by_keyword(xp.fmax), operands=2, most=FLOATING)
-_FMIN = elementwise("fmin", lambda xp: by_keyword(xp.fmin), operands=2, most=FLOATING)
-_HEAVISIDE = elementwise("heaviside", _heaviside, operands=2, most=FLOATING)
+_SIGNBIT = elementwise("signbit", TO_BOOL, most=FLOATING)
+_COPYSIGN = Binary("copysign", TO_FLOAT, most=FLOATING)
+_NEXTAFTER = elementwise("nextafter", operands=2, least=FLOATING, most=FLOATING)
+_FMAX = elementwise("fmax", operands=2, most=FLOATING)
+_FMIN = elementwise("fmin", operands=2, most=FLOATING)
+_HEAVISIDE = elementwise("heaviside", operands=2, most=FLOATING)
 
 
 @_COPYSIGN.tensors.gradient(inputs=(0,), outputs=(0,))

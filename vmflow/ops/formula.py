@@ -1,7 +1,7 @@
 """`Formula`: a function made of elementwise ops that is one op where it runs at once, and so is its gradient.
 
-What the function does is recorded once for each dtype and shape, without values, and becomes the steps of a
-`FusedKernel`: memory is read and written once, in C where that is there, and no result in between is kept for the
+What the function does is recorded once for each dtype and shape, without values, and becomes the steps of the
+op `fused`: memory is read and written once, in C where that is there, and no result in between is kept for the
 gradient.  That is found in the same way: autograd runs on the recording.  To each element happens what would happen by
 one op after the other, and the results are equal to the bit.
 
@@ -53,11 +53,12 @@ class Formula:
         self.name = name
         self.by_steps = _in_single_precision(function, operands)
         self._operands = operands
-        self._op = OpExpr(name, self._infer, Form(operands, rest=tuple[str, ...]), _REMEMBERED)
+        self._op = OpExpr(name, self._infer, Form(operands, rest=tuple[str, ...]), "fused", _REMEMBERED)
         self._gradient = OpExpr(
             f"{name}_gradient",
             self._infer_gradient,
             Form(operands + 1, tuple[tuple[bool, ...]], rest=tuple[str, ...]),
+            "fused",
             _REMEMBERED,
         )
         self._op.gradient(inputs=tuple(range(operands)))(self._gradients)

@@ -24,7 +24,19 @@ from .autocasting import autocast_as_op
 from .destination import delivered
 from .elementwise import check_tensors
 from .joining import cat, roll
-from .table import Attributes, Count, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import (
+    Attributes,
+    Count,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    computed_by,
+    normalize_dim,
+)
 from .view import sliced
 
 if TYPE_CHECKING:
@@ -74,7 +86,7 @@ def _declared(
                 return xp.empty(output.shape, output.dtype.numpy)
             return xp.ascontiguousarray(transform(xp, array, attributes)).astype(output.dtype.numpy, copy=False)
 
-        return Inferred(output, kernel, _cost(source if source.numel > output.numel else output, dims))
+        return computed_by(output, kernel, _cost(source if source.numel > output.numel else output, dims))
 
     return OpExpr(name, infer, Form(1, options))
 

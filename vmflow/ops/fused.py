@@ -1,58 +1,25 @@
-"""The op `fused`: several elementwise ops as one, which walks through large arrays in tiles.
+"""The op `fused`: several elementwise ops as one.
 
-What is computed within a tile stays in the cache until it is used, so that memory is read and written once, however
-many ops there are.  The ops are those of the table, and so are their kernels; to each element happens what would happen
-without fusing, and the results are equal to the bit.  Where there is a C compiler all of it becomes one loop instead,
-see `vmflow.kernels.native.fused_loops`.
+The ops are those of the table.  What becomes of them is the kernel's business, see `vmflow.kernels.numpy.fused`.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import product
 from typing import Any, Final, TypeAlias
 
-import attrs
-import numpy as np
-
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.instructions.op_call import Kernel
-from vmflow.kernels import intra_op
-from vmflow.kernels.native.elementwise import Operation
-from vmflow.kernels.native.fused_loops import CLoops, operation_of
+from vmflow.kernels.problems.elementwise import Elementwise
+from vmflow.kernels.problems.fused import Fused, FusedStep
 
-from .elementwise import ELEMENTWISE, work
+from .elementwise import ELEMENTWISE
 from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, decoded
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
 # from: the fused op's inputs are numbered first, and behind them the steps.
 Step: TypeAlias = tuple[str, tuple[Any, ...], tuple[tuple[str, ...], ...], tuple[int, ...]]
 
-# A kernel, its arguments, and the array among them in which the result is wanted.
-Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array]
-
-# Bytes of one array's tile.  Chains of cheap ops over 4M floats, medians on a busy machine, as shares of the time that
-# numpy takes for one op after the other:
-#             32K   64K  128K  256K  512K    1M  one tile
-#    3 ops   0.99  0.73  0.58  0.47  0.48  0.45      0.45
-#    8 ops   1.32  0.96  0.76  0.77  0.64  0.63      0.87
-#   16 ops   1.23  0.90  0.73  0.68  0.66  0.57      0.82
-# Below 128K the calls cost more than is won.  Above, some more is won, by tiles that fill the cache that others share.
-TILE: Final = 1 << 17
-
-# A tile has a multiple of so many elements, so that the vector loops of numpy's kernels end where they would anyway.
-_WHOLE: Final = 64
-
-# Bytes of a line of the cache, at which each tile begins.
-_LINE: Final = 64
-
 # The ops beside those of ELEMENTWISE that treat each element alone.
 _OTHERS: Final = frozenset({"cast", "where"})
-
-# For so many elements, called by itself, it is worth a run of the C compiler.
-_COMPILED_FROM: Final = 1 << 12
 
 # Whole numbers may be divided by 0, which is an error whose line should be known.
 _MAY_FAIL: Final = frozenset({"floor_divide", "trunc_divide", "remainder", "fmod", "pow"})
@@ -70,44 +37,32 @@ def can_fuse(op: str, given: Metas) -> bool:
     return op in ELEMENTWISE or op in _OTHERS
 
 
-# The program
+def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> Inferred:
+    """What these steps make of tensors of such metas: the results of the steps that are named as outputs.
 
-
-@attrs.frozen
-class _Step:
-    """A step, ready to be called as ``function(*before, *operands, *after, out)``.
-
-    Attributes:
-        operands: see `Step`.
-        output: the meta of what it makes.
-        in_place: whether `out` may be an operand.
+    Raises:
+        ValueError: if the steps' results are not of one shape.
     """
-
-    function: Kernel
-    before: tuple[Any, ...]
-    operands: tuple[int, ...]
-    after: tuple[Any, ...]
-    output: TensorMeta
-    in_place: bool
-
-
-def _prepared(steps: tuple[Step, ...], metas: Metas) -> tuple[list[_Step], list[Operation], float]:
-    """The steps, as they are to be called and as they are to be written in C, and what they cost in nanoseconds."""
     known = list(metas)
-    prepared: list[_Step] = []
-    operations: list[Operation] = []
-    cost = 0.0
+    found: list[FusedStep] = []
     for name, attributes, scalars, operands in steps:
         given = tuple([known[it] for it in operands])
         numbers = tuple([decoded(it) for it in scalars])
         inferred = _inferred(name, attributes, given, tuple([type(it) for it in numbers]))
         (output,) = inferred.outputs
-        function, before, after = resolved(inferred, numbers)
-        prepared.append(_Step(function, before, operands, after, output, name != "cast"))
-        operations.append(operation_of(name, attributes, numbers, operands, given, output))
+        compute = output.dtype
+        if compute.category < FLOATING and isinstance(inferred.details, Elementwise):
+            # A comparison is computed in what its operands make together.
+            compute = inferred.details.compute
+        kernel, cost = inferred.kernel, inferred.cost
+        found.append(FusedStep(name, attributes, numbers, operands, given, output, compute, kernel, cost))
         known.append(output)
-        cost += inferred.cost
-    return prepared, operations, cost
+        if output.shape != found[0].output.shape:
+            first = list(found[0].output.shape)
+            raise ValueError(f"fused: all steps must have one shape, not {first} and {list(output.shape)}")
+    made = tuple([found[it].output for it in outputs])
+    total = sum([it.cost for it in found])
+    return Inferred(made if len(made) > 1 else made[0], total, Fused(tuple(found), outputs))
 
 
 def _inferred(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -117,293 +72,9 @@ def _inferred(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     return found if found is not None else op.inferred(key, attributes, metas, kinds)
 
 
-def resolved(inferred: Inferred, scalars: tuple[Any, ...]) -> tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]:
-    """A kernel for these scalars: what to call, and what to give it before and behind the arrays."""
-    if inferred.bound is not None:
-        return inferred.bound(*scalars)
-    return inferred.kernel, (), scalars
-
-
-# Where results lie
-
-
-@attrs.frozen
-class _Place:
-    """Where a step's result lies.
-
-    Attributes:
-        output: which output of the fused op it is; -1 if it is none.
-        offset: else, of its tile in the workspace, in bytes.
-    """
-
-    output: int
-    offset: int
-
-
-def _places(steps: Sequence[_Step], outputs: tuple[int, ...], inputs: int, elements: int) -> tuple[list[_Place], int]:
-    """The places of all results, and the bytes of the workspace.
-
-    Args:
-        elements: of a tile.
-    """
-    last = list(range(len(steps)))
-    for position, step in enumerate(steps):
-        for operand in step.operands:
-            if operand >= inputs:
-                last[operand - inputs] = position
-    places: list[_Place] = []
-    free: dict[int, list[int]] = {}
-    nbytes = 0
-    for position, step in enumerate(steps):
-        ending = [
-            it
-            for it in dict.fromkeys([operand - inputs for operand in step.operands if operand >= inputs])
-            if last[it] == position and it not in outputs
-        ]
-        if step.in_place:
-            # An operand of another dtype would be overwritten before it was read.
-            same = [it for it in ending if steps[it].output.dtype is step.output.dtype]
-            for it in same[:1]:
-                free.setdefault(step.output.dtype.itemsize, []).append(places[it].offset)
-                ending.remove(it)
-        if position in outputs:
-            places.append(_Place(outputs.index(position), 0))
-        else:
-            size = step.output.dtype.itemsize
-            if not free.get(size):
-                free.setdefault(size, []).append(nbytes)
-                nbytes += -(-elements * size // _LINE) * _LINE
-            places.append(_Place(-1, free[size].pop()))
-            if last[position] == position:
-                ending.append(position)
-        for it in ending:
-            free.setdefault(steps[it].output.dtype.itemsize, []).append(places[it].offset)
-    return places, nbytes
-
-
-class FusedKernel:
-    """The kernel of a fused op.
-
-    Args:
-        steps: see `Step`.
-        outputs: the steps whose results are wanted.
-        metas: of the inputs.
-
-    Attributes:
-        outputs: the metas of the results.
-        made: those of the results of all steps.
-        cost: nanoseconds, estimated.
-        workspace: the bytes that it needs while it runs.
-        tiles: how many tiles there are, at least; arrays that are not contiguous may need more.
-        calls_per_tile: the steps.
-    """
-
-    def __init__(self, steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas) -> None:
-        self._inputs = len(metas)
-        self._steps, operations, self.cost = _prepared(steps, metas)
-        self._outputs = outputs
-        self.made = tuple([it.output for it in self._steps])
-        self.outputs = tuple([self.made[it] for it in outputs])
-        self._shape = tuple(self._steps[0].output.shape)
-        for step in self._steps:
-            if tuple(step.output.shape) != self._shape:
-                raise ValueError(
-                    f"fused: all steps must have one shape, not {list(self._shape)} and {list(step.output.shape)}"
-                )
-        self._numel = numel = math.prod(self._shape)
-        self._work = work(self.outputs[0], self.cost / max(numel, 1))
-        self._in_c = CLoops(metas, operations, outputs, self._work)
-        widest = max([it.dtype.itemsize for it in (*metas, *[step.output for step in self._steps])])
-        self._tile = max(1, TILE // widest // _WHOLE) * _WHOLE
-        elements = min(numel, self._tile)
-        self._places, self.workspace = _places(self._steps, outputs, len(metas), elements)
-        # What each call takes of them: looked at for every tile of every launch that lends its memory.
-        self._recipe = [
-            (step.function, step.before, step.operands, step.after, place.output)
-            for step, place in zip(self._steps, self._places, strict=True)
-        ]
-        self.tiles = max(1, -(-numel // self._tile))
-        self.calls_per_tile = len(self._steps)
-
-    def __call__(self, *arguments: Any) -> Any:
-        arrays = arguments[: self._inputs]
-        given = arguments[self._inputs]
-        several = len(self.outputs) > 1
-        wanted = (given if several else (given,)) if given is not None else (None,) * len(self.outputs)
-        outs = [
-            np.empty(made.shape, made.dtype.numpy) if out is None else out
-            for out, made in zip(wanted, self.outputs, strict=True)
-        ]
-        if not self._in_c.compute(arrays, outs, self._shape, self._numel >= _COMPILED_FROM):
-            if self._shape and self._numel <= self._tile:
-                self._run_whole(arrays, outs)
-            else:
-                self.run(arrays, outs, np.empty(self.workspace, np.uint8), in_c=False)
-        return tuple(outs) if several else outs[0]
-
-    def _run_whole(self, arrays: Sequence[Array], outs: Sequence[Array]) -> None:
-        """Compute by numpy what is one tile: to look for room for each result takes longer than to ask for it."""
-        values = list(arrays)
-        for function, before, operands, after, output in self._recipe:
-            out = outs[output] if output >= 0 else None
-            result = function(*before, *[values[it] for it in operands], *after, out)
-            if out is not None and result is not out:
-                np.copyto(out, result, casting="unsafe")
-            values.append(result if out is None else out)
-
-    def run(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array, in_c: bool = True) -> None:
-        """Compute.
-
-        Args:
-            arrays: the inputs.
-            outs: where the results are wanted.
-            workspace: an array of so many bytes as `workspace` says, or more.
-            in_c: whether to do so in C, which is then compiled if need be.
-        """
-        native = self.native(arrays, outs) if in_c else None
-        if native is not None:
-            function, given, _ = native
-            function(*given)
-            return
-        _make(self.calls(arrays, outs, workspace))
-
-    def native(self, arrays: Sequence[Array], outs: Sequence[Array]) -> Call | None:
-        """What `run` does as one call of C, for as long as the arrays live; None if it cannot be had, or not yet."""
-        return self._in_c.call(arrays, outs, self._shape)
-
-    def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
-        """What `run` does, as calls in order; whoever runs often on the same arrays makes a list of them.
-
-        The number of threads is that of now.
-        """
-        pieces = intra_op.pieces(self._work)
-        if pieces > 1:
-            parts: list[tuple[list[Call]]] = []
-            for given, wanted, shape in tiles(arrays, outs, self._shape, -(-self._numel // pieces)):
-                room = np.empty(self.workspace, np.uint8) if parts else workspace
-                parts.append((list(self._calls_of(given, wanted, shape, room)),))
-            yield intra_op.run, (_make, parts), None
-            return
-        yield from self._calls_of(arrays, outs, self._shape, workspace)
-
-    def _calls_of(
-        self, arrays: Sequence[Array], outs: Sequence[Array], whole: tuple[int, ...], workspace: Array
-    ) -> Iterator[Call]:
-        """The calls for arrays that make up this shape together, by one thread."""
-        if math.prod(whole) <= self._tile:
-            yield from self._calls(arrays, outs, self._scratch(whole, workspace))
-            return
-        # Tiles have one shape, but for some at an end.
-        scratch: dict[tuple[int, ...], list[Array]] = {}
-        for given, wanted, shape in tiles(arrays, outs, whole, self._tile):
-            if shape not in scratch:
-                scratch[shape] = self._scratch(shape, workspace)
-            yield from self._calls(given, wanted, scratch[shape])
-
-    def _scratch(self, shape: tuple[int, ...], workspace: Array) -> list[Array]:
-        """By step, the array for its result; None where that is an output."""
-        # numpy looks long at arrays that have their memory in common, but not at one that is given twice.
-        made: dict[tuple[int, np.dtype[Any]], Array] = {}
-        found: list[Array] = []
-        for step, place in zip(self._steps, self._places, strict=True):
-            key = (place.offset, step.output.dtype.numpy)
-            if place.output < 0 and key not in made:
-                made[key] = np.ndarray(shape, key[1], workspace, key[0])
-            found.append(made[key] if place.output < 0 else None)
-        return found
-
-    def _calls(self, arrays: Sequence[Array], outs: Sequence[Array], scratch: Sequence[Array]) -> list[Call]:
-        values = list(arrays)
-        calls: list[Call] = []
-        for (function, before, operands, after, output), room in zip(self._recipe, scratch, strict=True):
-            out = room if room is not None else outs[output]
-            calls.append((function, (*before, *[values[it] for it in operands], *after, out), out))
-            values.append(out)
-        return calls
-
-    def sharing(self) -> list[tuple[int, int]]:
-        """Which output may lie where an input does: (input, output), if their dtypes and layouts are the same.
-
-        Where an input has been read for the last time before, or by the step that writes the output.
-        """
-        pairs: list[tuple[int, int]] = []
-        for number in range(self._inputs):
-            last = max([at for at, step in enumerate(self._steps) if number in step.operands])
-            for output, at in enumerate(self._outputs):
-                if last < at or (last == at and self._steps[at].in_place):
-                    pairs.append((number, output))
-        return pairs
-
-
-def _make(calls: Iterable[Call]) -> None:
-    for function, given, out in calls:
-        result = function(*given)
-        if result is not out:
-            np.copyto(out, result, casting="unsafe")
-
-
-# Tiles
-
-
-def tiles(
-    arrays: Sequence[Array], outs: Sequence[Array], shape: tuple[int, ...], elements: int
-) -> Iterator[tuple[list[Array], list[Array], tuple[int, ...]]]:
-    """Cut arrays that broadcast to a shape, and others that have it, alike into pieces of at most so many elements."""
-    count = len(arrays)
-    if all([it.size == 1 or (it.shape == shape and it.flags.c_contiguous) for it in (*arrays, *outs)]):
-        # What the general way would find, in a tenth of the time.
-        merged: tuple[int, ...] = (math.prod(shape),)
-        views = [it.reshape(() if it.size == 1 else -1) for it in (*arrays, *outs)]
-    else:
-        spread = [it.reshape(()) if it.size == 1 else np.broadcast_to(it, shape) for it in arrays] + list(outs)
-        merged, views = _merged(spread, shape)
-    axis = len(merged) - 1
-    inner = 1
-    while axis > 0 and inner * merged[axis] <= elements:
-        inner *= merged[axis]
-        axis -= 1
-    length = max(1, elements // inner)
-    even = _WHOLE // math.gcd(inner, _WHOLE)
-    if length > even:
-        length -= length % even
-    for before in product(*[range(it) for it in merged[:axis]]):
-        for start in range(0, merged[axis], length):
-            where = (*before, slice(start, start + length))
-            pieces = [it[where] if it.ndim else it for it in views]
-            yield pieces[:count], pieces[count:], (min(length, merged[axis] - start), *merged[axis + 1 :])
-
-
-def _merged(arrays: list[Array], shape: tuple[int, ...]) -> tuple[tuple[int, ...], list[Array]]:
-    """The arrays with as few dimensions as possible; 0-d ones stay as they are."""
-    merged: list[int] = []
-    strides: list[list[int]] = [[] for _ in arrays]
-    for axis, size in enumerate(shape):
-        if size == 1:
-            continue
-        steps = [it.strides[axis] if it.ndim else 0 for it in arrays]
-        if merged and all([have[-1] == step * size for have, step in zip(strides, steps, strict=True)]):
-            merged[-1] *= size
-            for have, step in zip(strides, steps, strict=True):
-                have[-1] = step
-        else:
-            merged.append(size)
-            for have, step in zip(strides, steps, strict=True):
-                have.append(step)
-    views = [
-        np.lib.stride_tricks.as_strided(it, merged, have) if it.ndim else it
-        for it, have in zip(arrays, strides, strict=True)
-    ]
-    return tuple(merged), views
-
-
-# The op
-
-
 def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     steps, outputs = attributes
-    kernel = FusedKernel(steps, outputs, metas)  # type: ignore[arg-type]
-    made = kernel.outputs if len(kernel.outputs) > 1 else kernel.outputs[0]
-    return Inferred(made, kernel, kernel.cost)
+    return infer_fused(steps, outputs, metas)  # type: ignore[arg-type]
 
 
-FUSED: Final = OpExpr("fused", _infer, Form((0, None), tuple[tuple[Step, ...], tuple[Size, ...]]))
+FUSED: Final = OpExpr("fused", _infer, Form((0, None), tuple[tuple[Step, ...], tuple[Size, ...]]), "fused")

@@ -32,6 +32,7 @@ from .table import (
     array_module,
     broadcast_shapes,
     common_device,
+    computed_by,
     normalize_dim,
 )
 from .view import sliced
@@ -76,7 +77,7 @@ def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) ->
                 whole[place] = part
         return whole
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return computed_by(output, kernel, output.numel * CHEAP)
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
@@ -194,7 +195,7 @@ def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) 
         xp.moveaxis(whole, (first, second), (0, 1))[rows, columns] = xp.moveaxis(part, -1, 0)
         return whole
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return computed_by(output, kernel, output.numel * CHEAP)
 
 
 _SCATTER_DIAGONAL = OpExpr("scatter_diagonal", _infer_scatter_diagonal, Form(1, tuple[TensorMeta, int, int, int]))
@@ -271,7 +272,7 @@ def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
             return array.copy()
         return xp.ascontiguousarray(array[along_axis(places, dim)])
 
-    return Inferred(output, kernel, output.numel * CHEAP * 10)
+    return computed_by(output, kernel, output.numel * CHEAP * 10)
 
 
 _GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[Dim]))
@@ -342,7 +343,7 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
             add_at(xp, seen, place, part)
         return result
 
-    return Inferred(target, kernel, target.numel * CHEAP + index.numel * 20)
+    return computed_by(target, kernel, target.numel * CHEAP + index.numel * 20)
 
 
 _SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[Dim, str | None]))
@@ -441,7 +442,9 @@ def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
         result[xp.arange(array.size), array.reshape(-1)] = 1
         return result.reshape(*array.shape, classes)
 
-    return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP)
+    return computed_by(
+        meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP
+    )
 
 
 _ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]))

@@ -35,6 +35,7 @@ from .table import (
     array_module,
     broadcast_shapes,
     common_device,
+    computed_by,
     normalize_dim,
 )
 
@@ -117,7 +118,7 @@ def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         return xp.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
 
     cost = output.numel * CHEAP * 2 + indices[0].numel * 10 if selects else output.numel * CHEAP * 10
-    return Inferred(output, kernel, cost)
+    return computed_by(output, kernel, cost)
 
 
 _INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[Dim, ...], bool]))
@@ -148,7 +149,7 @@ def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds
         add_at(xp, *_placed(whole, dims, rest[:-1]), part)
         return whole
 
-    return Inferred(output, kernel, output.numel * CHEAP + metas[0].numel * 20)
+    return computed_by(output, kernel, output.numel * CHEAP + metas[0].numel * 20)
 
 
 def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta]) -> AddRows | None:
@@ -253,7 +254,7 @@ def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
             seen[place] = new
         return out
 
-    return Inferred(target, kernel, target.numel * CHEAP + value.numel * 20)
+    return computed_by(target, kernel, target.numel * CHEAP + value.numel * 20)
 
 
 _INDEX_PUT = OpExpr("index_put", _infer_index_put, Form((3, None), tuple[tuple[int, ...], bool, Part]))
@@ -382,7 +383,7 @@ def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
         xp.copyto(_seen(xp, out, part), new.real if loses_imaginary else new, casting="unsafe")
         return out
 
-    return Inferred(target, kernel, target.numel * CHEAP)
+    return computed_by(target, kernel, target.numel * CHEAP)
 
 
 STRIDED_PUT = OpExpr("strided_put", _infer_strided_put, Form(2, tuple[Part]))
@@ -412,7 +413,7 @@ def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     def kernel(array: Array, out: Array | None) -> Array:
         return _seen(xp, xp.ascontiguousarray(array), part).copy(order="C")
 
-    return Inferred(meta(part[0], source.dtype, source.device), kernel, source.numel * CHEAP)
+    return computed_by(meta(part[0], source.dtype, source.device), kernel, source.numel * CHEAP)
 
 
 _STRIDED_GET = OpExpr("strided_get", _infer_strided_get, Form(1, tuple[Part]))

@@ -23,6 +23,7 @@ from .table import (
     Size,
     array_module,
     common_device,
+    computed_by,
     normalize_dim,
     normalize_dims,
 )
@@ -55,7 +56,7 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             out = xp.empty(output.shape, to)
         return xp.concatenate(arrays, axis, out)
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return computed_by(output, kernel, output.numel * CHEAP)
 
 
 _CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[Dim]))
@@ -137,7 +138,7 @@ def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     def kernel(array: Array, out: Array | None) -> Array:
         return xp.ascontiguousarray(xp.tile(array, repeats)).reshape(shape)
 
-    return Inferred(output, kernel, output.numel * CHEAP)
+    return computed_by(output, kernel, output.numel * CHEAP)
 
 
 _REPEAT = OpExpr("repeat", _infer_repeat, Form(1, tuple[tuple[Size, ...]]))
@@ -211,7 +212,7 @@ def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(array: Array, out: Array | None) -> Array:
         return xp.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
 
-    return Inferred(source, kernel, source.numel * CHEAP)
+    return computed_by(source, kernel, source.numel * CHEAP)
 
 
 _FLIP = OpExpr("flip", _infer_flip, Form(1, tuple[tuple[Dim, ...]]))
@@ -247,7 +248,7 @@ def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(array: Array, out: Array | None) -> Array:
         return xp.ascontiguousarray(xp.roll(array, shifts, dims)).reshape(source.shape)
 
-    return Inferred(source, kernel, source.numel * CHEAP)
+    return computed_by(source, kernel, source.numel * CHEAP)
 
 
 _ROLL = OpExpr("roll", _infer_roll, Form(1, tuple[tuple[int, ...], tuple[Dim, ...]]))
@@ -323,7 +324,7 @@ def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
             result[..., band, first:second] = xp.where(below == lower, array[..., band, first:second], nothing)
         return result
 
-    return Inferred(source, kernel, source.numel * CHEAP * 2)
+    return computed_by(source, kernel, source.numel * CHEAP * 2)
 
 
 _TRIANGLE = OpExpr("triangle", _infer_triangle, Form(1, tuple[bool, int]))

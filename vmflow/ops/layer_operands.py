@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import dtypes
 from vmflow.dtypes import FLOATING
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.instructions.op_call import Kernel
+from vmflow.instructions.blob import TensorMeta
 
 from .table import MOST_OF_WINDOWS
 
@@ -77,21 +76,9 @@ def check_floating(name: str, source: TensorMeta) -> None:
         raise TypeError(f"{name} is not defined for {source.dtype.name} tensors; convert with .float() first")
 
 
-def in_single(kernel: Kernel, half: bool) -> Kernel:
-    """`kernel`, computing half precision in float32."""
-    if not half:
-        return kernel
-
-    def with_casts(*arguments: Any) -> Array:
-        *arrays, _ = arguments
-        return kernel(*[it.astype("float32") for it in arrays], None).astype(arrays[0].dtype)
-
-    return with_casts
-
-
 def is_half(source: TensorMeta) -> bool:
     """Whether the dtype has sixteen bits."""
-    return source.dtype in (dtypes.float16, dtypes.bfloat16)
+    return dtypes.is_half(source.dtype)
 
 
 def computes_in(source: TensorMeta) -> DType:

@@ -19,12 +19,13 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.native.arrays import Call
 from vmflow.kernels.native.rows import add_to_rows
 from vmflow.kernels.numpy import sums
+from vmflow.kernels.numpy.half import in_single
 from vmflow.kernels.numpy.products import ProductInC, call_of, call_with, product_kernel
 
 from . import linear_algebra
 from .arithmetic import conj_if_complex
-from .layer_operands import check_shape, in_single, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
+from .layer_operands import check_shape, is_half
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -96,7 +97,7 @@ def _infer_linear(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         return found
 
     cost = _cost(rows, weight)
-    return Inferred(output, in_single(kernel, half), cost, placed=None if half else placed)
+    return computed_by(output, in_single(kernel, half), cost, placed=None if half else placed)
 
 
 def _add_bias(result: Array, bias: Array) -> None:
@@ -175,7 +176,7 @@ def _infer_linear_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
         return found
 
     cost = _cost(rows, weight) * (by_input + by_weight) + 1000
-    return Inferred(tuple(results), kernel, cost, placed=None if half else placed)
+    return computed_by(tuple(results), kernel, cost, placed=None if half else placed)
 
 
 _LINEAR = OpExpr("linear", _infer_linear, Form((2, 3)))

@@ -30,6 +30,7 @@ from .table import (
     array_module,
     broadcast_shapes,
     common_device,
+    computed_by,
     normalize_dim,
 )
 
@@ -80,7 +81,7 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
 
     cost = 2.0 * prod(sizes) / _PER_NANOSECOND + 500
     by_c = wide is None and isinstance(multiply, products.ProductInC)
-    return Inferred(output, kernel, cost, placed=placed if by_c else None)
+    return computed_by(output, kernel, cost, placed=placed if by_c else None)
 
 
 _MATMUL = OpExpr("matmul", _infer_matmul, Form(2))
@@ -272,7 +273,7 @@ def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         with explained(xp, "inv"):
             return xp.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
 
-    return Inferred(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
+    return computed_by(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
 
 
 _INV = OpExpr("inv", _infer_inv, Form(1))
@@ -314,7 +315,7 @@ def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
             solved = xp.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
         return xp.ascontiguousarray(solved.astype(to, copy=False))
 
-    return Inferred(output, kernel, output.numel * matrix.shape[-1] + 20_000)
+    return computed_by(output, kernel, output.numel * matrix.shape[-1] + 20_000)
 
 
 _SOLVE = OpExpr("solve", _infer_solve, Form(2))
@@ -366,7 +367,7 @@ def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     def kernel(array: Array, out: Array | None) -> Array:
         return xp.asarray(xp.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
 
-    return Inferred(output, kernel, source.numel * source.shape[-1] + 20_000)
+    return computed_by(output, kernel, source.numel * source.shape[-1] + 20_000)
 
 
 _DET = OpExpr("det", _infer_det, Form(1))

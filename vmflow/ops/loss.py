@@ -8,14 +8,26 @@ from typing import TYPE_CHECKING
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.numpy.half import in_single
 
 from .activation import sigmoid, softplus
 from .autocasting import autocast_as_op
 from .elementwise import DEAR, check_tensors
 from .formula import formula
-from .layer_operands import in_single, is_half
+from .layer_operands import is_half
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    broadcast_shapes,
+    common_device,
+    computed_by,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -146,7 +158,7 @@ def _infer_binary_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kin
         negative = xp.maximum(xp.log1p(-array), -100)
         return xp.ascontiguousarray((target - 1) * negative - target * positive).reshape(source.shape)
 
-    return Inferred(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+    return computed_by(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
 
 
 def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -160,7 +172,7 @@ def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas
         result -= array * target
         return xp.ascontiguousarray(result).reshape(source.shape)
 
-    return Inferred(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+    return computed_by(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
 
 
 _BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2))

@@ -25,7 +25,7 @@ from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
 from .layer_operands import check_floating, check_shape, computes_in, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device, computed_by
 from .transcendental import rsqrt
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     in_c = _in_c(source, over, options[0])
     statistics = meta(channels, computes_in(source), device)
     outputs = source, statistics, statistics
-    return Inferred(outputs, kernel, source.numel * CHEAP * 8 + 10000, placed=_unless_half(placed, source))
+    return computed_by(outputs, kernel, source.numel * CHEAP * 8 + 10000, placed=_unless_half(placed, source))
 
 
 def _in_c(source: TensorMeta, over: _Channels, eps: float) -> BatchNorm | None:
@@ -212,7 +212,7 @@ def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
 
     in_c = _in_c(source, over, options[0])
     outputs = source, statistics, statistics
-    return Inferred(outputs, kernel, source.numel * CHEAP * 12 + 10000, placed=_unless_half(placed, source))
+    return computed_by(outputs, kernel, source.numel * CHEAP * 12 + 10000, placed=_unless_half(placed, source))
 
 
 def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -240,7 +240,7 @@ def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kin
         # The very object handed in tells the caller that there is nothing left to copy.
         return out if target is not None else result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
 
-    return Inferred(source, kernel, source.numel * CHEAP * 4 + 5000)
+    return computed_by(source, kernel, source.numel * CHEAP * 4 + 5000)
 
 
 _BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm, Form((1, 3), _Options))
@@ -453,7 +453,7 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
         return handed(result, to, source.shape, source.dtype.numpy), mean, scale
 
     statistics = meta((rows,), computes_in(source), device)
-    return Inferred((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
+    return computed_by((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
 
 
 def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -482,7 +482,7 @@ def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kind
         return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
 
     parameter = meta(normalized, statistics.dtype, device)
-    return Inferred((source, parameter, parameter), kernel, source.numel * CHEAP * 14 + 10000)
+    return computed_by((source, parameter, parameter), kernel, source.numel * CHEAP * 14 + 10000)
 
 
 _LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm, Form((1, 3), _Layer))

@@ -17,7 +17,7 @@ from .destination import delivered, delivered_all
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, computed_by, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -48,7 +48,7 @@ def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
             return xp.zeros((), xp.int64)
         return xp.ascontiguousarray(_order(xp, comparable(xp, array), dim, descending))
 
-    return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
+    return computed_by(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
 
 
 _ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]))
@@ -114,7 +114,7 @@ def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             indices = _order(xp, array, -1, largest)[..., :k]
         return xp.ascontiguousarray(xp.moveaxis(indices, -1, dim))
 
-    return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 40)
+    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 40)
 
 
 _TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]))
@@ -167,7 +167,7 @@ def _infer_rank(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             chosen = xp.where(nans.any(axis=dim, keepdims=True), first, chosen)
         return xp.ascontiguousarray(chosen)
 
-    return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
+    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
 
 
 _RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, bool]))

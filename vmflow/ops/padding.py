@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
+from vmflow.kernels.numpy.half import in_single
+from vmflow.kernels.numpy.ufuncs import constant
 
-from .elementwise import CHEAP, constant, number
-from .layer_operands import in_single, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .elementwise import CHEAP, number
+from .layer_operands import is_half
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -34,7 +36,7 @@ def _infer_pad(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         out[inside] = array
         return out
 
-    return Inferred(output, kernel, output.numel * CHEAP * 2)
+    return computed_by(output, kernel, output.numel * CHEAP * 2)
 
 
 _PAD = OpExpr("pad", _infer_pad, Form(1, tuple[Pair, ...], scalars=1))
@@ -95,7 +97,7 @@ def _infer_borders(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
                 result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
         return result
 
-    return Inferred(output, kernel, output.numel * CHEAP * 2 + 5000)
+    return computed_by(output, kernel, output.numel * CHEAP * 2 + 5000)
 
 
 def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -118,7 +120,7 @@ def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) 
                 xp.add(target, part, target)
         return xp.ascontiguousarray(whole[inside])
 
-    return Inferred(output, in_single(kernel, is_half(gradient)), gradient.numel * CHEAP * 3 + 5000)
+    return computed_by(output, in_single(kernel, is_half(gradient)), gradient.numel * CHEAP * 3 + 5000)
 
 
 _BORDERS = OpExpr("pad_borders", _infer_borders, Form(1, _Borders))

@@ -19,11 +19,25 @@ from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.native.arrays import Call
 from vmflow.kernels.native.images import plane_scatter
 from vmflow.kernels.numpy import pooling as kernels
+from vmflow.kernels.numpy.half import in_single
 from vmflow.kernels.numpy.pooling import Planes, Window
 
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, in_single, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module, common_device
+from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, is_half, layout, sizes
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Margin,
+    Metas,
+    OpExpr,
+    Size,
+    Stride,
+    array_module,
+    common_device,
+    computed_by,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -114,7 +128,7 @@ def _infer_max(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     planes = _planes(_max_name(shape), source, shape)
     output = _output(planes, source)
     kernel = kernels.max_values_kernel(array_module(source.device), planes)
-    return Inferred(output, kernel, (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000)
+    return computed_by(output, kernel, (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000)
 
 
 def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -128,7 +142,7 @@ def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) 
     def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
         return None if native is None else native.calls(*inputs, *outs)
 
-    return Inferred(
+    return computed_by(
         (output, meta(tuple(output.shape), dtypes.int64, source.device)),
         kernels.max_indices_kernel(array_module(source.device), planes),
         (source.numel + output.numel * _taps(planes)) * CHEAP * 6 + 10000,
@@ -168,7 +182,7 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
             xp.add.at(whole, _flat(xp, places, prod(size)), array.reshape(-1).astype(wide, copy=False))
         return whole.reshape(output.shape).astype(values.dtype.numpy, copy=False)
 
-    return Inferred(output, kernel, output.numel * CHEAP + values.numel * 10 + 5000)
+    return computed_by(output, kernel, output.numel * CHEAP + values.numel * 10 + 5000)
 
 
 def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -186,7 +200,7 @@ def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
             return xp.empty(output.shape, source.dtype.numpy)
         return array.reshape(-1)[_flat(xp, places, plane)].reshape(output.shape)
 
-    return Inferred(output, kernel, output.numel * 10 + 5000)
+    return computed_by(output, kernel, output.numel * 10 + 5000)
 
 
 _PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter, Form(2, tuple[Size, ...]))
@@ -243,7 +257,7 @@ def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         return xp.divide(result, divisor(array.dtype), result)
 
     cost = (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000
-    return Inferred(output, in_single(kernel, is_half(source)), cost)
+    return computed_by(output, in_single(kernel, is_half(source)), cost)
 
 
 def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -263,7 +277,7 @@ def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
         return planes.outside(partial)
 
     cost = (output.numel + gradient.numel * _taps(planes)) * CHEAP * 2 + 5000
-    return Inferred(output, in_single(kernel, is_half(gradient)), cost)
+    return computed_by(output, in_single(kernel, is_half(gradient)), cost)
 
 
 def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:

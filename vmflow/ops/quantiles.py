@@ -18,7 +18,7 @@ from .extrema import ValuesIndices
 from .gathering import gather
 from .ordering import comparable, sort
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
 from .view import movedim, ravel, reshape
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def _infer_mode(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         chosen = xp.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
         return xp.ascontiguousarray(xp.moveaxis(chosen, -1, dim))
 
-    return Inferred(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 120)
+    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 120)
 
 
 _MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]))

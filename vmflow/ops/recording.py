@@ -9,7 +9,7 @@ from vmflow import interpreter as _interpreter
 from vmflow.context import MODE, Mode
 from vmflow.instructions.blob import Blob, Storage, TensorMeta
 
-from .fused import FusedKernel, Step, can_fuse
+from .fused import Step, can_fuse, infer_fused
 from .table import Attributes, Inferred, Metas, OpExpr, encoded
 
 if TYPE_CHECKING:
@@ -75,9 +75,7 @@ class Recording:
         if min(wanted) < 0 or len(set(wanted)) < len(wanted):
             raise self.refused("a result of its own for each")
         steps, outputs = _without_unused(self._steps, wanted, len(metas))
-        kernel = FusedKernel(steps, outputs, metas)
-        # As many results as are wanted, even if that is one: whoever asks for gradients asks for several.
-        return Inferred(kernel.outputs if len(outputs) > 1 else kernel.outputs[0], kernel, kernel.cost)
+        return infer_fused(steps, outputs, metas)
 
     def refused(self, what: str) -> TypeError:
         """The error for a function that wants something else than elementwise ops give."""

@@ -20,7 +20,7 @@ from .activation import relu, sigmoid, tanh
 from .joining import cat
 from .layer_operands import check_shape, computes_in
 from .linear import linear
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -155,7 +155,7 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
         return (*[it.astype(to, copy=False) for it in shown], *saved)
 
     cost = rows * (weights.by_input.numel + weights.by_state.numel) * _PER_PRODUCT + len(steps) * 10000
-    return Inferred((output, *state, *kept), kernel, cost)
+    return computed_by((output, *state, *kept), kernel, cost)
 
 
 # Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
@@ -292,7 +292,7 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in zip(made, results, strict=True)])
 
     products = rows * (weights.by_input.numel + weights.by_state.numel)
-    return Inferred(results, kernel, products * 2 * _PER_PRODUCT + len(steps) * 10000)
+    return computed_by(results, kernel, products * 2 * _PER_PRODUCT + len(steps) * 10000)
 
 
 _LAYERS = {name: OpExpr(f"{name}_layer", _infer_forward, Form((4, 8), _Options)) for name in ("rnn", "lstm", "gru")}

@@ -28,7 +28,7 @@ from .destination import delivered, written
 from .elementwise import CHEAP
 from .running_sums import accumulated, flipped, product_before, widen_integers
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dims
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dims
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -84,7 +84,7 @@ def _reduction(
         kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
         if in_c is not None and source.dtype is dtypes.float32 and source.numel and _are_last(dims, source):
             kernel = _in_c(RowReduction(in_c), finish, output, kernel)
-        return Inferred(output, kernel, source.numel * CHEAP)
+        return computed_by(output, kernel, source.numel * CHEAP)
 
     return OpExpr(name, infer, Form(1, tuple[tuple[Dim, ...], bool]))
 

@@ -16,11 +16,12 @@ import numpy as np
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX
 from vmflow.instructions.blob import Array, meta
+from vmflow.kernels.numpy.half import in_single
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .elementwise import CHEAP
-from .layer_operands import Sizes, check_floating, in_single, is_half, sizes
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module
+from .layer_operands import Sizes, check_floating, is_half, sizes
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -173,7 +174,7 @@ def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
 
     taps = sum([places.shape[1] for _, places, _ in tables])
     cost = (source.numel + output.numel) * taps * CHEAP * 4 + 10000
-    return Inferred(output, kernel if chooses else in_single(kernel, is_half(source)), cost)
+    return computed_by(output, kernel if chooses else in_single(kernel, is_half(source)), cost)
 
 
 _RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How))

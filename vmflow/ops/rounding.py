@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import zero_gradients
 from .destination import delivered, written
@@ -15,18 +14,13 @@ from .elementwise import elementwise
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
-_FLOOR = elementwise("floor", "floor", least=1, most=FLOATING)
-_CEIL = elementwise("ceil", "ceil", least=1, most=FLOATING)
-_TRUNC = elementwise("trunc", "trunc", least=1, most=FLOATING)
-_ROUND = elementwise("round", lambda xp: _round(xp), least=1, most=FLOATING)
+_FLOOR = elementwise("floor", least=1, most=FLOATING)
+_CEIL = elementwise("ceil", least=1, most=FLOATING)
+_TRUNC = elementwise("trunc", least=1, most=FLOATING)
+_ROUND = elementwise("round", least=1, most=FLOATING)
 
 for _flat in (_FLOOR, _CEIL, _TRUNC, _ROUND):
     _flat.gradient()(zero_gradients)
-
-
-def _round(xp: Any) -> Kernel:
-    # numpy would turn integers into floats.
-    return lambda array, out: array.copy() if array.dtype.kind in "iu" else xp.rint(array, out)
 
 
 def floor(input: Tensor, *, out: Tensor | None = None) -> Tensor:

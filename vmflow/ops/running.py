@@ -16,7 +16,7 @@ from .gathering import gather
 from .joining import flip
 from .layer_operands import check_floating
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
 from .transcendental import exp, log
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def _places(name: str, function: str) -> OpExpr:
             places = xp.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
             return xp.maximum.accumulate(xp.where(reached, places, 0), dim)
 
-        return Inferred(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 12)
+        return computed_by(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 12)
 
     return OpExpr(name, infer, Form(1, tuple[Dim]))
 
@@ -91,7 +91,7 @@ def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
             return array.copy()
         return xp.logaddexp.accumulate(array.astype(wide, copy=False), dim).astype(to, copy=False)
 
-    return Inferred(source, kernel, source.numel * DEAR * 3)
+    return computed_by(source, kernel, source.numel * DEAR * 3)
 
 
 _LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]))

@@ -17,7 +17,19 @@ from vmflow.kernels.native.running import Running
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
 from .elementwise import CHEAP, result_dtype
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    computed_by,
+    normalize_dim,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -59,7 +71,7 @@ def _running(name: str, function: str) -> OpExpr:
             result = accumulate(seen, dim, wide).astype(kept, copy=False).astype(to, copy=False)
             return xp.ascontiguousarray(xp.flip(result, dim)) if reverses else result
 
-        return Inferred(output, kernel, source.numel * CHEAP * 4)
+        return computed_by(output, kernel, source.numel * CHEAP * 4)
 
     return OpExpr(name, infer, Form(1, tuple[Dim, bool]))
 
@@ -133,7 +145,7 @@ def _infer_recurrence(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
             reach *= 2
         return xp.ascontiguousarray(xp.moveaxis(total, -1, dim)).astype(output.dtype.numpy, copy=False)
 
-    return Inferred(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
+    return computed_by(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
 
 
 _RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]))

@@ -14,7 +14,19 @@ from .elementwise import CHEAP
 from .gathering import along_axis, check_gather, check_places, gather, scatter, scatter_add
 from .indexing import index_vector
 from .selection import masked_fill, where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, normalize_dim
+from .table import (
+    Attributes,
+    Dim,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    array_module,
+    common_device,
+    computed_by,
+    normalize_dim,
+)
 from .view import expand, reshape, sliced
 
 if TYPE_CHECKING:
@@ -74,7 +86,7 @@ def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) ->
             _reduced_at(xp, seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
         return result.astype(to, copy=False)
 
-    return Inferred(target, kernel, target.numel * CHEAP * 4 + index.numel * 40)
+    return computed_by(target, kernel, target.numel * CHEAP * 4 + index.numel * 40)
 
 
 _SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[Dim, str, bool]))

@@ -14,7 +14,7 @@ from .copying import full_of
 from .elementwise import CHEAP, number
 from .gathering import gather
 from .ordering import comparable
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -54,7 +54,7 @@ def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
             found[row] = xp.searchsorted(array[row], sought[row], side)
         return found
 
-    return Inferred(meta(values.shape, result, device), kernel, values.numel * CHEAP * 40)
+    return computed_by(meta(values.shape, result, device), kernel, values.numel * CHEAP * 40)
 
 
 _SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]))
@@ -133,7 +133,7 @@ def _infer_isin(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         return xp.ascontiguousarray(found).reshape(elements.shape)
 
     cost = (elements.numel + among.numel) * CHEAP * 100
-    return Inferred(meta(elements.shape, dtypes.bool_, device), kernel, cost)
+    return computed_by(meta(elements.shape, dtypes.bool_, device), kernel, cost)
 
 
 _ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]))

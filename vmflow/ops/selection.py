@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Final, Literal, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING, INTEGER
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .comparison import isnan, logical_not
 from .destination import delivered
@@ -18,17 +18,21 @@ from .elementwise import (
     ELEMENTWISE,
     REVERSED,
     Binary,
-    by_keyword,
-    constant,
     fitting,
     into,
-    limiting,
     number,
     result_dtype,
-    saturated,
-    spread,
 )
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, broadcast_shapes, common_device
+from .table import (
+    Attributes,
+    Form,
+    Inferred,
+    Kinds,
+    Metas,
+    OpExpr,
+    broadcast_shapes,
+    common_device,
+)
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -43,49 +47,10 @@ def _infer_where(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         raise TypeError(f"where: the condition must be a bool tensor, not {metas[0].dtype.name}")
     shape = broadcast_shapes("where", *[it.shape for it in metas])
     output = meta(shape, result_dtype(metas[1:], kinds), device)
-    xp = array_module(device)
-    to = output.dtype.numpy
-    arrays = len(metas) - 1
-    reversed_ = attributes == REVERSED
-
-    def kernel(condition: Array, *operands: Any) -> Array:
-        values = [it.astype(to, copy=False) for it in operands[:arrays]]
-        values += [constant(it, to) for it in operands[arrays:-1]]
-        if reversed_:
-            values.reverse()
-        out = operands[-1]
-        return chosen(xp, condition, values[0], values[1], xp.empty(shape, to) if out is None else out)
-
-    return Inferred(output, spread(kernel, output, CHEAP * 3), output.numel * CHEAP * 3)
+    return Inferred(output, output.numel * CHEAP * 3)
 
 
-# Integers as wide as the elements, by their bytes.
-_WORDS: Final = {1: "i1", 2: "i2", 4: "i4", 8: "i8"}
-
-
-def chosen(xp: Any, condition: Array, first: Array, second: Array, out: Array) -> Array:
-    """`first` where the condition holds, else `second`, of one dtype, into `out`, which may be one of them.
-
-    By arithmetic on the bits, since numpy's own selection takes ten times as long where the condition follows no
-    pattern: the processor guesses wrong.
-    """
-    word = _WORDS.get(out.dtype.itemsize)
-    if word is None:
-        xp.copyto(out, xp.where(condition, first, second))
-        return out
-    one, other, bits = first.view(word), second.view(word), out.view(word)
-    if not other.ndim and not other:
-        xp.multiply(one, condition, out=bits)
-    elif not one.ndim and not one:
-        xp.multiply(other, xp.logical_not(condition), out=bits)
-    else:
-        difference = xp.asarray(xp.bitwise_xor(one, other))
-        difference = xp.multiply(difference, condition, out=difference if difference.shape == out.shape else None)
-        xp.bitwise_xor(difference, other, out=bits)
-    return out
-
-
-_WHERE = OpExpr("where", _infer_where, Form((1, 3), tuple[Literal["reversed"], ...], scalars=(0, 2)))
+_WHERE = OpExpr("where", _infer_where, Form((1, 3), tuple[Literal["reversed"], ...], scalars=(0, 2)), "selection")
 
 
 @_WHERE.gradient(inputs=(0,))
@@ -172,19 +137,13 @@ def _filling(
 
 _CLAMP_MIN = Binary(
     "clamp_min",
-    lambda xp: by_keyword(xp.maximum),
-    scalar_function=limiting("maximum"),
     least=1,
     most=FLOATING,
-    operand=saturated,
 )
 _CLAMP_MAX = Binary(
     "clamp_max",
-    lambda xp: by_keyword(xp.minimum),
-    scalar_function=limiting("minimum"),
     least=1,
     most=FLOATING,
-    operand=saturated,
 )
 
 
@@ -222,22 +181,11 @@ def _infer_clamp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     if not INTEGER <= compute.category <= FLOATING:
         raise TypeError(f"clamp is not defined for {compute.name} tensors")
     output = meta(source.shape, compute, source.device)
-    xp = array_module(source.device)
-    to = compute.numpy
-    has_clip = compute is not dtypes.bfloat16  # numpy has it for its own dtypes
-
-    def kernel(array: Array, low: Any, high: Any, out: Array | None) -> Array:
-        array = array.astype(to, copy=False)
-        least, most = saturated(low, to), saturated(high, to)
-        if has_clip:
-            return xp.clip(array, least, most, out=out)
-        return xp.minimum(xp.maximum(array, least, out=out), most, out=out)
-
-    return Inferred(output, spread(kernel, output, CHEAP), output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
 ELEMENTWISE.add("clamp")
-_CLAMP = OpExpr("clamp", _infer_clamp, Form(1, scalars=2))
+_CLAMP = OpExpr("clamp", _infer_clamp, Form(1, scalars=2), "selection")
 
 
 @_CLAMP.gradient(inputs=(0,))

@@ -13,7 +13,7 @@ from vmflow.instructions.blob import Array, contiguous_strides, meta
 from .elementwise import CHEAP
 from .gathering import add_at
 from .indexing import index_add, put_part
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, array_module, normalize_dim
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, array_module, computed_by, normalize_dim
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, view_diagonal, view_slice
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
         return memory[_places(xp, read, low)]
 
     output = meta(read[0], source.dtype, source.device)
-    return Inferred(output, kernel, count * CHEAP + (source.numel + output.numel) * 20)
+    return computed_by(output, kernel, count * CHEAP + (source.numel + output.numel) * 20)
 
 
 _RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]))

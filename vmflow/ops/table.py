@@ -1,7 +1,7 @@
 """The op table: what an op is, declared once.
 
-An `OpExpr` holds an op's inference (shapes, dtypes, kernel) and the rule for its gradient.  It says nothing about how
-it is run; that is the interpreters' business.
+An `OpExpr` holds an op's inference (shapes, dtypes, cost) and the rule for its gradient.  How the op is computed is the
+business of `vmflow.kernels`, and how it is run that of the interpreters.
 
 Inference happens once per combination of attributes and input metas and is remembered.  A Python number among the
 operands is a *scalar*: it takes part in inference by its type only, so that ``x * 0.1`` and ``x * 0.2`` share one
@@ -11,7 +11,7 @@ entry.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NamedTuple, TypeAlias, final
 
 import numpy as np
@@ -19,8 +19,8 @@ import numpy as np
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
-from vmflow.instructions.op_call import Kernel, Step
-from vmflow.kernels.native.arrays import Call
+from vmflow.instructions.op_call import Step
+from vmflow.kernels.choosing import Kernel, Problem, choose
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -31,15 +31,6 @@ MOST_OF_WINDOWS: Final = (1 << 31) - 1
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
 Kinds: TypeAlias = tuple[type, ...]
-
-# bound(*scalars) -> (function, before, after), such that kernel(*arrays, *scalars, out) is
-# function(*before, *arrays, *after, out)
-Bound: TypeAlias = Callable[..., tuple[Kernel, tuple[Any, ...], tuple[Any, ...]]]
-
-# placed(inputs, outputs) -> calls that together are kernel(*inputs, out), for as long as the memory of these arrays
-# lives, and until C kernels come or go; None if there are none
-Placed: TypeAlias = Callable[[Sequence[Any], Sequence[Any]], list[Call] | None]
-
 
 # In the types of attributes: integers from 0 on, and from 1 on, as sizes of arrays; the same of windows, whose products
 # must not overflow; and dimensions, which the operands must have.
@@ -74,35 +65,45 @@ class Form(NamedTuple):
 class Inferred:
     """What is known of a call before it runs.
 
-    Attributes:
-        outputs: the metas of the results.
-        kernel: see `vmflow.instructions.op_call.Kernel`.
+    Args:
+        outputs: the metas of the results; a tuple if the kernel returns one.
         cost: estimated nanoseconds on one core, good to a factor of a few; decides inline or worker.
+        details: what the kernels of the op need to know beside metas and attributes; see `Problem`.
+
+    Attributes:
+        outputs, cost, details: as given; the outputs always as a tuple.
+        kernel: how it is computed; set by `OpExpr.inferred`.
         several: whether the kernel returns a tuple.
         allocates: see `OpCall`.
-        bound: what the kernel comes to for given scalars, for callers who call it often; see `Bound`.
-        placed: the same for arrays that stay where they are; see `Placed`.
         step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
     """
 
-    __slots__ = ("allocates", "bound", "cost", "kernel", "outputs", "placed", "several", "step")
+    __slots__ = ("allocates", "cost", "details", "kernel", "outputs", "several", "step")
 
-    def __init__(
-        self,
-        outputs: Metas | TensorMeta,
-        kernel: Kernel,
-        cost: float,
-        bound: Bound | None = None,
-        placed: Placed | None = None,
-    ) -> None:
+    kernel: Kernel
+
+    def __init__(self, outputs: Metas | TensorMeta, cost: float, details: Any = None) -> None:
         self.several = isinstance(outputs, tuple)
         self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
-        self.kernel = kernel
-        self.bound = bound
-        self.placed = placed
         self.cost = int(cost)
+        self.details = details
         self.allocates = any([places_memory(it) for it in self.outputs])
         self.step: Step | Literal[False] | None = None
+
+
+Placed: TypeAlias = Any
+
+
+def computed_by(outputs: Any, function: Any, cost: float, bound: Any = None, placed: Any = None) -> Inferred:
+    """What is inferred together with its kernel."""
+    each = None if placed is None else (lambda inputs, outs, scratch: placed(inputs, outs))
+    return Inferred(outputs, cost, Kernel(function, bound=bound, placed=each))
+
+
+def array_module(device: Device) -> Any:
+    """The array library that computes on `device`."""
+    device.require()
+    return np
 
 
 @final
@@ -144,6 +145,7 @@ class OpExpr:
 
     Attributes:
         name: as in PyTorch, unique in the table.
+        family: of its kernels, see `Problem`; empty if it brings its own.
         form: see `Form`; None of an op that cannot be read from a file.
         infer: see `Infer`.
         rule: the gradient, in terms of flow ops, or None if the op has none.
@@ -158,6 +160,7 @@ class OpExpr:
     """
 
     __slots__ = (
+        "family",
         "form",
         "infer",
         "is_slice",
@@ -171,13 +174,16 @@ class OpExpr:
         "saves_outputs",
     )
 
-    def __init__(self, name: str, infer: Infer, form: Form | None = None, remembers: int = 1 << 14) -> None:
+    def __init__(
+        self, name: str, infer: Infer, form: Form | None = None, family: str = "", remembers: int = 1 << 14
+    ) -> None:
         if name in OPS:
             raise ValueError(f"op {name!r} is declared twice")
         OPS[name] = self
         self.name = name
         self.infer = infer
         self.form = form
+        self.family = family
         self.rule: GradientRule | None = None
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()
@@ -212,8 +218,10 @@ class OpExpr:
         return declare
 
     def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        """Infer, and remember it under `key`, which must determine the other arguments."""
+        """Infer, choose the kernel, and remember both under `key`, which must determine the other arguments."""
         found = self.infer(attributes, metas, kinds)
+        problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
+        found.kernel = choose(problem, found.outputs[0].device)
         if len(self.known) >= self.remembers:
             self.known.clear()
         self.known[key] = found
@@ -256,12 +264,6 @@ class ViewExpr(OpExpr):
 
 def _not_inferred(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     raise NotImplementedError("a view has no kernel")
-
-
-def array_module(device: Device) -> Any:
-    """The array library that computes on `device`."""
-    device.require()
-    return np
 
 
 def common_device(name: str, metas: Metas) -> Device:

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
 
 from .arithmetic import conj_if_complex, reciprocal
 from .copying import cast
 from .destination import written
-from .elementwise import DEAR, TO_FLOAT, Binary, elementwise, single_or
+from .elementwise import DEAR, TO_FLOAT, Binary, elementwise
 from .selection import where
 from .table import OpExpr
 
@@ -29,17 +27,17 @@ if TYPE_CHECKING:
 
     Function: TypeAlias = Callable[[Tensor], Tensor]
 
-_EXP = elementwise("exp", single_or("exp", "exp"), TO_FLOAT, cost=DEAR)
-_EXPM1 = elementwise("expm1", single_or("expm1", "expm1"), TO_FLOAT, cost=DEAR)
-_LOG = elementwise("log", single_or("log", "log"), TO_FLOAT, cost=DEAR)
-_LOG2 = elementwise("log2", "log2", TO_FLOAT, cost=DEAR)
-_LOG10 = elementwise("log10", "log10", TO_FLOAT, cost=DEAR)
-_LOG1P = elementwise("log1p", single_or("log1p", "log1p"), TO_FLOAT, cost=DEAR)
-_SQRT = elementwise("sqrt", "sqrt", TO_FLOAT)
-_SIN = elementwise("sin", "sin", TO_FLOAT, cost=DEAR)
-_COS = elementwise("cos", "cos", TO_FLOAT, cost=DEAR)
-_TAN = elementwise("tan", "tan", TO_FLOAT, cost=DEAR)
-_RSQRT = elementwise("rsqrt", lambda xp: lambda x, out: xp.reciprocal(xp.sqrt(x, out), out), TO_FLOAT)
+_EXP = elementwise("exp", TO_FLOAT, cost=DEAR)
+_EXPM1 = elementwise("expm1", TO_FLOAT, cost=DEAR)
+_LOG = elementwise("log", TO_FLOAT, cost=DEAR)
+_LOG2 = elementwise("log2", TO_FLOAT, cost=DEAR)
+_LOG10 = elementwise("log10", TO_FLOAT, cost=DEAR)
+_LOG1P = elementwise("log1p", TO_FLOAT, cost=DEAR)
+_SQRT = elementwise("sqrt", TO_FLOAT)
+_SIN = elementwise("sin", TO_FLOAT, cost=DEAR)
+_COS = elementwise("cos", TO_FLOAT, cost=DEAR)
+_TAN = elementwise("tan", TO_FLOAT, cost=DEAR)
+_RSQRT = elementwise("rsqrt", TO_FLOAT)
 
 
 def exp(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -176,9 +174,9 @@ def _tan_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (gradient * (tangent * tangent + 1),)
 
 
-def _smooth(name: str, ufunc: str, derivative: Function, most: int = dtypes.COMPLEX) -> OpExpr:
+def _smooth(name: str, derivative: Function, most: int = dtypes.COMPLEX) -> OpExpr:
     """Declare an op of one operand whose derivative is a function of that."""
-    op = elementwise(name, ufunc, TO_FLOAT, cost=DEAR, most=most)
+    op = elementwise(name, TO_FLOAT, cost=DEAR, most=most)
 
     @op.gradient(inputs=(0,))
     def _gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -187,15 +185,15 @@ def _smooth(name: str, ufunc: str, derivative: Function, most: int = dtypes.COMP
     return op
 
 
-_SINH = _smooth("sinh", "sinh", lambda x: cosh(x))
-_COSH = _smooth("cosh", "cosh", lambda x: sinh(x))
-_ASIN = _smooth("asin", "arcsin", lambda x: rsqrt(1 - x * x))
-_ACOS = _smooth("acos", "arccos", lambda x: -rsqrt(1 - x * x))
-_ATAN = _smooth("atan", "arctan", lambda x: reciprocal(x * x + 1))
-_ASINH = _smooth("asinh", "arcsinh", lambda x: rsqrt(x * x + 1))
-_ACOSH = _smooth("acosh", "arccosh", lambda x: rsqrt((x - 1) * (x + 1)))
-_ATANH = _smooth("atanh", "arctanh", lambda x: reciprocal(1 - x * x))
-_EXP2 = _smooth("exp2", "exp2", lambda x: exp2(x) * math.log(2), FLOATING)
+_SINH = _smooth("sinh", lambda x: cosh(x))
+_COSH = _smooth("cosh", lambda x: sinh(x))
+_ASIN = _smooth("asin", lambda x: rsqrt(1 - x * x))
+_ACOS = _smooth("acos", lambda x: -rsqrt(1 - x * x))
+_ATAN = _smooth("atan", lambda x: reciprocal(x * x + 1))
+_ASINH = _smooth("asinh", lambda x: rsqrt(x * x + 1))
+_ACOSH = _smooth("acosh", lambda x: rsqrt((x - 1) * (x + 1)))
+_ATANH = _smooth("atanh", lambda x: reciprocal(1 - x * x))
+_EXP2 = _smooth("exp2", lambda x: exp2(x) * math.log(2), FLOATING)
 
 
 def sinh(input: Tensor, *, out: Tensor | None = None) -> Tensor:
@@ -261,8 +259,8 @@ def exp2(input: Tensor, *, out: Tensor | None = None) -> Tensor:
     return _interpreter.dispatch(_EXP2, (input,))
 
 
-_HYPOT = elementwise("hypot", "hypot", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
-_LOGADDEXP = elementwise("logaddexp", "logaddexp", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
+_HYPOT = elementwise("hypot", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
+_LOGADDEXP = elementwise("logaddexp", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
 
 
 @_HYPOT.gradient(inputs=(0, 1), outputs=(0,))
@@ -302,39 +300,10 @@ def logit(input: Tensor, eps: float | None = None) -> Tensor:
     return log(input / (1 - input))
 
 
-def _xlogy_kernel(xp: Any) -> Kernel:
-    def xlogy(factor: Array, array: Array, out: Array | None) -> Array:
-        product = factor * xp.log(array)
-        return xp.where((factor == 0) & ~xp.isnan(array), xp.zeros((), product.dtype), product)
-
-    return xlogy
-
-
-def _sinc_kernel(xp: Any) -> Kernel:
-    def sinc(array: Array, out: Array | None) -> Array:
-        # Taken of the distance to the nearest integer, whose product with pi loses nothing.
-        x = xp.asarray(array, dtype=xp.float64)
-        nearest = xp.rint(x)
-        sine = xp.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (xp.fmod(nearest, 2.0) != 0))
-        result = xp.where(x == 0, 1.0, sine / (math.pi * x))
-        return xp.asarray(result).astype(array.dtype, copy=False)
-
-    return sinc
-
-
-def _entr_kernel(xp: Any) -> Kernel:
-    def entr(array: Array, out: Array | None) -> Array:
-        x = xp.asarray(array, dtype=xp.float64)
-        result = xp.where(x == 0, 0.0, xp.where(x < 0, -xp.inf, -x * xp.log(x)))
-        return xp.asarray(result).astype(array.dtype, copy=False)
-
-    return entr
-
-
-_XLOGY = Binary("xlogy", _xlogy_kernel, TO_FLOAT, cost=DEAR, most=FLOATING)
-_SINC = elementwise("sinc", _sinc_kernel, TO_FLOAT, cost=DEAR * 3, most=FLOATING)
-_ENTR = elementwise("entr", _entr_kernel, TO_FLOAT, cost=DEAR * 2, most=FLOATING)
-_LOGADDEXP2 = elementwise("logaddexp2", "logaddexp2", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
+_XLOGY = Binary("xlogy", TO_FLOAT, cost=DEAR, most=FLOATING)
+_SINC = elementwise("sinc", TO_FLOAT, cost=DEAR * 3, most=FLOATING)
+_ENTR = elementwise("entr", TO_FLOAT, cost=DEAR * 2, most=FLOATING)
+_LOGADDEXP2 = elementwise("logaddexp2", TO_FLOAT, operands=2, cost=DEAR, most=FLOATING)
 
 
 @_XLOGY.tensors.gradient(inputs=(0, 1))

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import Array, meta
 from vmflow.kernels.numpy.convolution import Geometry, Layout
+from vmflow.kernels.numpy.half import in_single
 
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, check_floating, check_shape, in_single, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module
+from .layer_operands import Pair, Sizes, check_floating, check_shape, is_half, layout, sizes
+from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module, computed_by
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -75,7 +76,7 @@ def _infer_unfold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
             result[...] = columns.reshape(rows, samples, pixels).transpose(1, 0, 2)
         return result
 
-    return Inferred(output, kernel, output.numel * CHEAP * 3 + 5000)
+    return computed_by(output, kernel, output.numel * CHEAP * 3 + 5000)
 
 
 def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -93,7 +94,7 @@ def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         inside = array.transpose(1, 2, 0) if layout.batch_last else array.transpose(1, 0, 2)
         return xp.array(layout.from_columns(xp.ascontiguousarray(inside)), order="C")
 
-    return Inferred(output, in_single(kernel, is_half(columns)), columns.numel * CHEAP * 3 + 5000)
+    return computed_by(output, in_single(kernel, is_half(columns)), columns.numel * CHEAP * 3 + 5000)
 
 
 _UNFOLD = OpExpr("im2col", _infer_unfold, Form(1, _Windows))

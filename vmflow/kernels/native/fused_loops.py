@@ -8,46 +8,28 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from vmflow.dtypes import FLOATING
 from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.choosing import Call
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address, is_aligned
 from vmflow.kernels.native.call_site import CallSite
 from vmflow.kernels.native.elementwise import Block, Operation, layout_of, write_loop
 from vmflow.kernels.native.functions import Chain, address_of
 from vmflow.kernels.native.processor import streamed_from
-from vmflow.ops.elementwise import REVERSED, result_dtype
-
-# function, its arguments, and no array in which the result is wanted: the function sees to that.
-Call: TypeAlias = tuple[Any, tuple[Any, ...], None]
+from vmflow.kernels.problems.elementwise import REVERSED
+from vmflow.kernels.problems.fused import FusedStep
 
 # The shapes and strides of all arrays.
 _Key: TypeAlias = tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]
 
 
-def operation_of(
-    name: str,
-    attributes: tuple[Any, ...],
-    scalars: tuple[Any, ...],
-    operands: tuple[int, ...],
-    given: tuple[TensorMeta, ...],
-    output: TensorMeta,
-) -> Operation:
-    """A step as the emitter sees it.
-
-    Args:
-        name, attributes, scalars, operands: of the step, see `Step`; the scalars are numbers.
-        given: the metas of the operands.
-        output: the meta of the result.
-    """
-    compute = output.dtype
-    if name not in ("cast", "where") and compute.category < FLOATING:
-        # A comparison is computed in what its operands make together, and what makes integers also in integers.
-        compute = result_dtype(given, tuple([type(it) for it in scalars]))
-    return Operation(name, operands, scalars, attributes == REVERSED, compute.name, output.dtype.name)
+def operation_of(step: FusedStep) -> Operation:
+    """A step as the emitter sees it."""
+    reversed_ = step.attributes == REVERSED
+    return Operation(step.name, step.operands, step.scalars, reversed_, step.compute.name, step.output.dtype.name)
 
 
-class CLoops:
+class FusedLoops:
     """The C functions of one fused op: one for each way in which its arrays may lie in memory, made when first met.
 
     Args:

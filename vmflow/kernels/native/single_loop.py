@@ -1,4 +1,4 @@
-"""`LoneLoop`: an eager elementwise op on large arrays, in C."""
+"""`SingleLoop`: an eager elementwise op on large arrays, in C."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from vmflow.kernels.native.processor import streamed_from
 _COMPILED_FROM: Final = 3
 
 
-class LoneLoop:
+class SingleLoop:
     """The C function of one elementwise op on large arrays.
 
     It asks for what lies ahead, which numpy's loops do not, may be shared out among threads, and writes results that no

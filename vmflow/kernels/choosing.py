@@ -1,0 +1,160 @@
+"""The door to what computes: a `Problem` says what is wanted, and `choose` finds the `Kernel` for it.
+
+A kernel is chosen once for each inference, by op, metas and device, and kept with it.  Where operands lie in memory is
+not known then: a kernel looks at layout, alignment and overlap itself, and what it does about them changes no bit.
+
+A device has a package of modules, one for each family of ops, which declare builders of kernels.  The host's is
+`vmflow.kernels.numpy`.  A module is imported when the first op of its family is inferred.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+    from vmflow.instructions.blob import Array, TensorMeta
+
+# function(*input arrays, *scalars, out) -> result; see `vmflow.instructions.op_call.Kernel`.
+Function: TypeAlias = Callable[..., Any]
+
+# A function, its arguments, and the array in which its result is wanted; None if the function sees to that itself.
+Call: TypeAlias = "tuple[Callable[..., Any], tuple[Any, ...], Array | None]"
+
+# bound(*scalars) -> (function, before, after), such that kernel(*arrays, *scalars, out) is
+# function(*before, *arrays, *after, out).
+Bound: TypeAlias = Callable[..., tuple[Function, tuple[Any, ...], tuple[Any, ...]]]
+
+# placed(inputs, outputs, scratch) -> calls that together are kernel(*inputs, out), for as long as the memory of these
+# arrays lives, and until `generation` changes; None if there are none.
+Placed: TypeAlias = "Callable[[Sequence[Array], Sequence[Array], Array | None], list[Call] | None]"
+
+
+@final
+class Kernel:
+    """Computes one op, for operands of the metas for which it was chosen.
+
+    Args:
+        function: see `Function`.
+        bound: the function for given scalars, for callers who call it often; see `Bound`.
+        placed: the same for arrays that stay where they are; see `Placed`.
+        scratch: how many bytes `placed` needs to work in.
+        sharing: pairs (input, output): the output may lie where the input does, if dtype and layout are the same.
+
+    Attributes:
+        function, placed, scratch, sharing: as given.
+    """
+
+    __slots__ = ("_bound", "function", "placed", "scratch", "sharing")
+
+    def __init__(
+        self,
+        function: Function,
+        *,
+        bound: Bound | None = None,
+        placed: Placed | None = None,
+        scratch: int = 0,
+        sharing: Sequence[tuple[int, int]] = (),
+    ) -> None:
+        self.function: Function = function
+        self._bound = bound
+        self.placed = placed
+        self.scratch = scratch
+        self.sharing = sharing
+
+    def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
+        """What to call for these scalars, and what to give it before and behind the arrays."""
+        if self._bound is not None:
+            return self._bound(*scalars)
+        return self.function, (), scalars
+
+
+@final
+class Problem:
+    """What a kernel is to compute: all that inference knows of a call.
+
+    Args:
+        op: its name in the op table.
+        family: the module of each device's package in which the op's builder is declared.
+        attributes: of the call.
+        inputs: the metas of the operands.
+        scalars: the types of the numbers behind them.
+        outputs: the metas of the results.
+        details: whatever inference has found out that the family's kernels need as well; see the family's builder.
+
+    Attributes:
+        op, family, attributes, inputs, scalars, outputs, details: as given.
+    """
+
+    __slots__ = ("attributes", "details", "family", "inputs", "op", "outputs", "scalars")
+
+    def __init__(
+        self,
+        op: str,
+        family: str,
+        attributes: tuple[Hashable, ...],
+        inputs: tuple[TensorMeta, ...],
+        scalars: tuple[type, ...],
+        outputs: tuple[TensorMeta, ...],
+        details: Any,
+    ) -> None:
+        self.op = op
+        self.family = family
+        # Any, since each family knows the types of its own.
+        self.attributes: Any = attributes
+        self.inputs = inputs
+        self.scalars = scalars
+        self.outputs = outputs
+        self.details = details
+
+
+# From a problem to the kernel, or only its function.
+Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
+
+# By the type of the device, the package in which each family has a module.  The simulated device computes as the host.
+_PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"}
+
+# By package, the builders by op or family.
+_BUILDERS: Final[dict[str, dict[str, Builder]]] = {"vmflow.kernels.numpy": {}}
+
+
+def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Builder], Builder]:
+    """Declare the decorated function the builder of these ops, or of all ops of a family that have none of their own.
+
+    Raises:
+        ValueError: if there is one already.
+    """
+    builders = _BUILDERS[package]
+
+    def declare(builder: Builder) -> Builder:
+        for name in names:
+            if name in builders:
+                raise ValueError(f"{name!r} has two builders in {package}")
+            builders[name] = builder
+        return builder
+
+    return declare
+
+
+def choose(problem: Problem, device: Device) -> Kernel:
+    """The kernel that computes this on that device; if the details are a kernel, that, for an op may bring its own.
+
+    Raises:
+        DeviceUnavailable: if nothing can be computed there.
+        NotImplementedError: if the device has no kernel for the op.
+    """
+    if isinstance(problem.details, Kernel):
+        return problem.details
+    device.require()
+    package = _PACKAGES[device.type]
+    builders = _BUILDERS[package]
+    builder = builders.get(problem.op)
+    if builder is None and problem.family:
+        import_module(f"{package}.{problem.family}")
+        builder = builders.get(problem.op) or builders.get(problem.family)
+    if builder is None:
+        raise NotImplementedError(f"{problem.op} has no kernel for {device}")
+    found = builder(problem)
+    return found if isinstance(found, Kernel) else Kernel(found)

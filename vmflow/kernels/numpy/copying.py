@@ -1,0 +1,75 @@
+"""Copies, casts and filling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.problems.elementwise import CHEAP
+
+from .spreading import spread
+from .ufuncs import constant
+
+
+@builds("cast", "to_device", "copy_")
+def _copy(problem: Problem) -> Function:
+    """An array in another dtype, and broadcast."""
+    (source,), (output,) = problem.inputs, problem.outputs
+    loses_imaginary = _loses_imaginary(source.dtype, output.dtype)
+    to, shape, broadcasts = output.dtype.numpy, output.shape, source.shape != output.shape
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if loses_imaginary:
+            array = array.real  # numpy would warn
+        if out is None:
+            return (np.broadcast_to(array, shape) if broadcasts else array).astype(to, order="C")
+        copy_transposed(out, array) if lies_across(out, array) else np.copyto(out, array, casting="unsafe")
+        return out
+
+    return spread(kernel, output, CHEAP)
+
+
+def _loses_imaginary(source: DType, target: DType) -> bool:
+    return source.is_complex and not target.is_complex and target is not dtypes.bool_
+
+
+def lies_across(out: Array, array: Array) -> bool:
+    """Whether `array` is large and lies in memory with its rows and columns exchanged, as seen from `out`."""
+    return (
+        out.size > 1 << 14
+        and out.shape == array.shape
+        and out.ndim > 1
+        and out.flags.c_contiguous
+        and array.strides[-2] == array.itemsize
+        and array.strides[-1] > array.itemsize * 16
+        and not np.may_share_memory(out, array)
+    )
+
+
+def copy_transposed(out: Array, array: Array) -> None:
+    """Copy what `lies_across`, in strips of cache lines, which by whole rows would be fetched many times.
+
+    Lines a multiple of a kibibyte apart share few places in the cache; there the strip is one line wide, else four.
+    """
+    width = max((64 if array.strides[-1] % 1024 == 0 else 256) // out.itemsize, 1)
+    for start in range(0, out.shape[-1], width):
+        np.copyto(out[..., start : start + width], array[..., start : start + width], casting="unsafe")
+
+
+@builds("fill")
+def _fill(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    shape, to = output.shape, output.dtype.numpy
+
+    def kernel(value: Any, out: Array | None) -> Array:
+        if out is None:
+            return np.full(shape, constant(value, to), to)
+        out[...] = constant(value, to)
+        return out
+
+    return kernel

@@ -1,0 +1,20 @@
+"""Half precision, which is computed in float32."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function
+
+
+def in_single(kernel: Function, half: bool) -> Function:
+    """`kernel`, computing half precision in float32."""
+    if not half:
+        return kernel
+
+    def with_casts(*arguments: Any) -> Array:
+        *arrays, _ = arguments
+        return kernel(*[it.astype("float32") for it in arrays], None).astype(arrays[0].dtype)
+
+    return with_casts

@@ -1,0 +1,377 @@
+"""Special functions that numpy does not have: the error function and its kin, the gamma function's, sinc and entropy.
+
+They are computed in float64, whatever the operand's dtype, and rounded once.  Only the error function of float32, which
+many models call, has a kernel of its own.  Numbers in brackets are formulas of the NIST's Digital Library of
+Mathematical Functions (https://dlmf.nist.gov).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from math import pi, sqrt
+from typing import Any, cast
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.numpy.normal import erf_of_single
+from vmflow.kernels.numpy.tiles import in_tiles
+
+from .ufuncs import computes
+
+# The error function
+
+
+def _erf_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    """W. J. Cody's rational approximations (Math. Comp. 23, 1969), as tabulated in his CALERF; numpy has no erf."""
+    (x,) = operands
+    (size,) = scratch
+    np.abs(x, size)
+    near, middle, far = _ranges(size)
+    result = np.empty_like(size)
+    part = size[near]
+    result[near] = part * _ratio(part * part, _ERF_P, _ERF_Q)
+    part = size[middle]
+    result[middle] = 1.0 - np.exp(-part * part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    part = np.minimum(size[far], 6.0)  # where 1 is reached
+    result[far] = 1.0 - np.exp(-part * part) * _far(part)
+    np.copysign(result, x, out)
+
+
+def _ranges(size: Array) -> tuple[Array, Array, Array]:
+    """Indices of what is near to 0, in the middle, and far out, where there also is what is no number."""
+    near = size <= 0.46875
+    up_to_middle = size <= 4.0
+    return near.nonzero()[0], (near ^ up_to_middle).nonzero()[0], (~up_to_middle).nonzero()[0]
+
+
+def _far(x: Array) -> Array:
+    inverse = 1.0 / (x * x)
+    return (_ONE_OVER_ROOT_PI - inverse * _ratio(inverse, _FAR_P, _FAR_Q)) / x
+
+
+def _ratio(x: Array, numerator: tuple[float, ...], denominator: tuple[float, ...]) -> Array:
+    """A ratio of polynomials, highest power first."""
+    top = x * numerator[0]
+    for coefficient in numerator[1:-1]:
+        top += coefficient
+        top *= x
+    top += numerator[-1]
+    bottom = x * denominator[0]
+    for coefficient in denominator[1:-1]:
+        bottom += coefficient
+        bottom *= x
+    bottom += denominator[-1]
+    top /= bottom
+    return top
+
+
+_ONE_OVER_ROOT_PI = 1 / sqrt(pi)
+_ERF_P = (
+    1.85777706184603153e-1,
+    3.16112374387056560e0,
+    1.13864154151050156e2,
+    3.77485237685302021e2,
+    3.20937758913846947e3,
+)
+_ERF_Q = (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3)
+_ERFC_P = (
+    2.15311535474403846e-8,
+    5.64188496988670089e-1,
+    8.88314979438837594e0,
+    6.61191906371416295e1,
+    2.98635138197400131e2,
+    8.81952221241769090e2,
+    1.71204761263407058e3,
+    2.05107837782607147e3,
+    1.23033935479799725e3,
+)
+_ERFC_Q = (
+    1.0,
+    1.57449261107098347e1,
+    1.17693950891312499e2,
+    5.37181101862009858e2,
+    1.62138957456669019e3,
+    3.29079923573345963e3,
+    4.36261909014324716e3,
+    3.43936767414372164e3,
+    1.23033935480374942e3,
+)
+_FAR_P = (
+    1.63153871373020978e-2,
+    3.05326634961232344e-1,
+    3.60344899949804439e-1,
+    1.25781726111229246e-1,
+    1.60837851487422766e-2,
+    6.58749161529837803e-4,
+)
+_FAR_Q = (
+    1.0,
+    2.56852019228982242e0,
+    1.87295284992346047e0,
+    5.27905102951428412e-1,
+    6.05183413124413191e-2,
+    2.33520497626869185e-3,
+)
+
+erf_of_double = in_tiles(_erf_step, 1, single=False)
+
+
+@computes("erf")
+def _erf(array: Array, out: Array | None) -> Array:
+    return (erf_of_double if array.dtype == np.float64 else erf_of_single)(array, out)
+
+
+def _erfc_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    """As `erf`, by the same approximations; far out the complement keeps its digits, which 1 - erf would lose."""
+    (x,) = operands
+    (size,) = scratch
+    np.abs(x, size)
+    near, middle, far = _ranges(size)
+    beyond = np.empty_like(size)
+    part = size[near]
+    beyond[near] = 1.0 - part * _ratio(part * part, _ERF_P, _ERF_Q)
+    part = size[middle]
+    beyond[middle] = _gaussian(part) * _ratio(part, _ERFC_P, _ERFC_Q)
+    part = np.minimum(size[far], 40.0)  # behind 27 nothing is left in float64
+    beyond[far] = _gaussian(part) * _far(part)
+    # Below 0 it is what is missing to 2: with the sign s of x, (1 - s) + s * beyond.
+    np.copysign(1.0, x, size)
+    np.multiply(beyond, size, beyond)
+    np.subtract(1.0, size, size)
+    np.add(beyond, size, out)
+
+
+erfc_of_double = in_tiles(_erfc_step, 1, single=False)
+computes("erfc")(erfc_of_double)
+
+
+def _gaussian(x: Array) -> Array:
+    """``exp(-x * x)``; the square is taken in two parts, because its rounding error would be multiplied by x * x."""
+    coarse = np.trunc(x * 16.0) / 16.0
+    return np.asarray(np.exp(-coarse * coarse) * np.exp(-(x - coarse) * (x + coarse)))
+
+
+def _erfinv_step(operands: list[Array], out: Array, scratch: list[Array]) -> None:
+    """By the normal distribution's quantiles: M. J. Wichura's algorithm AS 241 (Applied Statistics 37, 1988)."""
+    (x,) = operands
+    (result,) = scratch
+    inside = np.abs(x) <= 0.85
+    central, outer = inside.nonzero()[0], (~inside).nonzero()[0]
+    half = x[central] * 0.5
+    result[central] = half * _ratio(0.180625 - half * half, _CENTRAL_P, _CENTRAL_Q)
+    part = x[outer]
+    # Half of what is missing to 1 is the probability of the tail; the difference is exact.
+    distance = np.sqrt(-np.log((1.0 - np.abs(part)) * 0.5))
+    middle = _ratio(np.minimum(distance, 5.0) - 1.6, _MIDDLE_P, _MIDDLE_Q)
+    far = _ratio(np.clip(distance, 5.0, 30.0) - 5.0, _TAIL_P, _TAIL_Q)
+    quantile = np.where(distance <= 5.0, middle, np.where(distance == np.inf, np.inf, far))
+    result[outer] = np.where(np.abs(part) <= 1.0, np.copysign(quantile, part), np.nan)
+    np.multiply(result, _ROOT_HALF, out)
+
+
+computes("erfinv")(in_tiles(_erfinv_step, 1, single=False))
+_ROOT_HALF = sqrt(0.5)
+_CENTRAL_P = (
+    2.5090809287301226727e3,
+    3.3430575583588128105e4,
+    6.7265770927008700853e4,
+    4.5921953931549871457e4,
+    1.3731693765509461125e4,
+    1.9715909503065514427e3,
+    1.3314166789178437745e2,
+    3.3871328727963666080e0,
+)
+_CENTRAL_Q = (
+    5.2264952788528545610e3,
+    2.8729085735721942674e4,
+    3.9307895800092710610e4,
+    2.1213794301586595867e4,
+    5.3941960214247511077e3,
+    6.8718700749205790830e2,
+    4.2313330701600911252e1,
+    1.0,
+)
+_MIDDLE_P = (
+    7.74545014278341407640e-4,
+    2.27238449892691845833e-2,
+    2.41780725177450611770e-1,
+    1.27045825245236838258e0,
+    3.64784832476320460504e0,
+    5.76949722146069140550e0,
+    4.63033784615654529590e0,
+    1.42343711074968357734e0,
+)
+_MIDDLE_Q = (
+    1.05075007164441684324e-9,
+    5.47593808499534494600e-4,
+    1.51986665636164571966e-2,
+    1.48103976427480074590e-1,
+    6.89767334985100004550e-1,
+    1.67638483018380384940e0,
+    2.05319162663775882187e0,
+    1.0,
+)
+_TAIL_P = (
+    2.01033439929228813265e-7,
+    2.71155556874348757815e-5,
+    1.24266094738807843860e-3,
+    2.65321895265761230930e-2,
+    2.96560571828504891230e-1,
+    1.78482653991729133580e0,
+    5.46378491116411436990e0,
+    6.65790464350110377720e0,
+)
+_TAIL_Q = (
+    2.04426310338993978564e-15,
+    1.42151175831644588870e-7,
+    1.84631831751005468180e-5,
+    7.86869131145613259100e-4,
+    1.48753612908506148525e-2,
+    1.36929880922735805310e-1,
+    5.99832206555887937690e-1,
+    1.0,
+)
+
+
+# The gamma function
+
+_FAR = 10
+_EULER = 0.57721566490153286061
+# Bernoulli's numbers B2, B4, ...
+_BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798, -174611 / 330)
+
+
+def _polynomial(x: Array, coefficients: tuple[float, ...]) -> Array:
+    """Highest power first."""
+    total: Any = coefficients[0]
+    for coefficient in coefficients[1:]:
+        total = total * x + coefficient
+    return cast("Array", total)
+
+
+def _zeta(s: int, a: Any) -> Any:
+    """Hurwitz's zeta function for s > 1 and a >= 0, by Euler's and Maclaurin's summation formula (25.2.9)."""
+    total = sum([(a + place) ** float(-s) for place in range(_FAR + 2)])
+    start = a + float(_FAR + 2)
+    power = start ** float(-s)
+    total = total + power * start / (s - 1) + power * 0.5
+    factor = s / start
+    for place, number in enumerate(_BERNOULLI, 1):
+        total = total + power * factor * (number / math.factorial(2 * place))
+        factor = factor * ((s + 2 * place - 1) * (s + 2 * place)) / (start * start)
+    return total
+
+
+@functools.cache
+def _near_two() -> tuple[float, ...]:
+    """The coefficients of log(gamma(2 + x)) by powers of x (5.7.3): of all but the last two bits for x up to a half."""
+    high = [(-1) ** power * _zeta(power, 2.0) / power for power in range(28, 1, -1)]
+    return (*high, 1 - _EULER, 0.0)
+
+
+# By powers of 1 / x**2, highest first: what log(gamma(x)) has beyond Stirling's formula, times x (5.11.1).
+_STIRLING = tuple([number / (2 * place * (2 * place - 1)) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+# And what digamma(x) has beyond log(x) - 1 / (2 * x), times -x**2 (5.11.2).
+_DIGAMMA = tuple([number / (2 * place) for place, number in enumerate(_BERNOULLI, 1)])[::-1]
+
+
+@computes("lgamma")
+def _lgamma(array: Array, out: Array | None) -> Array:
+    """Left of 0.5 by reflection (5.5.3); elsewhere near 2, moved there by the recurrence (5.5.1), or far out."""
+    x = np.asarray(array, dtype=np.float64)
+    reflected = x < 0.5
+    y = np.where(reflected, 1.0 - x, x)
+    moderate = y < _FAR
+    near = np.where(moderate, y, 2.0)
+    product = np.ones_like(near)
+    for _ in range(_FAR - 2):
+        too_large = near > 2.5
+        near = np.where(too_large, near - 1.0, near)
+        product = np.where(too_large, product * near, product)
+    below = near < 1.5
+    offset = near - np.where(below, 1.0, 2.0)
+    series = _polynomial(offset, _near_two()) - np.where(below, np.log1p(offset), 0.0) + np.log(product)
+    far = np.where(moderate, float(_FAR), y)
+    stirling = (far - 0.5) * (np.log(far) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5)
+    stirling = stirling + _polynomial(1.0 / (far * far), _STIRLING) / far
+    result = np.where(moderate, series, stirling)
+    sine = np.abs(np.sin(math.pi * (x - np.rint(x))))
+    # Of -inf the sine is nan; the limit is taken as infinite.
+    reflection = np.where(x == -np.inf, np.inf, math.log(math.pi) - np.log(sine) - result)
+    return np.asarray(np.where(reflected, reflection, result)).astype(array.dtype, copy=False)
+
+
+@computes("digamma")
+def _digamma(array: Array, out: Array | None) -> Array:
+    """Left of 0 by reflection (5.5.4); elsewhere far out, moved there by the recurrence (5.5.2)."""
+    x = np.asarray(array, dtype=np.float64)
+    reflected = x < 0
+    y = np.where(reflected, 1.0 - x, x)
+    total = np.zeros_like(y)
+    for _ in range(_FAR):
+        too_small = y < _FAR
+        total = np.where(too_small, total - 1.0 / y, total)
+        y = np.where(too_small, y + 1.0, y)
+    inverse = 1.0 / (y * y)
+    total = total + (np.log(y) - 0.5 / y - _polynomial(inverse, _DIGAMMA) * inverse)
+    fraction = x - np.rint(x)
+    cotangent = np.where(fraction == 0, np.nan, 1.0 / np.tan(math.pi * fraction))
+    result = np.where(reflected, total - math.pi * cotangent, total)
+    return np.asarray(result).astype(array.dtype, copy=False)
+
+
+@builds("polygamma")
+def _polygamma(problem: Problem) -> Function:
+    (n,) = problem.attributes
+    to = problem.outputs[0].dtype.numpy
+    sign = -1.0 if n % 2 == 0 else 1.0
+    scale = sign * math.factorial(n)
+    cotangents = _derivative_of_cotangent(n)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        """Left of 0 by reflection (5.15.6), elsewhere by the zeta function (25.11.12)."""
+        x = np.asarray(array, dtype=np.float64)
+        reflected = x < 0
+        value = scale * _zeta(n + 1, np.where(reflected, 1.0 - x, x))
+        cotangent = 1.0 / np.tan(math.pi * (x - np.rint(x)))
+        reflection = -sign * value - math.pi ** (n + 1) * _polynomial(cotangent, cotangents)
+        return np.asarray(np.where(reflected, reflection, value)).astype(to, copy=False)
+
+    return kernel
+
+
+def _derivative_of_cotangent(n: int) -> tuple[float, ...]:
+    """The n-th derivative of the cotangent, as a polynomial of it, highest power first."""
+    polynomial = np.polynomial.Polynomial([0.0, 1.0])
+    for _ in range(n):
+        polynomial = polynomial.deriv() * np.polynomial.Polynomial([-1.0, 0.0, -1.0])
+    return tuple([float(it) for it in polynomial.coef[::-1]])
+
+
+# Others
+
+
+@computes("xlogy")
+def _xlogy(factor: Array, array: Array, out: Array | None) -> Array:
+    product = factor * np.log(array)
+    return np.where((factor == 0) & ~np.isnan(array), np.zeros((), product.dtype), product)
+
+
+@computes("sinc")
+def _sinc(array: Array, out: Array | None) -> Array:
+    # Taken of the distance to the nearest integer, whose product with pi loses nothing.
+    x = np.asarray(array, dtype=np.float64)
+    nearest = np.rint(x)
+    sine = np.sin(math.pi * (x - nearest)) * (1.0 - 2.0 * (np.fmod(nearest, 2.0) != 0))
+    result = np.where(x == 0, 1.0, sine / (math.pi * x))
+    return np.asarray(result).astype(array.dtype, copy=False)
+
+
+@computes("entr")
+def _entr(array: Array, out: Array | None) -> Array:
+    x = np.asarray(array, dtype=np.float64)
+    result = np.where(x == 0, 0.0, np.where(x < 0, -np.inf, -x * np.log(x)))
+    return np.asarray(result).astype(array.dtype, copy=False)

@@ -1,0 +1,74 @@
+"""Kernels that treat each element alone, by several threads where arrays are large."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import numpy as np
+
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels import intra_op
+from vmflow.kernels.choosing import Function
+from vmflow.kernels.native.processor import has_quick_wide_vectors
+from vmflow.kernels.problems.elementwise import DEAR
+
+if TYPE_CHECKING:
+    from vmflow.kernels.native.call_site import CallSite
+
+# From the operands and where the result should go, or None, to the result, or None if it cannot be had so.
+InC: TypeAlias = Callable[[list[Any], "Array | None"], "Array | None"]
+
+# Work, see `intra_op.LEAST`, of which it pays to look whether it can be shared: as an addition of 256 x 256.
+IN_C_FROM: Final = 1 << 16
+
+
+def work(output: TensorMeta, cost: float) -> float:
+    """What several threads may do of an op, as `intra_op.LEAST` counts it; on the simulated device nothing.
+
+    Args:
+        output: the meta of the result.
+        cost: nanoseconds per element, as they are estimated for ops.
+    """
+    return output.numel * max(1.0, _dear_in_additions() * cost / DEAR) if output.device.type == "cpu" else 0
+
+
+@functools.cache
+def _dear_in_additions() -> float:
+    """As how many additions from memory what costs `DEAR` counts, measured with vectors of 256 and of 512 bits."""
+    return 2.0 if has_quick_wide_vectors() else 4.0
+
+
+def spread(
+    kernel: Function, output: TensorMeta, cost: float, in_c: InC | None = None, site: CallSite | None = None
+) -> Function:
+    """A kernel that treats each element alone, of several threads where that is worth it.
+
+    Args:
+        kernel: to call for each piece.
+        output, cost: see `work`.
+        in_c: the same in C, which shares the work out by itself.
+        site: where that remembers its calls, if it is called with just what the kernel is.
+    """
+    whole = work(output, cost)
+    if whole < (2 * intra_op.LEAST if in_c is None else IN_C_FROM):
+        return kernel
+    to, each = output.dtype.numpy, whole / output.numel
+
+    # Most calls are like an earlier one.  What is no array is not taken for one.
+    again = None if site is None else site.again
+
+    def in_pieces(*arguments: Any) -> Array:
+        if again is not None and again(arguments):
+            return arguments[-1]
+        *operands, out = arguments
+        if in_c is not None and (found := in_c(operands, out)) is not None:
+            return found
+        if out is None and all([it.flags.c_contiguous for it in operands if isinstance(it, np.ndarray)]):
+            out = np.empty(output.shape, to)
+        if out is None or out.dtype != to or not intra_op.over_elements(kernel, operands, out, out.size * each):
+            return kernel(*arguments)
+        return out
+
+    return in_pieces

@@ -1,0 +1,110 @@
+"""Which function computes an elementwise op, and what that is given for a Python number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function
+
+# From a Python number and the dtype in which the op computes to what the function is given.
+Number: TypeAlias = "Callable[[Any, np.dtype[Any]], Any]"
+
+
+# Numbers as operands
+
+
+_constants: dict[tuple[Any, Any], Array] = {}
+
+
+def constant(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
+    """`value` as a 0-d array, which a ufunc takes faster than a Python number.  Integers wrap around, as in PyTorch."""
+    if not value or type(value) is complex:
+        return np.array(value).astype(numpy_dtype)  # 0.0 and -0.0 are equal, and must not be confused
+    key = (value, numpy_dtype)
+    found = _constants.get(key)
+    if found is None:
+        if len(_constants) >= 4096:
+            _constants.clear()
+        found = _constants[key] = np.array(value).astype(numpy_dtype)
+    return found
+
+
+def saturated(value: Any, numpy_dtype: np.dtype[Any]) -> Array:
+    """As `constant`, but an integer that does not fit becomes the nearest that does: for limits and truth values."""
+    if numpy_dtype.kind in "iu":
+        limits = np.iinfo(numpy_dtype)
+        value = min(max(value, limits.min), limits.max)
+    return constant(value, numpy_dtype)
+
+
+def comparable(value: Any, numpy_dtype: np.dtype[Any]) -> Any:
+    """As `constant`, but an integer that does not fit is left to numpy, whose comparisons know what to do with it."""
+    if numpy_dtype.kind in "iu" and not np.iinfo(numpy_dtype).min <= value <= np.iinfo(numpy_dtype).max:
+        return value
+    return constant(value, numpy_dtype)
+
+
+# Which function computes an op
+
+# By op, and by op with "_scalar" behind it where a number has another than a tensor.
+_FUNCTIONS: Final[dict[str, Function]] = {}
+_NUMBERS: Final[dict[str, Number]] = {}
+
+# Where numpy's name is another than the op's.
+_NAMES: Final = {
+    "sub": "subtract",
+    "mul": "multiply",
+    "div": "true_divide",
+    "atan2": "arctan2",
+    "abs": "absolute",
+    "conj": "conjugate",
+    "eq": "equal",
+    "ne": "not_equal",
+    "lt": "less",
+    "le": "less_equal",
+    "gt": "greater",
+    "ge": "greater_equal",
+    "bitwise_left_shift": "left_shift",
+    "bitwise_right_shift": "right_shift",
+    "asin": "arcsin",
+    "acos": "arccos",
+    "atan": "arctan",
+    "asinh": "arcsinh",
+    "acosh": "arccosh",
+    "atanh": "arctanh",
+    "rad2deg": "rad2deg",
+    "deg2rad": "deg2rad",
+}
+
+
+def computes(*ops: str) -> Callable[[Function], Function]:
+    """Declare ``function(*operands, out)`` to be what computes these ops; else it is numpy's of the same name."""
+
+    def declare(function: Function) -> Function:
+        for op in ops:
+            _FUNCTIONS[op] = function
+        return function
+
+    return declare
+
+
+def takes_numbers(number: Number, *ops: str) -> None:
+    """Say what these ops make of a Python number; for others it is `constant`."""
+    for op in ops:
+        _NUMBERS[op] = number
+
+
+def function_of(op: str) -> Function:
+    """``function(*operands, out)`` that computes this op."""
+    base = op.removesuffix("_scalar")
+    found = _FUNCTIONS.get(op) or _FUNCTIONS.get(base)
+    return getattr(np, _NAMES.get(base, base)) if found is None else found
+
+
+def number_of(op: str) -> Number:
+    """What it makes of a Python number."""
+    return _NUMBERS.get(op.removesuffix("_scalar"), constant)

@@ -1,0 +1,51 @@
+"""What is told of several elementwise ops that are computed as one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import attrs
+
+if TYPE_CHECKING:
+    from vmflow.dtypes import dtype as DType
+    from vmflow.instructions.blob import TensorMeta
+    from vmflow.kernels.choosing import Kernel
+
+
+@attrs.frozen
+class FusedStep:
+    """One of the ops.
+
+    Attributes:
+        name, attributes, scalars: of the call; the scalars are numbers.
+        operands: where they come from: the fused op's inputs are numbered first, and behind them the steps.
+        given: the metas of the operands.
+        output: the meta of the result.
+        compute: the dtype to which the operands are cast.
+        kernel: of the op alone.
+        cost: nanoseconds, estimated.
+    """
+
+    name: str
+    attributes: tuple[Any, ...]
+    scalars: tuple[Any, ...]
+    operands: tuple[int, ...]
+    given: tuple[TensorMeta, ...]
+    output: TensorMeta
+    compute: DType
+    kernel: Kernel
+    cost: float
+
+
+class Fused(NamedTuple):
+    """All of them, of one shape.
+
+    Attributes:
+        steps: in order.
+        outputs: the steps whose results are wanted.
+        occasional: whether it may never be met again, and is not worth a compiler before it was met several times.
+    """
+
+    steps: tuple[FusedStep, ...]
+    outputs: tuple[int, ...]
+    occasional: bool = False
