@@ -1,12 +1,13 @@
-"""The build: setuptools' own, with the hot modules compiled by mypyc where a wheel is made and a C compiler is there.
+"""The build: setuptools' own, with what is compiled where a C compiler is there.
 
-The modules are named in pyproject.toml.  What VMFLOW_COMPILE says counts:
+That is an extension module, `vmflow.kernels.native._call_site`, and in wheels the hot modules, which pyproject.toml
+names and mypyc compiles.  VMFLOW_COMPILE decides:
 
     unset   compile if that is possible, else build plain Python and say so
     0       build plain Python
     1       compile, and fail if that is not possible
 
-Editable installs are always interpreted.
+Editable installs have the extension module, and are interpreted otherwise.
 """
 
 from __future__ import annotations
@@ -19,13 +20,11 @@ import sysconfig
 import tarfile
 import tempfile
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from setuptools import build_meta
-from setuptools.build_meta import build_editable as build_editable
-from setuptools.build_meta import get_requires_for_build_editable as get_requires_for_build_editable
+from setuptools import Extension, build_meta
 from setuptools.build_meta import get_requires_for_build_sdist as get_requires_for_build_sdist
 from setuptools.build_meta import prepare_metadata_for_build_editable as prepare_metadata_for_build_editable
 from setuptools.build_meta import prepare_metadata_for_build_wheel as prepare_metadata_for_build_wheel
@@ -47,8 +46,10 @@ ignore_missing_imports = True
 follow_imports_for_stubs = True
 """
 
-# How those of the project's requirements begin that compiling needs: attrs' classes are to be understood.
-_COMPILER = ("mypy", "attrs")
+# How those of the project's requirements begin that compiling needs: attrs' classes are to be understood by mypyc, and
+# numpy's headers are the extension module's.
+_COMPILER = ("mypy", "attrs", "numpy")
+_HEADERS = ("numpy",)
 
 # Looked into by the compiler and not compiled: what is said there to it.
 _SEEN = ("vmflow.native",)
@@ -72,38 +73,50 @@ def wanted() -> str:
 
 
 def get_requires_for_build_wheel(config_settings: Settings = None) -> list[str]:
-    """As setuptools, and the compiler if it is going to be used."""
-    return [*build_meta.get_requires_for_build_wheel(config_settings), *compiler_requirements()]
+    """As setuptools, and what compiling needs if something is going to be compiled."""
+    return [*build_meta.get_requires_for_build_wheel(config_settings), *compiler_requirements(_COMPILER)]
 
 
-def compiler_requirements() -> list[str]:
-    """mypyc, of the version with which the project is checked, and what it has to see; nothing if it is not used."""
+def get_requires_for_build_editable(config_settings: Settings = None) -> list[str]:
+    """The same of an editable install."""
+    return [*build_meta.get_requires_for_build_editable(config_settings), *compiler_requirements(_HEADERS)]
+
+
+def compiler_requirements(names: tuple[str, ...]) -> list[str]:
+    """The project's requirements that begin with these names, of the same versions; none if nothing is compiled."""
     if wanted() == "0" or (wanted() == "auto" and _c_compiler() is None):
         return []
     project = _PROJECT["project"]
-    return [
-        it for it in [*project["optional-dependencies"]["dev"], *project["dependencies"]] if it.startswith(_COMPILER)
-    ]
+    return [it for it in [*project["optional-dependencies"]["dev"], *project["dependencies"]] if it.startswith(names)]
 
 
 def build_wheel(wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None) -> str:
     """A wheel, compiled or not."""
+    return _built(build_meta.build_wheel, compiled, wheel_directory, config_settings, metadata_directory)
+
+
+def build_editable(
+    wheel_directory: str, config_settings: Settings = None, metadata_directory: str | None = None
+) -> str:
+    """An editable install, with the extension module or without."""
+    return _built(build_meta.build_editable, with_call_site, wheel_directory, config_settings, metadata_directory)
+
+
+def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]], *passed_on: Any) -> str:
+    """What setuptools builds with what is compiled, or without if that fails and need not be."""
     if wanted() != "0":
         try:
             BUILD.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory(dir=BUILD) as folder:
-                arguments.update(compiled(Path(folder)))
-                return _built(wheel_directory, config_settings, metadata_directory)
+                arguments.update(compiles(Path(folder)))
+                return build(*passed_on)
         except (Exception, SystemExit) as error:  # what setuptools and mypyc end with where a compiler does not work
             if wanted() == "1":
                 raise
-            print(
-                f"vmflow: the core is not compiled and will run as plain Python, which is slower: {error}",
-                file=sys.stderr,
-            )
+            print(f"vmflow: nothing is compiled, and it will run as plain Python, slower: {error}", file=sys.stderr)
         finally:
             arguments.clear()
-    return _built(wheel_directory, config_settings, metadata_directory)
+    return build(*passed_on)
 
 
 def build_sdist(sdist_directory: str, config_settings: Settings = None) -> str:
@@ -130,22 +143,28 @@ def links() -> list[Path]:
     return [path for path in paths if path.is_symlink()]
 
 
-def _built(*passed_on: Any) -> str:
-    name: str = build_meta.build_wheel(*passed_on)
-    return name
-
-
 def compiled(folder: Path) -> dict[str, Any]:
     """Translate the core to C; what setuptools needs to know to compile that.
 
     Args:
         folder: an empty one, for all that is made.
     """
+    settings = with_call_site(folder)
+    os.environ["MYPY_FORCE_COLOR"] = "0"
+    settings["ext_modules"] += translate(folder)
+    return settings
+
+
+def with_call_site(folder: Path) -> dict[str, Any]:
+    """What setuptools needs to know to compile the extension module alone, within `folder`."""
     if _c_compiler() is None:
         raise RuntimeError("there is no C compiler")
-    os.environ["MYPY_FORCE_COLOR"] = "0"
-    extensions = translate(folder)
-    return {"ext_modules": extensions, "options": {"build": {"build_base": str(folder / "made")}}}
+    import numpy  # installed by `compiler_requirements`
+
+    name = "vmflow.kernels.native._call_site"
+    source = "vmflow/kernels/native/call_site.c"
+    extension = Extension(name, [source], include_dirs=[numpy.get_include()], extra_compile_args=["-O2"])
+    return {"ext_modules": [extension], "options": {"build": {"build_base": str(folder / "made")}}}
 
 
 def translate(folder: Path) -> list[Any]:
