@@ -19,8 +19,7 @@ from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
 from vmflow.kernels.choosing import Kernel
-from vmflow.kernels.intra_op import get_num_threads
-from vmflow.kernels.native.loading import LOADER
+from vmflow.kernels.generation import GENERATION
 from vmflow.native import caused_by
 from vmflow.ops.table import Inferred
 
@@ -152,8 +151,8 @@ class Program:
         self.variables = sorted([it for it in used if job.buffers[it].role == "variable"])
         self._micro_batches = job.micro_batches if chain.micro else 1
         self._made = False
-        # How many compiled kernels there were, and how many threads: with others there may be faster steps.
-        self._made_with = (0, 0)
+        # Of the kernels of which they are made: with others there may be faster steps.
+        self._generation = 0
         self._bound: list[tuple[int, Storage, Array]] = []
         # By op; None for what is made for each launch.
         self._parts: list[list[Step] | None] = []
@@ -229,14 +228,15 @@ class Program:
     def _bind(self, launch: Run) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
         variables = launch.variables
-        made_with = (LOADER.arrived, get_num_threads())
-        if self._made and made_with == self._made_with and self._holds(variables):
+        generation = GENERATION.number
+        if self._made and generation == self._generation and self._holds(variables):
             return
         environment = self.environment
         environment.variables = variables
         job = environment.job
         # What is raised below must not leave half of it.
         self._made = False
+        self._kernels = {}
         self._bound = []
         for number in self.variables:
             storage = variables[number]
@@ -258,7 +258,7 @@ class Program:
             for number, operand in fetched
         ]
         self._made = True
-        self._made_with = made_with
+        self._generation = generation
 
     def _holds(self, variables: Mapping[int, Storage]) -> bool:
         for number, storage, array in self._bound:

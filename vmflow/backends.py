@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .kernels.native.loading import LOADER
-from .kernels.native.reporting import being_compiled, describe
+from .kernels import codegen as _switch
 
 
 class _Backend:
@@ -58,19 +57,19 @@ class _Codegen:
         Raises:
             ValueError: if it is set to something else.
         """
-        return LOADER.mode
+        return _switch.mode()
 
     @mode.setter
     def mode(self, value: str) -> None:
-        LOADER.mode = value
+        _switch.set_mode(value)
 
     def is_available(self) -> bool:
         """Whether there is a compiler, it has not failed, and the mode is not "off"."""
-        return describe()["problem"] is None
+        return _switch.describe()["problem"] is None
 
     def pending(self) -> int:
         """How many libraries of kernels are being compiled, or wait for their turn."""
-        return LOADER.pending()
+        return _switch.pending()
 
     def wait(self, timeout: float | None = None, say: Callable[[str], object] | None = None) -> bool:
         """Wait for everything that is being compiled, and use all of it from now on, whatever was used before.
@@ -85,10 +84,10 @@ class _Codegen:
         Returns:
             Whether nothing is left.
         """
-        awaited = None if say is None else being_compiled()
+        awaited = None if say is None else _switch.being_compiled()
         if say is not None and awaited is not None:
             say(awaited)
-        return LOADER.settle(timeout)
+        return _switch.settle(timeout)
 
 
 codegen = _Codegen()

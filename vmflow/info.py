@@ -13,9 +13,9 @@ import numpy as np
 
 from .devices import device as Device
 from .errors import DeviceUnavailable
+from .kernels import blas_core
+from .kernels.codegen import describe, one_line
 from .kernels.intra_op import get_num_threads, usable_cpus
-from .kernels.native import blas_core
-from .kernels.native.reporting import describe, one_line
 from .vm.memory import format_bytes
 from .vm.stall_watch import STALL_SECONDS
 from .vm.stream_table import SIMULATED_BYTES, device_memory, known_devices

@@ -26,6 +26,7 @@ from .instructions.instruction import Dependence, Instruction
 from .instructions.op_call import Kernel, OpCall, Step
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
+from .kernels.generation import GENERATION
 from .native import caused_by
 from .operands import not_tensors
 from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
@@ -592,11 +593,14 @@ def infer(
     metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
     key = (metas, attributes, kinds, default)
+    generation = GENERATION.number
     found = op.known.get(key)
     if found is None:
         found = op.inferred(key, attributes, metas, kinds)
     if 1 <= len(metas) <= 2 and len(kinds) <= 1:
         op.recent = Recent(metas, attributes, kinds, default, found)
+        if generation != GENERATION.number:
+            op.recent = None  # whoever has forgotten everything meanwhile has not seen this
     return found
 
 

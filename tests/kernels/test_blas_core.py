@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import vmflow as flow
-from vmflow.kernels.native import blas_core
+from vmflow.kernels import blas_core
 
 pytestmark = pytest.mark.host
 
@@ -58,7 +58,7 @@ def test_the_core_is_the_one_of_the_environment() -> None:
         pytest.skip("numpy came without OpenBLAS")
     if "avx2" not in blas_core.cpu_flags():
         pytest.skip("the processor has only the oldest kernels to choose from")
-    program = "from vmflow.kernels.native import blas_core; print(blas_core.loaded_core())"
+    program = "from vmflow.kernels import blas_core; print(blas_core.loaded_core())"
     environment = {**os.environ, "OPENBLAS_CORETYPE": "Sandybridge"}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip().lower() == "sandybridge"

@@ -12,11 +12,11 @@ import vmflow as flow
 from tests.kernels.support import hard_numbers, same_bits
 from tests.support import run_program
 from vmflow.instructions.blob import Array
+from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.native import call_site
 from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.call_site import CallSite
 from vmflow.kernels.native.functions import by_words, function
-from vmflow.kernels.native.loading import LOADER
 from vmflow.kernels.native.products import MatrixProduct
 
 pytestmark = pytest.mark.host
@@ -100,7 +100,7 @@ class TestAgain:
     def test_whatever_arrives_the_next_calls_are_remembered(self) -> None:
         single, x = Single("exp"), numbers(100)
         for _ in range(100):
-            LOADER.arrived += 1
+            GENERATION.advance()
             assert single.call([x], None) is not None
             assert single.site.again((x, np.empty_like(x)))
 
@@ -211,9 +211,9 @@ class TestNotAgain:
         assert site.again(given)
         flow.set_num_threads(3)
         assert not site.again(given)
-        flow.set_num_threads(2)
+        site = noted(*given)
         assert site.again(given)
-        LOADER.arrived += 1
+        GENERATION.advance()
         assert not site.again(given)
         site = noted(*given)
         at = by_words("single_exp")

@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.support import run_program
 from vmflow import nn
-from vmflow.kernels.native import blas_core, products, team
+from vmflow.kernels import blas_core
+from vmflow.kernels.native import products, team
 from vmflow.kernels.native.compiling import compiler_command
 from vmflow.kernels.native.loading import LOADER
 from vmflow.kernels.native.rows import column_sums

@@ -21,6 +21,8 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
+from .generation import GENERATION
+
 Array: TypeAlias = Any
 
 # Work in a piece, at least.  Work is counted in additions of two floats from arrays, of which this many take 100
@@ -178,7 +180,9 @@ def set_num_threads(threads: int) -> None:
         raise TypeError(f"set_num_threads: expected an integer, got {type(threads).__name__}")
     if threads < 1:
         raise ValueError(f"set_num_threads: there must be at least one thread, not {threads}")
-    _POOL.threads = int(threads)
+    if threads != get_num_threads():
+        _POOL.threads = int(threads)
+        GENERATION.advance()
 
 
 def get_num_threads() -> int:

@@ -12,6 +12,7 @@ from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.op_call import Step as OpStep
 from vmflow.kernels.choosing import Kernel, Problem, choose
+from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.problems.fused import Fused
 
 from .fused import Step, can_fuse, infer_fused
@@ -21,6 +22,7 @@ from .table import Attributes, Inferred, Metas, encoded
 _KERNELS: Final = 256
 
 _kernels: dict[Hashable, Kernel | None] = {}
+GENERATION.watchers.append(_kernels.clear)
 
 
 def step_of(name: str, attributes: Attributes, metas: Metas, inferred: Inferred) -> OpStep | None:

@@ -21,6 +21,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
 from vmflow.instructions.op_call import Step
 from vmflow.kernels.choosing import Kernel, Problem, choose
+from vmflow.kernels.generation import GENERATION
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -140,6 +141,14 @@ GradientRule: TypeAlias = Callable[..., "tuple[Tensor | None, ...]"]
 OPS: dict[str, OpExpr] = {}
 
 
+def _forget_all() -> None:
+    for op in list(OPS.values()):
+        op.forget()
+
+
+GENERATION.watchers.append(_forget_all)
+
+
 class OpExpr:
     """One op.
 
@@ -219,12 +228,15 @@ class OpExpr:
 
     def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         """Infer, choose the kernel, and remember both under `key`, which must determine the other arguments."""
+        generation = GENERATION.number
         found = self.infer(attributes, metas, kinds)
         problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
         found.kernel = choose(problem, found.outputs[0].device)
         if len(self.known) >= self.remembers:
             self.known.clear()
         self.known[key] = found
+        if generation != GENERATION.number:
+            self.known.pop(key, None)  # whoever has forgotten everything meanwhile has not seen this
         return found
 
     def forget(self) -> None:

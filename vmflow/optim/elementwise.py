@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.native.steps import Steps
-from vmflow.multi_tensor import Update, change_pieces
+from vmflow.kernels.updates import Steps, change_pieces
+from vmflow.multi_tensor import Update
 from vmflow.ops.creation import full, full_like
 from vmflow.tensors import Tensor
 

@@ -8,7 +8,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, updated
+from vmflow.kernels.updates import updated
+from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
 from .elementwise import AVERAGES, COUNTS, average, average_square, decayed, group_update, root

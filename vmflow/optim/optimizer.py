@@ -11,7 +11,7 @@ import numpy as np
 from vmflow.autograd import enable_grad
 from vmflow.context import MODE
 from vmflow.interpreter import eagerly
-from vmflow.kernels.native.steps import Steps
+from vmflow.kernels.updates import Steps
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops import creation

@@ -10,8 +10,8 @@ from typing import Any, Unpack
 import numpy as np
 
 from vmflow.instructions.blob import Array
-from vmflow.kernels.native.steps import Steps
-from vmflow.multi_tensor import Update, change_pieces
+from vmflow.kernels.updates import Steps, change_pieces
+from vmflow.multi_tensor import Update
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 

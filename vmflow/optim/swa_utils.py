@@ -11,7 +11,8 @@ from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import int64
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, issue_update, updated
+from vmflow.kernels.updates import updated
+from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn.module import Module
 from vmflow.ops.creation import zeros
 from vmflow.tensors import Tensor

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from vmflow.kernels.intra_op import get_num_threads
+from vmflow.kernels.generation import GENERATION
 
 from . import team
 from .addresses import alignment
@@ -50,8 +50,8 @@ class CallSite:
         Args:
             arrays: whatever they are, those that are written last.
         """
-        for call in self._calls:
-            if call.arrived == LOADER.arrived and call.threads == get_num_threads() and call.again(arrays):
+        for call in self._calls:  # noqa: SIM110 (a generator takes as long again)
+            if call.generation == GENERATION.number and call.again(arrays):
                 return True
         return False
 
@@ -92,39 +92,37 @@ class CallSite:
         """
         run = 0 if function else team.address_of_run()
         # In this order: if C is switched off meanwhile, the call does not count.
-        arrived = LOADER.arrived
+        generation = GENERATION.number
         if LOADER.mode == "off" or _extension is None or not (function or run):
             return
-        kept = [it for it in self._calls if it.arrived == arrived and it.threads == get_num_threads()]
+        kept = [it for it in self._calls if it.generation == generation]
         if not kept:
             self._noted = 0  # whatever was noted before was of other times
         if self._noted >= _NOTED:
             return
         self._noted += 1
         head = [run, function, team.wakes(work), len(words), len(arrays), written, in_place]
-        self._calls = (_Call(arrived, [*head, *words], places, arrays), *kept[: _KEPT - 1])
+        self._calls = (_Call(generation, [*head, *words], places, arrays), *kept[: _KEPT - 1])
 
 
 class _Call:
     """One call, but for the addresses.
 
     Args:
-        arrived: `Loader.arrived` from before it was made: later another may be better, or none be wanted.
+        generation: from before it was made: later another call may be better, or none be wanted.
         words: what comes before the arrays, see `struct call` in call_site.c.
         places, arrays: see `CallSite.note`.
 
     Attributes:
         again: makes it for a tuple of arrays, if they lie so; whether they do.
-        arrived: that.
-        threads: how many there were.
+        generation: that.
         shape, dtype: of the last array.
     """
 
-    __slots__ = ("_dtypes", "again", "arrived", "dtype", "shape", "threads")
+    __slots__ = ("_dtypes", "again", "dtype", "generation", "shape")
 
-    def __init__(self, arrived: int, words: list[int], places: Sequence[int], arrays: tuple[Array, ...]) -> None:
-        self.arrived = arrived
-        self.threads = get_num_threads()
+    def __init__(self, generation: int, words: list[int], places: Sequence[int], arrays: tuple[Array, ...]) -> None:
+        self.generation = generation
         self.shape = arrays[-1].shape
         self.dtype = arrays[-1].dtype
         # By their addresses they are told from others.

@@ -20,6 +20,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from vmflow.kernels.generation import GENERATION
+
 # Compiling and keeping bring in much of the standard library, which is not there to import vmflow: so they are imported
 # by the functions that need them.
 if TYPE_CHECKING:
@@ -209,6 +211,7 @@ class Loader:
         self.arrived += 1
         for watcher in self.watchers:
             watcher()
+        GENERATION.advance()
 
     # Making them
 
@@ -377,6 +380,7 @@ class Loader:
         library.loaded = ctypes.CDLL(path)
         self.compiler = " ".join(command)
         self.arrived += 1
+        GENERATION.advance()
 
     def _give_up(self, library: Library, error: Exception) -> None:
         if self._ending:

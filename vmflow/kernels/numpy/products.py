@@ -17,7 +17,7 @@ from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
-from vmflow.kernels.native import blas_core
+from vmflow.kernels import blas_core
 from vmflow.kernels.native.arrays import Call
 from vmflow.kernels.native.products import MatrixProduct, product_call
 from vmflow.ops.table import array_module

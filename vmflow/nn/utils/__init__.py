@@ -10,7 +10,8 @@ import numpy as np
 
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.multi_tensor import Update, issue_update, widened
+from vmflow.kernels.updates import widened
+from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn import init
 from vmflow.nn.module import Module
 from vmflow.nn.weight_norms import remove_spectral_norm as remove_spectral_norm

@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from .processor import CPUINFO, first_processor
+from .native.processor import CPUINFO, first_processor
 
 # The functions that tell, in the builds for numpy's wheels and in others.
 _FUNCTIONS: Final = (

@@ -1,12 +1,36 @@
-"""What is said of the C kernels: whether they are in use, by which compiler, and if not, why."""
+"""The switch of the C kernels, and whether they are in use, by which compiler, and if not, why."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .compiling import CompileError, compiler_command
-from .kept import usable_path
-from .loading import LOADER
+from .native.compiling import CompileError, compiler_command
+from .native.kept import usable_path
+from .native.loading import LOADER
+
+
+def mode() -> str:
+    """When C kernels are used: "off", "background" or "wait"; see `vmflow.backends`."""
+    return LOADER.mode
+
+
+def set_mode(value: str) -> None:
+    """Use C kernels so from now on.
+
+    Raises:
+        ValueError: for another mode.
+    """
+    LOADER.mode = value
+
+
+def pending() -> int:
+    """How many libraries are being compiled, or will be."""
+    return LOADER.pending()
+
+
+def settle(timeout: float | None = None) -> bool:
+    """Wait until nothing is being compiled, and use all of it; see `Loader.settle`."""
+    return LOADER.settle(timeout)
 
 
 def describe() -> dict[str, Any]:
@@ -38,12 +62,12 @@ def one_line(found: dict[str, Any]) -> str:
 
 def being_compiled() -> str | None:
     """What is being compiled, by which compiler and where it will be kept, as a sentence; None if there is nothing."""
-    pending = LOADER.pending()
-    if not pending or LOADER.problem is not None:
+    count = pending()
+    if not count or LOADER.problem is not None:
         return None
     found = describe()
     if found["compiler"] is None:
         return None
-    many = f"{pending} libraries" if pending > 1 else "1 library"
+    many = f"{count} libraries" if count > 1 else "1 library"
     kept = f"kept in {found['folder']} for the next process" if found["folder"] is not None else "not kept"
     return f"compiling {many} of C kernels with {found['compiler']}, which takes seconds; they are {kept}"

@@ -1,0 +1,34 @@
+"""When kernels are to be chosen anew."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Final
+
+
+class Generation:
+    """A number that changes when a problem may get another kernel than before.
+
+    That is when a compiled library has arrived, when C kernels are switched on or off, and when the number of threads
+    has changed.  Kernels chosen before remain right, as do the arguments that were prepared for them; they may be
+    slower, or use C or threads that are no longer wanted.
+
+    Attributes:
+        number: compared with the one from before the choice.
+        watchers: called after each change, on whichever thread makes it.
+    """
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.watchers: list[Callable[[], None]] = []
+        self._numbers = itertools.count(1)
+
+    def advance(self) -> None:
+        """Have kernels chosen anew."""
+        self.number = next(self._numbers)
+        for watcher in self.watchers:
+            watcher()
+
+
+GENERATION: Final = Generation()
