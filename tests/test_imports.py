@@ -1,4 +1,4 @@
-"""Imports point one way: streams <- instructions <- vm <- the eager front <- graph mode <- serving."""
+"""Imports point one way: streams <- instructions <- kernels <- vm <- the eager front <- graph mode <- serving."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ VOCABULARY = ("vmflow.context", "vmflow.devices", "vmflow.dtypes", "vmflow.error
 LAYERS = (
     "vmflow.streams",
     "vmflow.instructions",
+    "vmflow.kernels",
     "vmflow.vm",
     "vmflow",
     "vmflow.graph_mode",

@@ -1,0 +1,198 @@
+"""Nobody outside of `vmflow.kernels` knows how ops are computed, and kernels know nothing of those who call them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vmflow as flow
+from tests.test_imports import MODULES, Import, _imports
+from vmflow.devices import device as Device
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels import choosing
+from vmflow.kernels.choosing import Kernel, Problem, builds, choose
+from vmflow.kernels.generation import GENERATION
+from vmflow.ops.table import OPS, Inferred, OpExpr, ViewExpr
+
+pytestmark = pytest.mark.host
+
+KERNELS = "vmflow.kernels"
+
+# The modules that others may import, beside the problems.
+DOOR = frozenset(
+    {f"{KERNELS}.{it}" for it in ("choosing", "generation", "intra_op", "codegen", "blas_core", "updates")}
+)
+
+# What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
+BELOW = frozenset(
+    {f"vmflow.{it}" for it in ("dtypes", "devices", "errors", "native", "instructions.blob", "instructions.op_call")}
+)
+
+# What is said of how something is computed, as words of the source.
+INSIDE = re.compile(r"\b(ctypes|CallSite|call_site|NativeCall|cdll|CDLL|over_elements|np\.add\.reduce)\b")
+
+# Addresses in memory that have nothing to do with kernels: capsules of DLPack's, and what the system is told of pages.
+ADDRESSES = frozenset({"vmflow.exchange", "vmflow.streams.device_memory"})
+
+
+def _within(name: str, package: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def _comes_in_elsewhere(it: Import) -> bool:
+    if not _within(it.imported, KERNELS) or _within(it.importer, KERNELS):
+        return False
+    return it.imported not in DOOR and not _within(it.imported, f"{KERNELS}.problems")
+
+
+def test_others_come_in_by_the_door() -> None:
+    wrong = [it for name in MODULES for it in _imports(name) if _comes_in_elsewhere(it)]
+    assert not wrong, "\n".join([f"{it.importer}:{it.line} imports {it.imported}" for it in wrong])
+
+
+def test_of_threads_others_know_the_number() -> None:
+    allowed = {"get_num_threads", "set_num_threads", "usable_cpus"}
+    for name, path in MODULES.items():
+        if _within(name, KERNELS):
+            continue
+        for found in ast.walk(ast.parse(path.read_text())):
+            if isinstance(found, ast.ImportFrom) and (found.module or "").endswith("kernels.intra_op"):
+                assert {alias.name for alias in found.names} <= allowed, name
+            if isinstance(found, ast.ImportFrom) and (found.module or "").endswith("kernels"):
+                assert "intra_op" not in [alias.name for alias in found.names], name
+
+
+def test_nobody_else_names_what_is_inside() -> None:
+    for name, path in MODULES.items():
+        if not _within(name, KERNELS) and name not in ADDRESSES:
+            assert not INSIDE.findall(path.read_text()), name
+
+
+def test_kernels_know_nothing_of_those_who_call_them() -> None:
+    wrong = [
+        it
+        for name in MODULES
+        if _within(name, KERNELS)
+        for it in _imports(name)
+        if it.imported.split(".")[0] == "vmflow" and not _within(it.imported, KERNELS) and it.imported not in BELOW
+    ]
+    assert not wrong, "\n".join([f"{it.importer}:{it.line} imports {it.imported}" for it in wrong])
+
+
+def test_problems_are_of_no_device() -> None:
+    for name in MODULES:
+        if _within(name, f"{KERNELS}.problems"):
+            for it in _imports(name):
+                assert not _within(it.imported, f"{KERNELS}.numpy"), name
+                assert not _within(it.imported, f"{KERNELS}.native"), name
+
+
+def test_every_op_has_a_kernel_on_the_host() -> None:
+    from importlib import import_module
+
+    from vmflow.graph_mode.serialization import declare_all_ops
+
+    declare_all_ops()
+    builders = choosing._BUILDERS["vmflow.kernels.numpy"]
+    for name, op in OPS.items():
+        if isinstance(op, ViewExpr):
+            continue
+        assert op.family, name
+        import_module(f"vmflow.kernels.numpy.{op.family}")
+        assert name in builders or op.family in builders, name
+
+
+# Choosing
+
+
+def _metas() -> tuple[TensorMeta, ...]:
+    return (meta((3,), flow.float32, Device("cpu")),)
+
+
+def _problem(op: str = "exp", family: str = "", details: Any = None) -> Problem:
+    return Problem(op, family, (), _metas(), (), _metas(), details)
+
+
+def test_an_op_without_a_kernel_is_told_by_its_name() -> None:
+    with pytest.raises(NotImplementedError, match="no_such_op has no kernel for cpu"):
+        choose(_problem("no_such_op"), Device("cpu"))
+
+
+def test_where_nothing_is_computed_no_kernel_is_chosen() -> None:
+    with pytest.raises(RuntimeError, match="cuda:0 cannot be used"):
+        choose(_problem(), Device("cuda:0"))
+
+
+def test_an_op_may_bring_its_own_kernel() -> None:
+    own = Kernel(lambda x, out: x)
+    assert choose(_problem("no_such_op", details=own), Device("cpu")) is own
+
+
+def test_two_builders_of_one_op_are_refused() -> None:
+    flow.ones(2).to(flow.float64)
+    with pytest.raises(ValueError, match=r"'cast' has two builders in vmflow\.kernels\.numpy"):
+        builds("cast")(lambda problem: lambda x, out: x)
+
+
+@pytest.fixture
+def counted() -> Any:
+    """An op of whose inferences are counted."""
+    inferred: list[int] = []
+
+    def infer(attributes: Any, metas: Any, kinds: Any) -> Inferred:
+        inferred.append(GENERATION.number)
+        _during[0]()
+        return Inferred(metas[0], 1, Kernel(lambda x, out: x + 1))
+
+    op = OpExpr("counted_for_a_test", infer)
+    _during[0] = lambda: None
+    yield op, inferred
+    del OPS[op.name]
+
+
+_during: list[Callable[[], None]] = [lambda: None]
+
+
+def _infer(op: OpExpr) -> Inferred:
+    from vmflow.interpreter import infer
+
+    return infer(op, (flow.ones(3)._blob,), (), (), None)
+
+
+def test_a_kernel_is_chosen_once_and_anew_when_others_are_there(counted: Any) -> None:
+    op, inferred = counted
+    first = _infer(op)
+    assert _infer(op) is first
+    assert len(inferred) == 1
+    GENERATION.advance()
+    assert _infer(op) is not first
+    assert len(inferred) == 2
+
+
+def test_what_was_chosen_while_others_arrived_is_not_kept(counted: Any) -> None:
+    op, inferred = counted
+    _during[0] = GENERATION.advance
+    first = _infer(op)
+    _during[0] = lambda: None
+    assert op.recent is None
+    assert not op.known
+    assert _infer(op) is not first
+    assert len(inferred) == 2
+    assert _infer(op) is _infer(op)
+    assert len(inferred) == 2
+
+
+def test_the_number_of_threads_counts_only_if_it_changes() -> None:
+    before = flow.get_num_threads()
+    number = GENERATION.number
+    flow.set_num_threads(before)
+    assert GENERATION.number == number
+    try:
+        flow.set_num_threads(before + 1)
+        assert GENERATION.number != number
+    finally:
+        flow.set_num_threads(before)
