@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .destination import written
 from .elementwise import CHEAP, Binary
 from .reduction import amax, amin, reduced_shape
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -91,7 +91,7 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
-def _arg(name: str, function: str) -> OpExpr:
+def _arg(name: str) -> OpExpr:
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
         dim, keepdim = cast("tuple[int | None, bool]", attributes)
         (source,) = metas
@@ -100,20 +100,14 @@ def _arg(name: str, function: str) -> OpExpr:
         dims = tuple(range(len(source.shape))) if dim is None else (dim,) if source.shape else ()
         if 0 in [source.shape[axis] for axis in dims]:
             raise IndexError(f"{name}: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
-        find = getattr(array_module(source.device), function)
         output = meta(reduced_shape(source.shape, dims, keepdim), dtypes.int64, source.device)
-        axis = dim if source.shape else None
+        return Inferred(output, source.numel * CHEAP)
 
-        def kernel(array: Array, out: Array | None) -> Array:
-            return find(array, axis=axis, keepdims=keepdim)
-
-        return computed_by(output, kernel, source.numel * CHEAP)
-
-    return OpExpr(name, infer, Form(1, tuple[Dim | None, bool]))
+    return OpExpr(name, infer, Form(1, tuple[Dim | None, bool]), "reduction")
 
 
-_ARGMAX = _arg("argmax", "argmax")
-_ARGMIN = _arg("argmin", "argmin")
+_ARGMAX = _arg("argmax")
+_ARGMIN = _arg("argmin")
 
 
 def argmax(input: Tensor, dim: int | None = None, keepdim: bool = False, *, out: Tensor | None = None) -> Tensor:

@@ -8,27 +8,21 @@ from __future__ import annotations
 import builtins
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import BOOL, COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.instructions.op_call import Kernel
-from vmflow.kernels import intra_op
-from vmflow.kernels.native.rows import RowReduction
-from vmflow.kernels.numpy import sums
+from vmflow.instructions.blob import meta
 
 from .arithmetic import conj_if_complex
 from .comparison import ne
 from .destination import delivered, written
 from .elementwise import CHEAP
-from .running_sums import accumulated, flipped, product_before, widen_integers
+from .running_sums import flipped, product_before, widen_integers
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dims
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dims
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -46,27 +40,18 @@ def reduced_shape(shape: tuple[int, ...], dims: tuple[int, ...], keepdim: bool) 
 
 def _reduction(
     name: str,
-    function: Callable[[Any, TensorMeta, DType], Callable[..., Array]],
     output_dtype: Callable[[DType], DType],
     *,
     least: int = BOOL,
     most: int = COMPLEX,
     of_nothing: bool = True,
-    by_products: bool = False,
-    in_c: str | None = None,
-    finish: Callable[[Array], Array] | None = None,
 ) -> OpExpr:
     """Declare an op with attributes ``(dims, keepdim)``.
 
     Args:
-        function: from (array module, input, output dtype) to ``f(array, axis, keepdims, out)``.
         output_dtype: from the input's dtype.
         least, most: the categories accepted.
         of_nothing: whether an empty dimension can be reduced.
-        by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
-            depend on how many rows it is given.
-        in_c: what finds the same of float32 over the last dimensions, see `RowReduction`; but for `finish`, which takes
-            what it has found.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -79,68 +64,9 @@ def _reduction(
                 f"{name}: dimensions {list(dims)} of shape {list(source.shape)} have no elements to choose from"
             )
         output = meta(reduced_shape(source.shape, dims, keepdim), output_dtype(source.dtype), source.device)
-        reduces = function(array_module(source.device), source, output.dtype)
-        whole = by_products and source.dtype.category == FLOATING
-        kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
-        if in_c is not None and source.dtype is dtypes.float32 and source.numel and _are_last(dims, source):
-            kernel = _in_c(RowReduction(in_c), finish, output, kernel)
-        return computed_by(output, kernel, source.numel * CHEAP)
+        return Inferred(output, source.numel * CHEAP)
 
-    return OpExpr(name, infer, Form(1, tuple[tuple[Dim, ...], bool]))
-
-
-def _kernel(function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool, output: TensorMeta) -> Kernel:
-    to = output.dtype.numpy
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = function(array, dims, keepdim)
-        return result if result.dtype == to else result.astype(to)
-
-    return kernel
-
-
-def _by_rows(
-    function: Callable[..., Array], dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
-) -> Kernel:
-    """The same, of several threads where much is reduced to many over the last dimensions."""
-    plain = _kernel(function, dims, keepdim, output)
-    if (
-        not _are_last(dims, source)
-        or output.numel < 2
-        or source.numel < 4 * intra_op.LEAST
-        or source.device.type != "cpu"
-    ):
-        return plain
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if not array.flags.c_contiguous:
-            return plain(array, out)
-        matrix = array.reshape(output.numel, -1)
-        found = np.empty(output.numel, output.dtype.numpy)
-
-        def part(start: int, stop: int) -> None:
-            np.copyto(found[start:stop], function(matrix[start:stop], (1,), False), casting="unsafe")
-
-        intra_op.over(len(matrix), matrix.size // 2, part)
-        return found.reshape(output.shape)
-
-    return kernel
-
-
-def _are_last(dims: tuple[int, ...], source: TensorMeta) -> bool:
-    rank = len(source.shape)
-    return dims == tuple(range(rank - len(dims), rank))
-
-
-def _in_c(rows: RowReduction, finish: Callable[[Array], Array] | None, output: TensorMeta, otherwise: Kernel) -> Kernel:
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.flags.c_contiguous and isinstance(array, np.ndarray):
-            found = rows.call(array.reshape(output.numel, -1))
-            if found is not None:
-                return (found if finish is None else finish(found)).reshape(output.shape)
-        return otherwise(array, out)
-
-    return kernel
+    return OpExpr(name, infer, Form(1, tuple[tuple[Dim, ...], bool]), "reduction")
 
 
 def _same(dtype: DType) -> DType:
@@ -151,79 +77,14 @@ def _to_bool(dtype: DType) -> DType:
     return dtypes.bool_
 
 
-def _sum_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = accumulated(source.dtype, output)
-    in_c = RowReduction("sums")
-
-    def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-        if array.dtype == wide and sums.suits(array):
-            found = sums.over(array, axis, in_c)
-            if found is not None:
-                return found.reshape(reduced_shape(array.shape, axis, True)) if keepdims else found
-        return xp.add.reduce(array, axis, wide, None, keepdims)
-
-    return total
-
-
-def _prod_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    wide = accumulated(source.dtype, output)
-    if wide == dtypes.float32.numpy:
-        wide = dtypes.float64.numpy  # as C does: large and small factors, in whatever order, must not end in infinity
-    return lambda array, axis, keepdims: xp.multiply.reduce(array, axis, wide, None, keepdims)
-
-
-def _mean_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    add_up = _sum_function(xp, source, output)
-
-    def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
-        total = add_up(array, axis, keepdims)
-        count = math.prod([array.shape[it] for it in axis])
-        return xp.true_divide(total, count, dtype=total.dtype)
-
-    return mean
-
-
-def _norm_function(xp: Any, source: TensorMeta, output: DType) -> Callable[..., Array]:
-    add_up = _sum_function(xp, source, output)
-    wide = accumulated(source.dtype, output)  # in which squares of half precision neither overflow nor vanish
-    return lambda array, axis, keepdims: xp.sqrt(add_up(xp.square(array, dtype=wide), axis, keepdims))
-
-
-_SUM = _reduction("sum", _sum_function, widen_integers, by_products=True)
-_PROD = _reduction("prod", _prod_function, widen_integers, in_c="products")
-_MEAN = _reduction("mean", _mean_function, _same, least=FLOATING, by_products=True)
-_AMAX = _reduction(
-    "amax",
-    lambda xp, source, output: lambda array, axis, keepdims: xp.maximum.reduce(array, axis, None, None, keepdims),
-    _same,
-    most=FLOATING,
-    of_nothing=False,
-    in_c="largest",
-)
-_AMIN = _reduction(
-    "amin",
-    lambda xp, source, output: lambda array, axis, keepdims: xp.minimum.reduce(array, axis, None, None, keepdims),
-    _same,
-    most=FLOATING,
-    of_nothing=False,
-    in_c="smallest",
-)
-_NORM = _reduction(
-    "norm",
-    _norm_function,
-    _same,
-    least=FLOATING,
-    most=FLOATING,
-    by_products=True,
-    in_c="squares",
-    finish=lambda squares: np.sqrt(squares, squares),
-)
-_ALL = _reduction(
-    "all", lambda xp, source, output: lambda array, axis, keepdims: xp.all(array, axis, keepdims=keepdims), _to_bool
-)
-_ANY = _reduction(
-    "any", lambda xp, source, output: lambda array, axis, keepdims: xp.any(array, axis, keepdims=keepdims), _to_bool
-)
+_SUM = _reduction("sum", widen_integers)
+_PROD = _reduction("prod", widen_integers)
+_MEAN = _reduction("mean", _same, least=FLOATING)
+_AMAX = _reduction("amax", _same, most=FLOATING, of_nothing=False)
+_AMIN = _reduction("amin", _same, most=FLOATING, of_nothing=False)
+_NORM = _reduction("norm", _same, least=FLOATING, most=FLOATING)
+_ALL = _reduction("all", _to_bool)
+_ANY = _reduction("any", _to_bool)
 
 
 def _reduce(op: OpExpr, input: Tensor, dim: Dims, keepdim: bool, out: Tensor | None = None) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .elementwise import CHEAP, DEAR
 from .extrema import ValuesIndices
@@ -16,7 +16,7 @@ from .gathering import gather
 from .joining import flip
 from .layer_operands import check_floating
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 from .transcendental import exp, log
 
 if TYPE_CHECKING:
@@ -24,34 +24,20 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def _places(name: str, function: str) -> OpExpr:
+def _places(name: str) -> OpExpr:
     """Declare an op from a tensor to the index of the extremum up to each place; the last of equal ones."""
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        (dim,) = cast("tuple[int]", attributes)
         (source,) = metas
         if source.dtype.category > FLOATING:
             raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
-        xp = array_module(source.device)
-        running = getattr(xp, function).accumulate
+        return Inferred(meta(source.shape, dtypes.int64, source.device), source.numel * CHEAP * 12)
 
-        def kernel(array: Array, out: Array | None) -> Array:
-            if array.ndim == 0:
-                return xp.zeros((), xp.int64)
-            if array.dtype == dtypes.bfloat16.numpy:
-                array = array.astype(xp.float32)
-            # A nan is the extremum from its place on; it equals nothing.
-            reached = (array == running(array, dim)) | (array != array)
-            places = xp.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
-            return xp.maximum.accumulate(xp.where(reached, places, 0), dim)
-
-        return computed_by(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 12)
-
-    return OpExpr(name, infer, Form(1, tuple[Dim]))
+    return OpExpr(name, infer, Form(1, tuple[Dim]), "running")
 
 
-_CUMMAX = _places("cummax", "maximum")
-_CUMMIN = _places("cummin", "minimum")
+_CUMMAX = _places("cummax")
+_CUMMIN = _places("cummin")
 
 
 def _chosen(op: OpExpr, input: Tensor, dim: int) -> ValuesIndices:
@@ -79,22 +65,12 @@ def cummin(input: Tensor, dim: int) -> ValuesIndices:
 
 
 def _infer_logcumsumexp(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (dim,) = cast("tuple[int]", attributes)
     (source,) = metas
     check_floating("logcumsumexp", source)
-    xp = array_module(source.device)
-    to = source.dtype.numpy
-    wide: Any = xp.float32 if source.dtype.itemsize == 2 else to
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return array.copy()
-        return xp.logaddexp.accumulate(array.astype(wide, copy=False), dim).astype(to, copy=False)
-
-    return computed_by(source, kernel, source.numel * DEAR * 3)
+    return Inferred(source, source.numel * DEAR * 3)
 
 
-_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]))
+_LOGCUMSUMEXP = OpExpr("logcumsumexp", _infer_logcumsumexp, Form(1, tuple[Dim]), "running")
 
 
 @_LOGCUMSUMEXP.gradient(inputs=(0,), outputs=(0,))

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import builtins
-from typing import TYPE_CHECKING, Any, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import INTEGER
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, meta
-from vmflow.kernels.native.running import Running
+from vmflow.instructions.blob import meta
 
 from .arithmetic import conj_if_complex
 from .destination import delivered, written
@@ -25,9 +22,7 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     common_device,
-    computed_by,
     normalize_dim,
 )
 
@@ -36,48 +31,19 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def accumulated(source: DType, output: DType) -> np.dtype[Any]:
-    """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
-    return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
-
-
 def widen_integers(dtype: DType) -> DType:
     return dtypes.int64 if dtype.category <= INTEGER else dtype
 
 
-def _running(name: str, function: str) -> OpExpr:
-    """Declare an op with attributes (dimension, whether it is run through from behind)."""
-
-    def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        dim, reverses = cast("tuple[int, bool]", attributes)
-        (source,) = metas
-        output = meta(source.shape, widen_integers(source.dtype), source.device)
-        xp = array_module(source.device)
-        accumulate = getattr(xp, function).accumulate
-        to = output.dtype.numpy
-        kept = accumulated(source.dtype, output.dtype)
-        # Errors of single precision would add up; C does the same.
-        wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
-        in_c = Running(name, dim, reverses) if source.shape and source.device.type == "cpu" else None
-
-        def kernel(array: Array, out: Array | None) -> Array:
-            if array.ndim == 0:
-                return array.astype(to)
-            if in_c is not None:
-                found = in_c.call(array.astype(kept, order="C", copy=False), out)
-                if found is not None:
-                    return found.astype(to, copy=False)
-            seen = xp.flip(array, dim) if reverses else array
-            result = accumulate(seen, dim, wide).astype(kept, copy=False).astype(to, copy=False)
-            return xp.ascontiguousarray(xp.flip(result, dim)) if reverses else result
-
-        return computed_by(output, kernel, source.numel * CHEAP * 4)
-
-    return OpExpr(name, infer, Form(1, tuple[Dim, bool]))
+def _infer_running(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    output = meta(source.shape, widen_integers(source.dtype), source.device)
+    return Inferred(output, source.numel * CHEAP * 4)
 
 
-_CUMSUM = _running("cumsum", "add")
-_CUMPROD = _running("cumprod", "multiply")
+# Attributes: the dimension, and whether it is run through from behind.
+_CUMSUM = OpExpr("cumsum", _infer_running, Form(1, tuple[Dim, bool]), "running")
+_CUMPROD = OpExpr("cumprod", _infer_running, Form(1, tuple[Dim, bool]), "running")
 
 
 def cumsum(input: Tensor, dim: int, *, dtype: DType | None = None, out: Tensor | None = None) -> Tensor:
@@ -129,26 +95,11 @@ def _infer_recurrence(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     _, terms = metas
     device = common_device("recurrence", metas)
     output = meta(terms.shape, result_dtype(metas), device)
-    xp = array_module(device)
-    wide = accumulated(output.dtype, output.dtype)
     length = terms.shape[dim]
-
-    def kernel(factor: Array, term: Array, out: Array | None) -> Array:
-        # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
-        # log2(length) passes, where following the recurrence would take a Python step for each element.
-        total = xp.moveaxis(term.astype(wide, order="C"), dim, -1)
-        product = xp.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
-        reach = 1
-        while reach < length:
-            total[..., :-reach] += product * total[..., reach:]
-            product = product[..., :-reach] * product[..., reach:]
-            reach *= 2
-        return xp.ascontiguousarray(xp.moveaxis(total, -1, dim)).astype(output.dtype.numpy, copy=False)
-
-    return computed_by(output, kernel, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
+    return Inferred(output, output.numel * CHEAP * 8 * builtins.max(length, 2).bit_length())
 
 
-_RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]))
+_RECURRENCE = OpExpr("recurrence", _infer_recurrence, Form(2, tuple[Dim]), "running")
 
 
 @_RECURRENCE.gradient(inputs=(0,), outputs=(0,))

@@ -1,0 +1,206 @@
+"""Reductions along dimensions: sums, products, means, norms and extrema, and where extrema are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import FLOATING
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels import intra_op
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.rows import RowReduction
+
+from . import sums
+
+# reduce(array, dimensions, whether they are kept with size 1) -> result
+Reduce: TypeAlias = Callable[[Array, "tuple[int, ...]", bool], Array]
+
+# Any, since numpy's types know no `keepdims` but literal ones.
+_ADD: Final[Any] = np.add.reduce
+_MULTIPLY: Final[Any] = np.multiply.reduce
+_LARGEST: Final[Any] = np.maximum.reduce
+_SMALLEST: Final[Any] = np.minimum.reduce
+
+
+def accumulated(source: DType, output: DType) -> np.dtype[Any]:
+    """The dtype to accumulate in: sums of half precision would lose everything past 2048 ones."""
+    return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
+
+
+def _sum(source: DType, output: DType) -> Reduce:
+    wide = accumulated(source, output)
+    in_c = RowReduction("sums")
+
+    def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        if array.dtype == wide and sums.suits(array):
+            found = sums.over(array, axis, in_c)
+            if found is not None:
+                return found.reshape(_with_ones(array.shape, axis)) if keepdims else found
+        return _ADD(array, axis, wide, None, keepdims)
+
+    return total
+
+
+def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
+
+
+def _prod(source: DType, output: DType) -> Reduce:
+    wide = accumulated(source, output)
+    if wide == dtypes.float32.numpy:
+        wide = dtypes.float64.numpy  # as C does: large and small factors, in whatever order, must not end in infinity
+    return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
+
+
+def _mean(source: DType, output: DType) -> Reduce:
+    add_up = _sum(source, output)
+
+    def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
+        total = add_up(array, axis, keepdims)
+        count = math.prod([array.shape[it] for it in axis])
+        return np.true_divide(total, count, dtype=total.dtype)
+
+    return mean
+
+
+def _norm(source: DType, output: DType) -> Reduce:
+    add_up = _sum(source, output)
+    wide = accumulated(source, output)  # in which squares of half precision neither overflow nor vanish
+    return lambda array, axis, keepdims: np.sqrt(add_up(np.square(array, dtype=wide), axis, keepdims))
+
+
+def _amax(source: DType, output: DType) -> Reduce:
+    return lambda array, axis, keepdims: _LARGEST(array, axis, None, None, keepdims)
+
+
+def _amin(source: DType, output: DType) -> Reduce:
+    return lambda array, axis, keepdims: _SMALLEST(array, axis, None, None, keepdims)
+
+
+def _all(source: DType, output: DType) -> Reduce:
+    return lambda array, axis, keepdims: np.all(array, axis, keepdims=keepdims)
+
+
+def _any(source: DType, output: DType) -> Reduce:
+    return lambda array, axis, keepdims: np.any(array, axis, keepdims=keepdims)
+
+
+class _Reduction(NamedTuple):
+    """How an op with attributes ``(dims, keepdim)`` is computed.
+
+    Attributes:
+        function: from the dtypes of input and output to what reduces.
+        by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
+            depend on how many rows it is given.
+        in_c: what finds the same of float32 over the last dimensions, see `RowReduction`; but for `finish`, which takes
+            what it has found.
+        finish: None if nothing is left to do.
+    """
+
+    function: Callable[[DType, DType], Reduce]
+    by_products: bool = False
+    in_c: str | None = None
+    finish: Callable[[Array], Array] | None = None
+
+
+_REDUCTIONS: Final = {
+    "sum": _Reduction(_sum, by_products=True),
+    "prod": _Reduction(_prod, in_c="products"),
+    "mean": _Reduction(_mean, by_products=True),
+    "amax": _Reduction(_amax, in_c="largest"),
+    "amin": _Reduction(_amin, in_c="smallest"),
+    "norm": _Reduction(_norm, by_products=True, in_c="squares", finish=lambda squares: np.sqrt(squares, squares)),
+    "all": _Reduction(_all),
+    "any": _Reduction(_any),
+}
+
+
+@builds(*_REDUCTIONS)
+def _reduction(problem: Problem) -> Function:
+    dims, keepdim = problem.attributes
+    (source,), (output,) = problem.inputs, problem.outputs
+    function, by_products, in_c, finish = _REDUCTIONS[problem.op]
+    reduces = function(source.dtype, output.dtype)
+    whole = by_products and source.dtype.category == FLOATING
+    kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
+    if in_c is not None and source.dtype is dtypes.float32 and source.numel and _are_last(dims, source):
+        return _in_c(RowReduction(in_c), finish, output, kernel)
+    return kernel
+
+
+def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: TensorMeta) -> Function:
+    to = output.dtype.numpy
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        result = function(array, dims, keepdim)
+        return result if result.dtype == to else result.astype(to)
+
+    return kernel
+
+
+def _by_rows(
+    function: Reduce, dims: tuple[int, ...], keepdim: bool, source: TensorMeta, output: TensorMeta
+) -> Function:
+    """The same, of several threads where much is reduced to many over the last dimensions."""
+    plain = _kernel(function, dims, keepdim, output)
+    if (
+        not _are_last(dims, source)
+        or output.numel < 2
+        or source.numel < 4 * intra_op.LEAST
+        or source.device.type != "cpu"
+    ):
+        return plain
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if not array.flags.c_contiguous:
+            return plain(array, out)
+        matrix = array.reshape(output.numel, -1)
+        found = np.empty(output.numel, output.dtype.numpy)
+
+        def part(start: int, stop: int) -> None:
+            np.copyto(found[start:stop], function(matrix[start:stop], (1,), False), casting="unsafe")
+
+        intra_op.over(len(matrix), matrix.size // 2, part)
+        return found.reshape(output.shape)
+
+    return kernel
+
+
+def _are_last(dims: tuple[int, ...], source: TensorMeta) -> bool:
+    rank = len(source.shape)
+    return dims == tuple(range(rank - len(dims), rank))
+
+
+def _in_c(
+    rows: RowReduction, finish: Callable[[Array], Array] | None, output: TensorMeta, otherwise: Function
+) -> Function:
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.flags.c_contiguous and isinstance(array, np.ndarray):
+            found = rows.call(array.reshape(output.numel, -1))
+            if found is not None:
+                return (found if finish is None else finish(found)).reshape(output.shape)
+        return otherwise(array, out)
+
+    return kernel
+
+
+# Where extrema are
+
+
+@builds("argmax", "argmin")
+def _arg(problem: Problem) -> Function:
+    dim, keepdim = problem.attributes
+    (source,) = problem.inputs
+    find = np.argmax if problem.op == "argmax" else np.argmin
+    axis = dim if source.shape else None
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return find(array, axis=axis, keepdims=keepdim)
+
+    return kernel

@@ -1,0 +1,98 @@
+"""Running sums, products and extrema, running sums of exponentials, and the recurrence behind gradients of products."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.running import Running
+
+from .reduction import accumulated
+
+_UFUNCS: Final = {"cumsum": np.add, "cumprod": np.multiply, "cummax": np.maximum, "cummin": np.minimum}
+
+
+@builds("cumsum", "cumprod")
+def _running(problem: Problem) -> Function:
+    dim, reverses = problem.attributes
+    (source,), (output,) = problem.inputs, problem.outputs
+    accumulate = _UFUNCS[problem.op].accumulate
+    to = output.dtype.numpy
+    kept = accumulated(source.dtype, output.dtype)
+    # Errors of single precision would add up; C does the same.
+    wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
+    in_c = Running(problem.op, dim, reverses) if source.shape and source.device.type == "cpu" else None
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return array.astype(to)
+        if in_c is not None:
+            found = in_c.call(array.astype(kept, order="C", copy=False), out)
+            if found is not None:
+                return found.astype(to, copy=False)
+        seen = np.flip(array, dim) if reverses else array
+        result = accumulate(seen, dim, wide).astype(kept, copy=False).astype(to, copy=False)
+        return np.ascontiguousarray(np.flip(result, dim)) if reverses else result
+
+    return kernel
+
+
+@builds("recurrence")
+def _recurrence(problem: Problem) -> Function:
+    (dim,) = problem.attributes
+    (output,) = problem.outputs
+    to = output.dtype.numpy
+    wide = accumulated(output.dtype, output.dtype)
+    length = output.shape[dim]
+
+    def kernel(factor: Array, term: Array, out: Array | None) -> Array:
+        # Doubling: after each round `total` covers twice as many terms, and `product` the factors between.  It takes
+        # log2(length) passes, where following the recurrence would take a Python step for each element.
+        total = np.moveaxis(term.astype(wide, order="C"), dim, -1)
+        product = np.moveaxis(factor.astype(wide, order="C"), dim, -1)[..., 1:]
+        reach = 1
+        while reach < length:
+            total[..., :-reach] += product * total[..., reach:]
+            product = product[..., :-reach] * product[..., reach:]
+            reach *= 2
+        return np.ascontiguousarray(np.moveaxis(total, -1, dim)).astype(to, copy=False)
+
+    return kernel
+
+
+@builds("cummax", "cummin")
+def _places(problem: Problem) -> Function:
+    """The index of the extremum up to each place; the last of equal ones."""
+    (dim,) = problem.attributes
+    running = _UFUNCS[problem.op].accumulate
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return np.zeros((), np.int64)
+        if array.dtype == dtypes.bfloat16.numpy:
+            array = array.astype(np.float32)
+        # A nan is the extremum from its place on; it equals nothing.
+        reached = (array == running(array, dim)) | (array != array)
+        places = np.arange(array.shape[dim]).reshape([-1 if axis == dim else 1 for axis in range(array.ndim)])
+        return np.maximum.accumulate(np.where(reached, places, 0), dim)
+
+    return kernel
+
+
+@builds("logcumsumexp")
+def _logcumsumexp(problem: Problem) -> Function:
+    (dim,) = problem.attributes
+    (source,) = problem.inputs
+    to = source.dtype.numpy
+    wide: Any = np.float32 if source.dtype.itemsize == 2 else to
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return array.copy()
+        return np.logaddexp.accumulate(array.astype(wide, copy=False), dim).astype(to, copy=False)
+
+    return kernel
