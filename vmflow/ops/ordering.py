@@ -11,47 +11,26 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .destination import delivered, delivered_all
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, computed_by, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, Size, normalize_dim
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-def comparable(xp: Any, array: Array) -> Array:
-    """The array in a dtype that numpy sorts."""
-    return array.astype(xp.float32) if array.dtype == dtypes.bfloat16.numpy else array
-
-
-def _order(xp: Any, array: Array, dim: int, descending: bool) -> Array:
-    """The indices that sort `array`; equal elements keep their order."""
-    if not descending:
-        return xp.argsort(array, axis=dim, kind="stable")
-    backwards = xp.argsort(xp.flip(array, dim), axis=dim, kind="stable")
-    return array.shape[dim] - 1 - xp.flip(backwards, dim)
-
-
 def _infer_argsort(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dim, descending = cast("tuple[int, bool]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
         raise TypeError(f"sort is not defined for {source.dtype.name} tensors")
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return xp.zeros((), xp.int64)
-        return xp.ascontiguousarray(_order(xp, comparable(xp, array), dim, descending))
-
-    return computed_by(meta(source.shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
+    return Inferred(meta(source.shape, dtypes.int64, source.device), source.numel * CHEAP * 100)
 
 
-_ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]))
+_ARGSORT = OpExpr("argsort", _infer_argsort, Form(1, tuple[Dim, bool]), "ordering")
 
 
 def argsort(input: Tensor, dim: int = -1, descending: bool = False, *, stable: bool = False) -> Tensor:
@@ -90,34 +69,18 @@ def msort(input: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 
 def _infer_topk(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    k, dim, largest = cast("tuple[int, int, bool]", attributes)
+    k, dim, _ = cast("tuple[int, int, bool]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
         raise TypeError(f"topk is not defined for {source.dtype.name} tensors")
     size = source.shape[dim] if source.shape else 1
     if not 0 <= k <= size:
         raise ValueError(f"topk: k must be from 0 to the size {size} of the dimension, not {k}")
-    xp = array_module(source.device)
     shape = (*source.shape[:dim], k, *source.shape[dim + 1 :]) if source.shape else ()
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return xp.zeros((), xp.int64)
-        array = xp.moveaxis(comparable(xp, array), dim, -1)
-        if 0 < k < size // 4:
-            # Sorting a few of many is cheaper when the many are only parted first.
-            parted = xp.argpartition(array, size - k if largest else k - 1, axis=-1)
-            chosen = xp.sort(parted[..., size - k :] if largest else parted[..., :k], axis=-1)
-            order = _order(xp, xp.take_along_axis(array, chosen, -1), -1, largest)
-            indices = xp.take_along_axis(chosen, order, -1)
-        else:
-            indices = _order(xp, array, -1, largest)[..., :k]
-        return xp.ascontiguousarray(xp.moveaxis(indices, -1, dim))
-
-    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 40)
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 40)
 
 
-_TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]))
+_TOPK = OpExpr("topk", _infer_topk, Form(1, tuple[Size, Dim, bool]), "ordering")
 
 
 def topk(
@@ -149,28 +112,15 @@ def topk(
 
 
 def _infer_rank(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    name, place, dim, nan_wins = cast("tuple[str, int, int, bool]", attributes)
+    name, _, dim, _ = cast("tuple[str, int, int, bool]", attributes)
     (source,) = metas
     if source.dtype.category > FLOATING:
         raise TypeError(f"{name} is not defined for {source.dtype.name} tensors")
     shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :]) if source.shape else ()
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return xp.zeros((), xp.int64)
-        array = comparable(xp, array)
-        chosen = xp.take(_order(xp, array, dim, False), [place], axis=dim)
-        if nan_wins and array.dtype.kind == "f":
-            nans = xp.isnan(array)
-            first = xp.argmax(nans, axis=dim, keepdims=True)
-            chosen = xp.where(nans.any(axis=dim, keepdims=True), first, chosen)
-        return xp.ascontiguousarray(chosen)
-
-    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 100)
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 100)
 
 
-_RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, bool]))
+_RANK = OpExpr("element_of_rank", _infer_rank, Form(1, tuple[str, Size, Dim, bool]), "ordering")
 
 
 def _of_rank(name: str, input: Tensor, place: int, dim: int, keepdim: bool, nan_wins: bool) -> ValuesIndices:

@@ -8,7 +8,7 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .autocasting import autocast_as_op
 from .comparison import isnan
@@ -16,9 +16,9 @@ from .copying import full_of
 from .elementwise import CHEAP
 from .extrema import ValuesIndices
 from .gathering import gather
-from .ordering import comparable, sort
+from .ordering import sort
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 from .view import movedim, ravel, reshape
 
 if TYPE_CHECKING:
@@ -162,25 +162,10 @@ def _infer_mode(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     if size == 0:
         raise IndexError(f"mode: dimension {dim} of shape {list(source.shape)} has no elements to choose from")
     shape = (*source.shape[:dim], 1, *source.shape[dim + 1 :]) if source.shape else ()
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.ndim == 0:
-            return xp.zeros((), xp.int64)
-        rows = xp.moveaxis(comparable(xp, array), dim, -1)
-        order = xp.argsort(rows, axis=-1, kind="stable")
-        ordered = xp.take_along_axis(rows, order, -1)
-        starts = xp.zeros(rows.shape, xp.int64)
-        starts[..., 1:] = xp.where(ordered[..., 1:] != ordered[..., :-1], xp.arange(1, size), 0)
-        run = xp.arange(size) - xp.maximum.accumulate(starts, axis=-1)
-        # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
-        chosen = xp.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
-        return xp.ascontiguousarray(xp.moveaxis(chosen, -1, dim))
-
-    return computed_by(meta(shape, dtypes.int64, source.device), kernel, source.numel * CHEAP * 120)
+    return Inferred(meta(shape, dtypes.int64, source.device), source.numel * CHEAP * 120)
 
 
-_MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]))
+_MODE = OpExpr("mode", _infer_mode, Form(1, tuple[Dim]), "ordering")
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:

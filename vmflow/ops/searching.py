@@ -8,13 +8,12 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .copying import full_of
 from .elementwise import CHEAP, number
 from .gathering import gather
-from .ordering import comparable
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -30,7 +29,7 @@ def _beside(tensor: Tensor, value: Tensor | Scalar, name: str) -> Tensor:
 
 
 def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    name, right, result = cast("tuple[str, bool, dtypes.dtype]", attributes)
+    name, _, result = cast("tuple[str, bool, dtypes.dtype]", attributes)
     sequence, values = metas
     device = common_device(name, metas)
     if max(sequence.dtype.category, values.dtype.category) > FLOATING:
@@ -40,24 +39,10 @@ def _infer_searchsorted(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
             f"{name}: a sequence of shape {list(sequence.shape)} does not fit values of {list(values.shape)}; it must "
             "be a vector, or have the same sizes in all dimensions but the last"
         )
-    xp = array_module(device)
-    to = result.numpy
-    side = "right" if right else "left"
-
-    def kernel(array: Array, sought: Array, out: Array | None) -> Array:
-        array, sought = comparable(xp, array), comparable(xp, sought)
-        found = xp.empty(sought.shape, to)
-        if array.ndim == 1:
-            found[...] = xp.searchsorted(array, sought, side)
-            return found
-        for row in xp.ndindex(array.shape[:-1]):
-            found[row] = xp.searchsorted(array[row], sought[row], side)
-        return found
-
-    return computed_by(meta(values.shape, result, device), kernel, values.numel * CHEAP * 40)
+    return Inferred(meta(values.shape, result, device), values.numel * CHEAP * 40)
 
 
-_SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]))
+_SEARCHSORTED = OpExpr("searchsorted", _infer_searchsorted, Form(2, tuple[str, bool, dtypes.dtype]), "searching")
 
 
 def searchsorted(
@@ -123,20 +108,13 @@ def bucketize(input: Tensor | Scalar, boundaries: Tensor, *, out_int32: bool = F
 
 
 def _infer_isin(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (invert,) = cast("tuple[bool]", attributes)
     elements, among = metas
     device = common_device("isin", metas)
-    xp = array_module(device)
-
-    def kernel(array: Array, others: Array, out: Array | None) -> Array:
-        found = xp.isin(comparable(xp, array), comparable(xp, others), invert=invert)
-        return xp.ascontiguousarray(found).reshape(elements.shape)
-
     cost = (elements.numel + among.numel) * CHEAP * 100
-    return computed_by(meta(elements.shape, dtypes.bool_, device), kernel, cost)
+    return Inferred(meta(elements.shape, dtypes.bool_, device), cost)
 
 
-_ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]))
+_ISIN = OpExpr("isin", _infer_isin, Form(2, tuple[bool]), "searching")
 
 
 def isin(

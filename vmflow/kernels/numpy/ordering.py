@@ -1,0 +1,97 @@
+"""Where elements are by their order: sorting, the largest few, the one of a rank, the most frequent one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+
+def comparable(array: Array) -> Array:
+    """The array in a dtype that numpy sorts."""
+    return array.astype(np.float32) if array.dtype == dtypes.bfloat16.numpy else array
+
+
+def _order(array: Array, dim: int, descending: bool) -> Array:
+    """The indices that sort `array`; equal elements keep their order."""
+    if not descending:
+        return np.argsort(array, axis=dim, kind="stable")
+    backwards = np.argsort(np.flip(array, dim), axis=dim, kind="stable")
+    return array.shape[dim] - 1 - np.flip(backwards, dim)
+
+
+@builds("argsort")
+def _argsort(problem: Problem) -> Function:
+    dim, descending = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return np.zeros((), np.int64)
+        return np.ascontiguousarray(_order(comparable(array), dim, descending))
+
+    return kernel
+
+
+@builds("topk")
+def _topk(problem: Problem) -> Function:
+    k, dim, largest = problem.attributes
+    (source,) = problem.inputs
+    size = source.shape[dim] if source.shape else 1
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return np.zeros((), np.int64)
+        array = np.moveaxis(comparable(array), dim, -1)
+        if 0 < k < size // 4:
+            # Sorting a few of many is cheaper when the many are only parted first.
+            parted = np.argpartition(array, size - k if largest else k - 1, axis=-1)
+            chosen = np.sort(parted[..., size - k :] if largest else parted[..., :k], axis=-1)
+            order = _order(np.take_along_axis(array, chosen, -1), -1, largest)
+            indices = np.take_along_axis(chosen, order, -1)
+        else:
+            indices = _order(array, -1, largest)[..., :k]
+        return np.ascontiguousarray(np.moveaxis(indices, -1, dim))
+
+    return kernel
+
+
+@builds("element_of_rank")
+def _rank(problem: Problem) -> Function:
+    _, place, dim, nan_wins = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return np.zeros((), np.int64)
+        array = comparable(array)
+        chosen = np.take(_order(array, dim, False), [place], axis=dim)
+        if nan_wins and array.dtype.kind == "f":
+            nans = np.isnan(array)
+            first = np.argmax(nans, axis=dim, keepdims=True)
+            chosen = np.where(nans.any(axis=dim, keepdims=True), first, chosen)
+        return np.ascontiguousarray(chosen)
+
+    return kernel
+
+
+@builds("mode")
+def _mode(problem: Problem) -> Function:
+    (dim,) = problem.attributes
+    (source,) = problem.inputs
+    size = source.shape[dim] if source.shape else 1
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.ndim == 0:
+            return np.zeros((), np.int64)
+        rows = np.moveaxis(comparable(array), dim, -1)
+        order = np.argsort(rows, axis=-1, kind="stable")
+        ordered = np.take_along_axis(rows, order, -1)
+        starts = np.zeros(rows.shape, np.int64)
+        starts[..., 1:] = np.where(ordered[..., 1:] != ordered[..., :-1], np.arange(1, size), 0)
+        run = np.arange(size) - np.maximum.accumulate(starts, axis=-1)
+        # The first longest run is that of the smallest of the most frequent; it is longest at its last element.
+        chosen = np.take_along_axis(order, run.argmax(-1, keepdims=True), -1)
+        return np.ascontiguousarray(np.moveaxis(chosen, -1, dim))
+
+    return kernel
