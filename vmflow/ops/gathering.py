@@ -9,14 +9,11 @@ from bisect import bisect
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
-from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.indexing import Gather, Scatter
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.gathering import Slices
 
 from .copying import full_of
 from .elementwise import CHEAP
@@ -29,10 +26,8 @@ from .table import (
     Metas,
     OpExpr,
     Size,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
     normalize_dim,
 )
 from .view import sliced
@@ -47,37 +42,19 @@ if TYPE_CHECKING:
 def _infer_scatter_slices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, axis, *places = cast("tuple[Any, ...]", attributes)
     _check_slices(output, axis, places, metas)
-    xp = array_module(output.device)
-    every = (slice(None),) * axis
-    filled: list[Any] = []
-    empty: list[Any] = []
+    filled: list[tuple[int, int, int]] = []
+    gaps: list[tuple[int, int]] = []
     so_far = 0
     for start, length, step in places:
         end = _end(start, length, step)
-        filled.append((*every, slice(start, end, step)))
+        filled.append((start, end, step))
         gap = start if step == 1 else end
         if so_far < gap:
-            empty.append((*every, slice(so_far, gap)))
+            gaps.append((so_far, gap))
         so_far = end
     if so_far < output.shape[axis]:
-        empty.append((*every, slice(so_far, None)))
-    has_signs = output.dtype.category >= FLOATING and all([it.dtype is output.dtype for it in metas])
-
-    def kernel(*arguments: Any) -> Array:
-        *parts, out = arguments
-        whole = xp.empty(output.shape, output.dtype.numpy) if out is None else out
-        # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
-        for place in empty:
-            whole[place] = 0
-        for part, place in zip(parts, filled, strict=True):
-            if has_signs:
-                # Which makes of -0.0 what it becomes where it is added to zeros, as with parts that overlap.
-                xp.add(part, 0, whole[place])
-            else:
-                whole[place] = part
-        return whole
-
-    return computed_by(output, kernel, output.numel * CHEAP)
+        gaps.append((so_far, output.shape[axis]))
+    return Inferred(output, output.numel * CHEAP, Slices(tuple(filled), tuple(gaps)))
 
 
 def _check_slices(output: TensorMeta, axis: int, places: Sequence[tuple[int, int, int]], parts: Metas) -> None:
@@ -107,6 +84,7 @@ _SCATTER_SLICES = OpExpr(
     "scatter_slices",
     _infer_scatter_slices,
     Form((1, None), tuple[TensorMeta, int], rest=tuple[int, int, int]),
+    "gathering",
     remembers=128,
 )
 
@@ -185,20 +163,12 @@ def _check_diagonal(output: TensorMeta, offset: int, first: int, second: int, pa
 def _infer_scatter_diagonal(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, offset, first, second = cast("tuple[TensorMeta, int, int, int]", attributes)
     _check_diagonal(output, offset, first, second, metas[0])
-    xp = array_module(output.device)
-
-    def kernel(part: Array, out: Array | None) -> Array:
-        whole = xp.zeros(output.shape, output.dtype.numpy)
-        count = part.shape[-1]
-        rows = xp.arange(count) + (-offset if offset < 0 else 0)
-        columns = xp.arange(count) + (offset if offset > 0 else 0)
-        xp.moveaxis(whole, (first, second), (0, 1))[rows, columns] = xp.moveaxis(part, -1, 0)
-        return whole
-
-    return computed_by(output, kernel, output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
-_SCATTER_DIAGONAL = OpExpr("scatter_diagonal", _infer_scatter_diagonal, Form(1, tuple[TensorMeta, int, int, int]))
+_SCATTER_DIAGONAL = OpExpr(
+    "scatter_diagonal", _infer_scatter_diagonal, Form(1, tuple[TensorMeta, int, int, int]), "gathering"
+)
 
 
 @_SCATTER_DIAGONAL.gradient()
@@ -211,16 +181,6 @@ def scatter_diagonal(part: Tensor, like: TensorMeta, attributes: Attributes) -> 
     """Zeros of the shape of `like`, with `part` on the diagonal ``(offset, dim1, dim2)``."""
     output = meta(tuple(like.shape), part.dtype, like.device)
     return _interpreter.dispatch(_SCATTER_DIAGONAL, (part,), (output, *attributes))
-
-
-def add_at(xp: Any, array: Array, place: tuple[Any, ...], part: Array) -> None:
-    """``array[place] += part``, where each repetition of an index counts."""
-    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
-        wide = array.astype(xp.float32)  # half precision would soon stop growing
-        xp.add.at(wide, place, part.astype(xp.float32))
-        array[...] = wide.astype(array.dtype)
-    else:
-        xp.add.at(array, place, part)
 
 
 # gather, scatter and their kin
@@ -238,44 +198,16 @@ def check_gather(name: str, shape: tuple[int, ...], dim: int, index: TensorMeta)
         )
 
 
-def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
-    """Raise unless all indices are from 0 up to the dimension's size; numpy alone would let negative ones through."""
-    size = shape[dim] if shape else 1
-    if places.size and not (places.min() >= 0 and places.max() < size):
-        wrong = places[(places < 0) | (places >= size)].flat[0]
-        raise IndexError(f"{name}: index {wrong} is out of range for dimension {dim} of size {size}")
-
-
-def along_axis(index: Array, dim: int) -> tuple[Array, ...]:
-    """`index` for one dimension, and its own coordinates for the others."""
-    place = list(np.ogrid[tuple([slice(size) for size in index.shape])]) if index.ndim else []
-    place[dim : dim + 1] = [index]
-    return tuple(place)
-
-
 def _infer_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (dim,) = cast("tuple[int]", attributes)
     source, index = metas
     device = common_device("gather", metas)
     check_gather("gather", source.shape, dim, index)
     output = meta(index.shape, source.dtype, device)
-    xp = array_module(device)
-    in_c = Gather(dim) if index.shape and device.type == "cpu" else None
-
-    def kernel(array: Array, places: Array, out: Array | None) -> Array:
-        if in_c is not None:
-            found = in_c.call(array, places)
-            if found is not None:
-                return found
-        check_places("gather", places, array.shape, dim)
-        if places.ndim == 0:
-            return array.copy()
-        return xp.ascontiguousarray(array[along_axis(places, dim)])
-
-    return computed_by(output, kernel, output.numel * CHEAP * 10)
+    return Inferred(output, output.numel * CHEAP * 10)
 
 
-_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[Dim]))
+_GATHER = OpExpr("gather", _infer_gather, Form(2, tuple[Dim]), "gathering")
 
 
 @_GATHER.gradient(inputs=(1,))
@@ -319,34 +251,10 @@ def _infer_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
         raise ValueError(
             f"{name}: an index of shape {list(index.shape)} needs a source at least as large, got {list(source.shape)}"
         )
-    xp = array_module(target.device)
-    is_for_c = how != "multiply" and index.shape and target.device.type == "cpu"
-    in_c = Scatter(dim, how == "add") if is_for_c else None
-
-    def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
-        values = values[tuple([slice(size) for size in places.shape])]
-        result = array.copy(order="C")
-        done = in_c.call(result, places, values) if in_c is not None else None
-        if done:
-            return result
-        check_places(name, places, array.shape, dim)
-        assert done is None, "an index is out of range, which has been told of"
-        if places.ndim == 0:
-            seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
-        else:
-            seen, place, part = result, along_axis(places, dim), values
-        if how is None:
-            seen[place] = part
-        elif how == "multiply":
-            xp.multiply.at(seen, place, part)
-        else:
-            add_at(xp, seen, place, part)
-        return result
-
-    return computed_by(target, kernel, target.numel * CHEAP + index.numel * 20)
+    return Inferred(target, target.numel * CHEAP + index.numel * 20)
 
 
-_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[Dim, str | None]))
+_SCATTER = OpExpr("scatter", _infer_scatter, Form(3, tuple[Dim, str | None]), "gathering")
 
 
 @_SCATTER.gradient(inputs=(1,))
@@ -433,21 +341,10 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
 def _infer_one_hot(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (classes,) = cast("tuple[int]", attributes)
     (source,) = metas
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        if array.size and not (array.min() >= 0 and array.max() < classes):
-            raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
-        result = xp.zeros((array.size, classes), xp.int64)
-        result[xp.arange(array.size), array.reshape(-1)] = 1
-        return result.reshape(*array.shape, classes)
-
-    return computed_by(
-        meta((*source.shape, classes), dtypes.int64, source.device), kernel, source.numel * classes * CHEAP
-    )
+    return Inferred(meta((*source.shape, classes), dtypes.int64, source.device), source.numel * classes * CHEAP)
 
 
-_ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]))
+_ONE_HOT = OpExpr("one_hot", _infer_one_hot, Form(1, tuple[Size]), "gathering")
 
 
 def one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:

@@ -6,7 +6,6 @@ the op runs, since their values are not known before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from numbers import Number
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,13 +14,13 @@ from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.autograd import node as _node
 from vmflow.context import MODE
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.indexing import AddRows
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.indexing import Part, Reading, Writing
 
 from .autocasting import autocast_as_op
 from .copying import copy_, full_of
 from .elementwise import CHEAP
-from .gathering import add_at, check_places, gather
+from .gathering import gather
 from .index_expression import flat_masks, normal_index, parted
 from .selection import masked_fill_
 from .table import (
@@ -32,10 +31,8 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
     normalize_dim,
 )
 
@@ -65,19 +62,6 @@ def getitem(input: Tensor, index: Any) -> Tensor:
     return part.view(part.shape) if part is input else part
 
 
-def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Array, tuple[Any, ...]]:
-    """`array` with the 0-d indices applied, as integers are: before the others; and the index made of the others."""
-    before: list[Any] = [slice(None)] * array.ndim
-    behind: list[Any] = [slice(None)] * array.ndim
-    for dim, index in zip(dims, indices, strict=True):
-        if index.ndim:
-            behind[dim] = index
-        else:
-            before[dim], behind[dim] = int(index), None
-    # With the ellipsis it is a view even if nothing is left of the shape.
-    return array[(*before, Ellipsis)], tuple([it for it in behind if it is not None])
-
-
 def _indexed_shape(
     name: str, shape: tuple[int, ...], dims: tuple[int, ...], indices: tuple[TensorMeta, ...]
 ) -> tuple[int, ...]:
@@ -103,25 +87,12 @@ def _infer_index(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
     device = common_device("index", metas)
     shape = _indexed_shape("index", source.shape, dims, tuple(indices))
     output = meta(shape, source.dtype, device)
-    xp = array_module(device)
-    copies = any([it.shape for it in indices])
     selects = not from_the_end and len(dims) == 1 and len(indices[0].shape) == 1 and len(source.shape) > 0
-
-    def kernel(array: Array, *rest: Any) -> Array:
-        if not from_the_end:
-            for dim, places in zip(dims, rest, strict=False):
-                check_places("index_select", places, array.shape, dim)
-        if selects:
-            # The index is known to be within its range; checked by numpy again, it would go through a buffer.
-            return xp.take(array, rest[0], dims[0], rest[1], "clip")
-        seen, place = _placed(array, dims, rest[:-1])
-        return xp.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
-
     cost = output.numel * CHEAP * 2 + indices[0].numel * 10 if selects else output.numel * CHEAP * 10
-    return computed_by(output, kernel, cost)
+    return Inferred(output, cost, Reading(selects))
 
 
-_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[Dim, ...], bool]))
+_INDEX = OpExpr("index", _infer_index, Form((2, None), tuple[tuple[Dim, ...], bool]), "indexing")
 
 
 @_INDEX.gradient(inputs=tuple(range(1, 33)))
@@ -136,30 +107,14 @@ def _index_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, ...]
 
 def _infer_index_add_to_zeros(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     output, dims = cast("tuple[TensorMeta, tuple[int, ...]]", attributes)
-    xp = array_module(output.device)
     shape = _indexed_shape("index", output.shape, dims, metas[1:])
     if metas[0].dtype is not output.dtype or metas[0].shape != shape:
         raise ValueError(f"index: {metas[0]} is no gradient of what was read from {output} along {dims}")
-    in_c = _add_rows(output, dims, metas[1:])
-
-    def kernel(part: Array, *rest: Any) -> Array:
-        whole = xp.zeros(output.shape, output.dtype.numpy)
-        if in_c is not None and in_c.call(whole, rest[0], part):
-            return whole
-        add_at(xp, *_placed(whole, dims, rest[:-1]), part)
-        return whole
-
-    return computed_by(output, kernel, output.numel * CHEAP + metas[0].numel * 20)
-
-
-def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta]) -> AddRows | None:
-    """What adds in C, where that can: along one dimension."""
-    is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
-    return AddRows(dims[0]) if is_for_c else None
+    return Inferred(output, output.numel * CHEAP + metas[0].numel * 20)
 
 
 _INDEX_ADD_TO_ZEROS = OpExpr(
-    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[Dim, ...]])
+    "index_add_to_zeros", _infer_index_add_to_zeros, Form((2, None), tuple[TensorMeta, tuple[Dim, ...]]), "indexing"
 )
 
 
@@ -171,23 +126,9 @@ def _index_add_to_zeros_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor
 
 # x[index] = value
 
-# The part of a contiguous tensor that is written or read: shape, strides and offset, in elements; None is the whole.
-Part = tuple[tuple[int, ...], tuple[int, ...], int] | None
-
 
 def _part_of(tensor: Tensor) -> Part:
     return tuple(tensor.shape), tuple(tensor.stride()), tensor.storage_offset()
-
-
-def _seen(xp: Any, whole: Array, part: Part) -> Array:
-    """The part of a C-contiguous array, sharing its memory."""
-    if part is None:
-        return whole
-    shape, strides, offset = part
-    flat = whole.reshape(-1)
-    if 0 in shape:
-        return flat[:0].reshape(shape)
-    return xp.lib.stride_tricks.as_strided(flat[offset:], shape, [it * whole.itemsize for it in strides])
 
 
 def check_part(name: str, whole: TensorMeta, part: Part) -> None:
@@ -204,19 +145,6 @@ def check_part(name: str, whole: TensorMeta, part: Part) -> None:
         raise ValueError(f"{name}: the part {part} does not lie within {whole}")
 
 
-def _destination(xp: Any, array: Array, out: Array | None) -> Array:
-    """Where to change a few elements of `array`: in its own memory if that is the destination, else in a copy."""
-    if out is None:
-        return array.copy(order="C")
-    if not xp.may_share_memory(out, array):
-        out[...] = array
-    return out
-
-
-def _leading_ones_dropped(value: Array, rank: int) -> Array:
-    return value.reshape(value.shape[value.ndim - rank :]) if value.ndim > rank else value
-
-
 def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
     """Raise unless `value`, perhaps without leading dimensions of size 1, broadcasts to `shape`."""
     extra = max(len(value.shape) - len(shape), 0)
@@ -225,39 +153,17 @@ def _check_value(name: str, value: TensorMeta, shape: tuple[int, ...]) -> None:
 
 
 def _infer_index_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dims, accumulate, part = cast("tuple[tuple[int, ...], bool, Part]", attributes)
+    dims, _, part = cast("tuple[tuple[int, ...], bool, Part]", attributes)
     target, value, *indices = metas
     common_device("index_put", metas)
     check_part("index_put", target, part)
     whole = target.shape if part is None else part[0]
     shape = _indexed_shape("index_put", whole, dims, tuple(indices))
     _check_value("index_put", value, shape)
-    xp = array_module(target.device)
-    to = target.dtype.numpy
-    loses_imaginary = value.dtype.is_complex and not target.dtype.is_complex
-    in_c = _add_rows(target, dims, indices) if accumulate and part is None else None
-
-    def kernel(array: Array, new: Array, *rest: Any) -> Array:
-        *places, out = rest
-        # A copy of the value, since it may be a part of what is changed.
-        new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
-        out = _destination(xp, array, out)
-        if accumulate:
-            # numpy 2.4 reads past the end of a value that is repeated for an index of two dimensions.
-            new = xp.broadcast_to(new, shape)
-        if in_c is not None and in_c.call(out, places[0], new):
-            return out
-        seen, place = _placed(_seen(xp, out, part), dims, tuple(places))
-        if accumulate:
-            add_at(xp, seen, place, new)
-        else:
-            seen[place] = new
-        return out
-
-    return computed_by(target, kernel, target.numel * CHEAP + value.numel * 20)
+    return Inferred(target, target.numel * CHEAP + value.numel * 20, Writing(shape))
 
 
-_INDEX_PUT = OpExpr("index_put", _infer_index_put, Form((3, None), tuple[tuple[int, ...], bool, Part]))
+_INDEX_PUT = OpExpr("index_put", _infer_index_put, Form((3, None), tuple[tuple[int, ...], bool, Part]), "indexing")
 
 
 @_INDEX_PUT.gradient(inputs=tuple(range(2, 34)))
@@ -375,18 +281,10 @@ def _infer_strided_put(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
         raise ValueError("setitem: which part is written must be known")
     check_part("setitem", target, part)
     _check_value("setitem", metas[1], part[0])
-    xp = array_module(target.device)
-    loses_imaginary = metas[1].dtype.is_complex and not target.dtype.is_complex
-
-    def kernel(array: Array, new: Array, out: Array | None) -> Array:
-        out = _destination(xp, array, out)
-        xp.copyto(_seen(xp, out, part), new.real if loses_imaginary else new, casting="unsafe")
-        return out
-
-    return computed_by(target, kernel, target.numel * CHEAP)
+    return Inferred(target, target.numel * CHEAP)
 
 
-STRIDED_PUT = OpExpr("strided_put", _infer_strided_put, Form(2, tuple[Part]))
+STRIDED_PUT = OpExpr("strided_put", _infer_strided_put, Form(2, tuple[Part]), "indexing")
 
 
 @STRIDED_PUT.gradient()
@@ -408,15 +306,10 @@ def _infer_strided_get(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     if part is None:
         raise ValueError("setitem: which part is read must be known")
     check_part("setitem", source, part)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return _seen(xp, xp.ascontiguousarray(array), part).copy(order="C")
-
-    return computed_by(meta(part[0], source.dtype, source.device), kernel, source.numel * CHEAP)
+    return Inferred(meta(part[0], source.dtype, source.device), source.numel * CHEAP)
 
 
-_STRIDED_GET = OpExpr("strided_get", _infer_strided_get, Form(1, tuple[Part]))
+_STRIDED_GET = OpExpr("strided_get", _infer_strided_get, Form(1, tuple[Part]), "indexing")
 
 
 @_STRIDED_GET.gradient()

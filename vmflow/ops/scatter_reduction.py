@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array
 
 from .autocasting import autocast_as_op
 from .elementwise import CHEAP
-from .gathering import along_axis, check_gather, check_places, gather, scatter, scatter_add
+from .gathering import check_gather, gather, scatter, scatter_add
 from .indexing import index_vector
 from .selection import masked_fill, where
 from .table import (
@@ -22,9 +21,7 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     common_device,
-    computed_by,
     normalize_dim,
 )
 from .view import expand, reshape, sliced
@@ -36,31 +33,8 @@ if TYPE_CHECKING:
 _REDUCTIONS = ("sum", "prod", "mean", "amax", "amin")
 
 
-def _extreme(xp: Any, dtype: Any, highest: bool) -> Any:
-    if dtype.kind == "b":
-        return highest
-    if dtype.kind in "iu":
-        limits = xp.iinfo(dtype)
-        return limits.max if highest else limits.min
-    return xp.inf if highest else -xp.inf
-
-
-def _reduced_at(xp: Any, array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:
-    """Reduce `values` into ``array[place]``, where each repetition of a place counts."""
-    if not include_self:
-        starts = {"sum": 0, "mean": 0, "prod": 1}
-        array[place] = starts[how] if how in starts else _extreme(xp, array.dtype, how == "amin")
-    ufuncs = {"sum": xp.add, "mean": xp.add, "prod": xp.multiply, "amax": xp.maximum, "amin": xp.minimum}
-    ufuncs[how].at(array, place, values)
-    if how == "mean":
-        counts = xp.full(array.shape, 1 if include_self else 0, xp.int64)
-        xp.add.at(counts, place, 1)
-        counts = xp.maximum(counts, 1)
-        array[...] = array // counts if array.dtype.kind in "iu" else array / counts.astype(array.real.dtype)
-
-
 def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    dim, how, include_self = cast("tuple[Dim, str, bool]", attributes)
+    dim, how, _ = cast("tuple[Dim, str, bool]", attributes)
     name = "scatter_reduce"
     target, index, source = metas
     common_device(name, metas)
@@ -71,25 +45,10 @@ def _infer_scatter_reduce(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     if target.dtype is dtypes.bool_ and how == "mean":
         raise TypeError(f"{name}: the mean is not defined for bools; convert them with .int()")
     check_gather(name, target.shape, dim, index)
-    xp = array_module(target.device)
-    to = target.dtype.numpy
-    # Half precision would soon stop growing.
-    wide = xp.dtype(xp.float32) if target.dtype in (dtypes.float16, dtypes.bfloat16) else to
-
-    def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
-        check_places(name, places, array.shape, dim)
-        result = array.astype(wide, order="C")
-        if places.ndim:
-            _reduced_at(xp, result, along_axis(places, dim), values.astype(wide), how, include_self)
-        else:
-            seen = result.reshape(1)
-            _reduced_at(xp, seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
-        return result.astype(to, copy=False)
-
-    return computed_by(target, kernel, target.numel * CHEAP * 4 + index.numel * 40)
+    return Inferred(target, target.numel * CHEAP * 4 + index.numel * 40)
 
 
-_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[Dim, str, bool]))
+_SCATTER_REDUCE = OpExpr("scatter_reduce", _infer_scatter_reduce, Form(3, tuple[Dim, str, bool]), "gathering")
 
 
 @_SCATTER_REDUCE.gradient(inputs=(0, 1, 2), outputs=(0,))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import numpy as np
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, contiguous_strides, meta
+from vmflow.instructions.blob import contiguous_strides, meta
+from vmflow.kernels.problems.indexing import Geometry, Span
 
 from .elementwise import CHEAP
-from .gathering import add_at
 from .indexing import index_add, put_part
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, array_module, computed_by, normalize_dim
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
 from .view import flatten, movedim, place_in, reshape, sizes, sliced, view_diagonal, view_slice
 
 if TYPE_CHECKING:
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 Shape = tuple[int, ...]
-# How elements lie in memory: shape, strides and offset, in elements.
-Geometry: TypeAlias = tuple[Shape, Shape, int]
 
 
 # as_strided
@@ -47,15 +45,6 @@ def _may_overlap(geometry: Geometry) -> bool:
     return False
 
 
-def _places(xp: Any, geometry: Geometry, low: int) -> Array:
-    """Where each element lies, counted from `low`."""
-    shape, strides, offset = geometry
-    places = xp.full(shape, offset - low, xp.int64)
-    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
-        places += (xp.arange(size) * stride).reshape((size,) + (1,) * (len(shape) - axis - 1))
-    return places
-
-
 # More elements no memory holds.
 _MOST_PLACES: Final = 1 << 60
 
@@ -68,20 +57,13 @@ def _infer_respread(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
             raise ValueError(f"respread: {(shape, strides, offset)} is no geometry")
     if source.shape != written[0] or not max(_end(written), _end(read)) <= _MOST_PLACES:
         raise ValueError(f"respread: {source} is not spread as {written}")
-    xp = array_module(source.device)
     low = min(written[2], read[2])
     count = max(_end(written), _end(read)) - low
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        memory = xp.zeros(count, array.dtype)
-        add_at(xp, memory, (_places(xp, written, low),), array)
-        return memory[_places(xp, read, low)]
-
     output = meta(read[0], source.dtype, source.device)
-    return computed_by(output, kernel, count * CHEAP + (source.numel + output.numel) * 20)
+    return Inferred(output, count * CHEAP + (source.numel + output.numel) * 20, Span(low, count))
 
 
-_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]))
+_RESPREAD = OpExpr("respread", _infer_respread, Form(1, tuple[Geometry, Geometry]), "indexing")
 
 
 @_RESPREAD.gradient()

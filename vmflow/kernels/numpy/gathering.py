@@ -1,0 +1,195 @@
+"""Elements by an index for each, put, read and reduced, and zeros with parts filled in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import FLOATING
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.indexing import Gather, Scatter
+from vmflow.kernels.problems.gathering import Slices
+
+# Zeros with parts filled in
+
+
+@builds("scatter_slices")
+def _scatter_slices(problem: Problem) -> Function:
+    axis = problem.attributes[1]
+    (output,) = problem.outputs
+    details: Slices = problem.details
+    every = (slice(None),) * axis
+    filled: list[Any] = [(*every, slice(*place)) for place in details.filled]
+    empty: list[Any] = [(*every, slice(*gap)) for gap in details.gaps]
+    has_signs = output.dtype.category >= FLOATING and all([it.dtype is output.dtype for it in problem.inputs])
+
+    def kernel(*arguments: Any) -> Array:
+        *parts, out = arguments
+        whole = np.empty(output.shape, output.dtype.numpy) if out is None else out
+        # Nothing is written twice that need not be: these gradients are often those of parts of one large tensor.
+        for place in empty:
+            whole[place] = 0
+        for part, place in zip(parts, filled, strict=True):
+            if has_signs:
+                # Which makes of -0.0 what it becomes where it is added to zeros, as with parts that overlap.
+                np.add(part, 0, whole[place])
+            else:
+                whole[place] = part
+        return whole
+
+    return kernel
+
+
+@builds("scatter_diagonal")
+def _scatter_diagonal(problem: Problem) -> Function:
+    _, offset, first, second = problem.attributes
+    (output,) = problem.outputs
+
+    def kernel(part: Array, out: Array | None) -> Array:
+        whole = np.zeros(output.shape, output.dtype.numpy)
+        count = part.shape[-1]
+        rows = np.arange(count) + (-offset if offset < 0 else 0)
+        columns = np.arange(count) + (offset if offset > 0 else 0)
+        np.moveaxis(whole, (first, second), (0, 1))[rows, columns] = np.moveaxis(part, -1, 0)
+        return whole
+
+    return kernel
+
+
+@builds("one_hot")
+def _one_hot(problem: Problem) -> Function:
+    (classes,) = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.size and not (array.min() >= 0 and array.max() < classes):
+            raise ValueError(f"one_hot: {array.min()} to {array.max()} are not all classes from 0 to {classes - 1}")
+        result = np.zeros((array.size, classes), np.int64)
+        result[np.arange(array.size), array.reshape(-1)] = 1
+        return result.reshape(*array.shape, classes)
+
+    return kernel
+
+
+def add_at(array: Array, place: tuple[Any, ...], part: Array) -> None:
+    """``array[place] += part``, where each repetition of an index counts."""
+    if array.dtype.itemsize == 2 and array.dtype.kind not in "iu":
+        wide = array.astype(np.float32)  # half precision would soon stop growing
+        np.add.at(wide, place, part.astype(np.float32))
+        array[...] = wide.astype(array.dtype)
+    else:
+        np.add.at(array, place, part)
+
+
+# gather, scatter and their kin
+
+
+def check_places(name: str, places: Array, shape: tuple[int, ...], dim: int) -> None:
+    """Raise unless all indices are from 0 up to the dimension's size; numpy alone would let negative ones through."""
+    size = shape[dim] if shape else 1
+    if places.size and not (places.min() >= 0 and places.max() < size):
+        wrong = places[(places < 0) | (places >= size)].flat[0]
+        raise IndexError(f"{name}: index {wrong} is out of range for dimension {dim} of size {size}")
+
+
+def _along_axis(index: Array, dim: int) -> tuple[Array, ...]:
+    """`index` for one dimension, and its own coordinates for the others."""
+    place = list(np.ogrid[tuple([slice(size) for size in index.shape])]) if index.ndim else []
+    place[dim : dim + 1] = [index]
+    return tuple(place)
+
+
+@builds("gather")
+def _gather(problem: Problem) -> Function:
+    (dim,) = problem.attributes
+    (output,) = problem.outputs
+    in_c = Gather(dim) if output.shape and output.device.type == "cpu" else None
+
+    def kernel(array: Array, places: Array, out: Array | None) -> Array:
+        if in_c is not None:
+            found = in_c.call(array, places)
+            if found is not None:
+                return found
+        check_places("gather", places, array.shape, dim)
+        if places.ndim == 0:
+            return array.copy()
+        return np.ascontiguousarray(array[_along_axis(places, dim)])
+
+    return kernel
+
+
+@builds("scatter")
+def _scatter(problem: Problem) -> Function:
+    dim, how = problem.attributes
+    name = "scatter" if how is None else f"scatter with reduce={how!r}"
+    target, index, _ = problem.inputs
+    is_for_c = how != "multiply" and index.shape and target.device.type == "cpu"
+    in_c = Scatter(dim, how == "add") if is_for_c else None
+
+    def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
+        values = values[tuple([slice(size) for size in places.shape])]
+        result = array.copy(order="C")
+        done = in_c.call(result, places, values) if in_c is not None else None
+        if done:
+            return result
+        check_places(name, places, array.shape, dim)
+        assert done is None, "an index is out of range, which has been told of"
+        if places.ndim == 0:
+            seen, place, part = result.reshape(1), (places.reshape(1),), values.reshape(1)
+        else:
+            seen, place, part = result, _along_axis(places, dim), values
+        if how is None:
+            seen[place] = part
+        elif how == "multiply":
+            np.multiply.at(seen, place, part)
+        else:
+            add_at(seen, place, part)
+        return result
+
+    return kernel
+
+
+@builds("scatter_reduce")
+def _scatter_reduce(problem: Problem) -> Function:
+    dim, how, include_self = problem.attributes
+    (target,) = problem.outputs
+    to = target.dtype.numpy
+    # Half precision would soon stop growing.
+    wide = np.dtype(np.float32) if target.dtype in (dtypes.float16, dtypes.bfloat16) else to
+
+    def kernel(array: Array, places: Array, values: Array, out: Array | None) -> Array:
+        check_places("scatter_reduce", places, array.shape, dim)
+        result = array.astype(wide, order="C")
+        if places.ndim:
+            _reduce_at(result, _along_axis(places, dim), values.astype(wide), how, include_self)
+        else:
+            seen = result.reshape(1)
+            _reduce_at(seen, (places.reshape(1),), values.astype(wide).reshape(1), how, include_self)
+        return result.astype(to, copy=False)
+
+    return kernel
+
+
+def _reduce_at(array: Array, place: tuple[Any, ...], values: Array, how: str, include_self: bool) -> None:
+    """Reduce `values` into ``array[place]``, where each repetition of a place counts."""
+    if not include_self:
+        starts = {"sum": 0, "mean": 0, "prod": 1}
+        array[place] = starts[how] if how in starts else _extreme(array.dtype, how == "amin")
+    ufuncs = {"sum": np.add, "mean": np.add, "prod": np.multiply, "amax": np.maximum, "amin": np.minimum}
+    ufuncs[how].at(array, place, values)
+    if how == "mean":
+        counts = np.full(array.shape, 1 if include_self else 0, np.int64)
+        np.add.at(counts, place, 1)
+        counts = np.maximum(counts, 1)
+        array[...] = array // counts if array.dtype.kind in "iu" else array / counts.astype(array.real.dtype)
+
+
+def _extreme(dtype: np.dtype[Any], highest: bool) -> Any:
+    if dtype.kind == "b":
+        return highest
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        return limits.max if highest else limits.min
+    return np.inf if highest else -np.inf

@@ -1,0 +1,180 @@
+"""Reading and writing parts of an array, by indices and by how they lie in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.indexing import AddRows
+from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Span, Writing
+
+from .gathering import add_at, check_places
+
+# By indices
+
+
+def _placed(array: Array, dims: tuple[int, ...], indices: tuple[Array, ...]) -> tuple[Array, tuple[Any, ...]]:
+    """`array` with the 0-d indices applied, as integers are: before the others; and the index made of the others."""
+    before: list[Any] = [slice(None)] * array.ndim
+    behind: list[Any] = [slice(None)] * array.ndim
+    for dim, index in zip(dims, indices, strict=True):
+        if index.ndim:
+            behind[dim] = index
+        else:
+            before[dim], behind[dim] = int(index), None
+    # With the ellipsis it is a view even if nothing is left of the shape.
+    return array[(*before, Ellipsis)], tuple([it for it in behind if it is not None])
+
+
+@builds("index")
+def _index(problem: Problem) -> Function:
+    dims, from_the_end = problem.attributes
+    details: Reading = problem.details
+    selects = details.selects
+    copies = any([it.shape for it in problem.inputs[1:]])
+
+    def kernel(array: Array, *rest: Any) -> Array:
+        if not from_the_end:
+            for dim, places in zip(dims, rest, strict=False):
+                check_places("index_select", places, array.shape, dim)
+        if selects:
+            # The index is known to be within its range; checked by numpy again, it would go through a buffer.
+            return np.take(array, rest[0], dims[0], rest[1], "clip")
+        seen, place = _placed(array, dims, rest[:-1])
+        return np.ascontiguousarray(seen[place]) if copies else seen.copy(order="C")
+
+    return kernel
+
+
+@builds("index_add_to_zeros")
+def _index_add_to_zeros(problem: Problem) -> Function:
+    output, dims = problem.attributes
+    in_c = _add_rows(output, dims, problem.inputs[1:])
+
+    def kernel(part: Array, *rest: Any) -> Array:
+        whole = np.zeros(output.shape, output.dtype.numpy)
+        if in_c is not None and in_c.call(whole, rest[0], part):
+            return whole
+        add_at(*_placed(whole, dims, rest[:-1]), part)
+        return whole
+
+    return kernel
+
+
+def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta]) -> AddRows | None:
+    """What adds in C, where that can: along one dimension."""
+    is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
+    return AddRows(dims[0]) if is_for_c else None
+
+
+@builds("index_put")
+def _index_put(problem: Problem) -> Function:
+    dims, accumulate, part = problem.attributes
+    target, value, *indices = problem.inputs
+    details: Writing = problem.details
+    shape = details.shape
+    to = target.dtype.numpy
+    loses_imaginary = _loses_imaginary(value.dtype, target.dtype)
+    in_c = _add_rows(target, dims, indices) if accumulate and part is None else None
+
+    def kernel(array: Array, new: Array, *rest: Any) -> Array:
+        *places, out = rest
+        # A copy of the value, since it may be a part of what is changed.
+        new = _leading_ones_dropped(new.real if loses_imaginary else new, len(shape)).astype(to)
+        out = _destination(array, out)
+        if accumulate:
+            # numpy 2.4 reads past the end of a value that is repeated for an index of two dimensions.
+            new = np.broadcast_to(new, shape)
+        if in_c is not None and in_c.call(out, places[0], new):
+            return out
+        seen, place = _placed(_seen(out, part), dims, tuple(places))
+        if accumulate:
+            add_at(seen, place, new)
+        else:
+            seen[place] = new
+        return out
+
+    return kernel
+
+
+def _loses_imaginary(source: DType, target: DType) -> bool:
+    return source.is_complex and not target.is_complex
+
+
+def _leading_ones_dropped(value: Array, rank: int) -> Array:
+    return value.reshape(value.shape[value.ndim - rank :]) if value.ndim > rank else value
+
+
+# By how they lie in memory
+
+
+def _seen(whole: Array, part: Part) -> Array:
+    """The part of a C-contiguous array, sharing its memory."""
+    if part is None:
+        return whole
+    shape, strides, offset = part
+    flat = whole.reshape(-1)
+    if 0 in shape:
+        return flat[:0].reshape(shape)
+    return np.lib.stride_tricks.as_strided(flat[offset:], shape, [it * whole.itemsize for it in strides])
+
+
+def _destination(array: Array, out: Array | None) -> Array:
+    """Where to change a few elements of `array`: in its own memory if that is the destination, else in a copy."""
+    if out is None:
+        return array.copy(order="C")
+    if not np.may_share_memory(out, array):
+        out[...] = array
+    return out
+
+
+@builds("strided_put")
+def _strided_put(problem: Problem) -> Function:
+    (part,) = problem.attributes
+    target, value = problem.inputs
+    loses_imaginary = _loses_imaginary(value.dtype, target.dtype)
+
+    def kernel(array: Array, new: Array, out: Array | None) -> Array:
+        out = _destination(array, out)
+        np.copyto(_seen(out, part), new.real if loses_imaginary else new, casting="unsafe")
+        return out
+
+    return kernel
+
+
+@builds("strided_get")
+def _strided_get(problem: Problem) -> Function:
+    (part,) = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return _seen(np.ascontiguousarray(array), part).copy(order="C")
+
+    return kernel
+
+
+@builds("respread")
+def _respread(problem: Problem) -> Function:
+    written, read = problem.attributes
+    details: Span = problem.details
+    low, size = details
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        memory = np.zeros(size, array.dtype)
+        add_at(memory, (_places(written, low),), array)
+        return memory[_places(read, low)]
+
+    return kernel
+
+
+def _places(geometry: Geometry, low: int) -> Array:
+    """Where each element lies, counted from `low`."""
+    shape, strides, offset = geometry
+    places = np.full(shape, offset - low, np.int64)
+    for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
+        places += (np.arange(size) * stride).reshape((size,) + (1,) * (len(shape) - axis - 1))
+    return places
