@@ -18,7 +18,7 @@ from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 from .view import lengths
 
 if TYPE_CHECKING:
@@ -287,15 +287,10 @@ def full(
 def _infer_empty(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (output,) = attributes
     assert isinstance(output, TensorMeta)
-    xp = array_module(output.device)
-
-    def kernel(out: Array | None) -> Array:
-        return xp.empty(output.shape, output.dtype.numpy) if out is None else out
-
-    return computed_by(output, kernel, 1000)
+    return Inferred(output, 1000)
 
 
-_EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]))
+_EMPTY = OpExpr("empty", _infer_empty, Form(0, tuple[TensorMeta]), "creation")
 
 
 def empty(
@@ -374,17 +369,10 @@ def empty_like(
 def _infer_range(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (output,) = attributes
     assert isinstance(output, TensorMeta)
-    xp = array_module(output.device)
-    to = output.dtype.numpy
-
-    def kernel(start: float, step: float, out: Array | None) -> Array:
-        count = xp.arange(output.numel)
-        return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
-
-    return computed_by(output, kernel, output.numel * CHEAP * 4)
+    return Inferred(output, output.numel * CHEAP * 4)
 
 
-_RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2))
+_RANGE = OpExpr("arange", _infer_range, Form(0, tuple[TensorMeta], scalars=2), "creation")
 
 
 def arange(
@@ -431,20 +419,10 @@ def arange(
 def _infer_linspace(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (output,) = attributes
     assert isinstance(output, TensorMeta)
-    xp = array_module(output.device)
-    steps = output.numel
-
-    def kernel(start: float, end: float, out: Array | None) -> Array:
-        step = (end - start) / (steps - 1) if steps > 1 else 0.0
-        count = xp.arange(steps)
-        # From both ends, so that both are met exactly.
-        values = xp.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
-        return values.astype(output.dtype.numpy)
-
-    return computed_by(output, kernel, output.numel * CHEAP * 8)
+    return Inferred(output, output.numel * CHEAP * 8)
 
 
-_LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2))
+_LINSPACE = OpExpr("linspace", _infer_linspace, Form(0, tuple[TensorMeta], scalars=2), "creation")
 
 
 def linspace(
@@ -475,16 +453,11 @@ def linspace(
 def _infer_eye(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (output,) = attributes
     assert isinstance(output, TensorMeta)
-    xp = array_module(output.device)
     rows, columns = output.shape
-
-    def kernel(out: Array | None) -> Array:
-        return xp.eye(rows, columns, dtype=output.dtype.numpy)
-
-    return computed_by(output, kernel, output.numel * CHEAP)
+    return Inferred(output, rows * columns * CHEAP)
 
 
-_EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]))
+_EYE = OpExpr("eye", _infer_eye, Form(0, tuple[TensorMeta]), "creation")
 
 
 def eye(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .destination import delivered
 from .elementwise import CHEAP, check_tensors, result_dtype
@@ -21,9 +21,7 @@ from .table import (
     Metas,
     OpExpr,
     Size,
-    array_module,
     common_device,
-    computed_by,
     normalize_dim,
     normalize_dims,
 )
@@ -47,19 +45,10 @@ def _infer_cat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
             )
     total = sum([it.shape[axis] for it in metas])
     output = meta(first[:axis] + (total,) + first[axis + 1 :], result_dtype(metas), device)
-    xp = array_module(device)
-    to = output.dtype.numpy
-
-    def kernel(*arguments: Any) -> Array:
-        *arrays, out = arguments
-        if out is None:
-            out = xp.empty(output.shape, to)
-        return xp.concatenate(arrays, axis, out)
-
-    return computed_by(output, kernel, output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
-_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[Dim]))
+_CAT = OpExpr("cat", _infer_cat, Form((1, None), tuple[Dim]), "joining")
 
 
 @_CAT.gradient()
@@ -133,15 +122,10 @@ def _infer_repeat(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     padded = (1,) * (len(repeats) - len(source.shape)) + tuple(source.shape)
     shape = tuple([size * times for size, times in zip(padded, repeats, strict=True)])
     output = meta(shape, source.dtype, source.device)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return xp.ascontiguousarray(xp.tile(array, repeats)).reshape(shape)
-
-    return computed_by(output, kernel, output.numel * CHEAP)
+    return Inferred(output, output.numel * CHEAP)
 
 
-_REPEAT = OpExpr("repeat", _infer_repeat, Form(1, tuple[tuple[Size, ...]]))
+_REPEAT = OpExpr("repeat", _infer_repeat, Form(1, tuple[tuple[Size, ...]]), "joining")
 
 
 @_REPEAT.gradient()
@@ -204,18 +188,13 @@ def repeat_interleave(
     return index_select(input, axis, from_array(np.repeat(np.arange(len(numbers)), numbers), input.device))
 
 
-def _infer_flip(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    (dims,) = cast("tuple[tuple[int, ...]]", attributes)
+def _infer_moved(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """Of an op whose elements only change places."""
     (source,) = metas
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return xp.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
-
-    return computed_by(source, kernel, source.numel * CHEAP)
+    return Inferred(source, source.numel * CHEAP)
 
 
-_FLIP = OpExpr("flip", _infer_flip, Form(1, tuple[tuple[Dim, ...]]))
+_FLIP = OpExpr("flip", _infer_moved, Form(1, tuple[tuple[Dim, ...]]), "joining")
 
 
 @_FLIP.gradient()
@@ -240,18 +219,7 @@ def flipud(input: Tensor) -> Tensor:
     return flip(input, 0)
 
 
-def _infer_roll(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    shifts, dims = cast("tuple[tuple[int, ...], tuple[int, ...]]", attributes)
-    (source,) = metas
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return xp.ascontiguousarray(xp.roll(array, shifts, dims)).reshape(source.shape)
-
-    return computed_by(source, kernel, source.numel * CHEAP)
-
-
-_ROLL = OpExpr("roll", _infer_roll, Form(1, tuple[tuple[int, ...], tuple[Dim, ...]]))
+_ROLL = OpExpr("roll", _infer_moved, Form(1, tuple[tuple[int, ...], tuple[Dim, ...]]), "joining")
 
 
 @_ROLL.gradient()
@@ -295,39 +263,15 @@ def diag(input: Tensor, diagonal: int = 0) -> Tensor:
     return scatter_diagonal(input, meta((size, size), input.dtype, input.device), (diagonal, 0, 1))
 
 
-# Rows of a matrix that are cut together.
-_BAND: Final = 64
-
-
 def _infer_triangle(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    lower, diagonal = cast("tuple[bool, int]", attributes)
+    lower, _ = cast("tuple[bool, int]", attributes)
     (source,) = metas
     if len(source.shape) < 2:
         raise ValueError(f"{'tril' if lower else 'triu'}: expected at least 2 dimensions, got {list(source.shape)}")
-    xp = array_module(source.device)
-
-    nothing = xp.zeros((), source.dtype.numpy)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = xp.empty(array.shape, array.dtype) if out is None else out
-        rows, columns = array.shape[-2:]
-        for start in range(0, rows, _BAND):
-            band = slice(start, min(start + _BAND, rows))
-            # Up to `first` all of the band is below the diagonal, from `second` on all of it is above.
-            first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
-            second = min(max(band.stop + diagonal, first), columns)
-            kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))
-            result[..., band, kept] = array[..., band, kept]
-            result[..., band, cleared] = 0
-            offset = start + diagonal - first - (0 if lower else 1)
-            below = xp.tri(band.stop - start, second - first, offset, dtype=bool)
-            result[..., band, first:second] = xp.where(below == lower, array[..., band, first:second], nothing)
-        return result
-
-    return computed_by(source, kernel, source.numel * CHEAP * 2)
+    return Inferred(source, source.numel * CHEAP * 2)
 
 
-_TRIANGLE = OpExpr("triangle", _infer_triangle, Form(1, tuple[bool, int]))
+_TRIANGLE = OpExpr("triangle", _infer_triangle, Form(1, tuple[bool, int]), "joining")
 
 
 @_TRIANGLE.gradient()

@@ -1,0 +1,56 @@
+"""New arrays from sizes and ranges."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+
+@builds("empty")
+def _empty(problem: Problem) -> Function:
+    (output,) = problem.outputs
+
+    def kernel(out: Array | None) -> Array:
+        return np.empty(output.shape, output.dtype.numpy) if out is None else out
+
+    return kernel
+
+
+@builds("arange")
+def _range(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    to = output.dtype.numpy
+
+    def kernel(start: float, step: float, out: Array | None) -> Array:
+        count = np.arange(output.numel)
+        return (start + step * count).astype(to) if step != 1 or start != 0 else count.astype(to)
+
+    return kernel
+
+
+@builds("linspace")
+def _linspace(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    steps = output.numel
+
+    def kernel(start: float, end: float, out: Array | None) -> Array:
+        step = (end - start) / (steps - 1) if steps > 1 else 0.0
+        count = np.arange(steps)
+        # From both ends, so that both are met exactly.
+        values = np.where(count < steps / 2, start + step * count, end - step * (steps - 1 - count))
+        return values.astype(output.dtype.numpy)
+
+    return kernel
+
+
+@builds("eye")
+def _eye(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    rows, columns = output.shape
+
+    def kernel(out: Array | None) -> Array:
+        return np.eye(rows, columns, dtype=output.dtype.numpy)
+
+    return kernel

@@ -1,0 +1,86 @@
+"""Arrays put together, repeated, turned round and cut along a diagonal."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+
+@builds("cat")
+def _cat(problem: Problem) -> Function:
+    (axis,) = problem.attributes
+    (output,) = problem.outputs
+    to = output.dtype.numpy
+
+    def kernel(*arguments: Any) -> Array:
+        *arrays, out = arguments
+        if out is None:
+            out = np.empty(output.shape, to)
+        return np.concatenate(arrays, axis, out)
+
+    return kernel
+
+
+@builds("repeat")
+def _repeat(problem: Problem) -> Function:
+    (repeats,) = problem.attributes
+    (output,) = problem.outputs
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return np.ascontiguousarray(np.tile(array, repeats)).reshape(output.shape)
+
+    return kernel
+
+
+@builds("flip")
+def _flip(problem: Problem) -> Function:
+    (dims,) = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return np.flip(array, dims).copy(order="C") if dims else array.copy(order="C")
+
+    return kernel
+
+
+@builds("roll")
+def _roll(problem: Problem) -> Function:
+    shifts, dims = problem.attributes
+    (source,) = problem.inputs
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return np.ascontiguousarray(np.roll(array, shifts, dims)).reshape(source.shape)
+
+    return kernel
+
+
+# Rows of a matrix that are cut together.
+_BAND: Final = 64
+
+
+@builds("triangle")
+def _triangle(problem: Problem) -> Function:
+    lower, diagonal = problem.attributes
+    (source,) = problem.inputs
+    nothing = np.zeros((), source.dtype.numpy)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        result = np.empty(array.shape, array.dtype) if out is None else out
+        rows, columns = array.shape[-2:]
+        for start in range(0, rows, _BAND):
+            band = slice(start, min(start + _BAND, rows))
+            # Up to `first` all of the band is below the diagonal, from `second` on all of it is above.
+            first = min(max(band.start + diagonal + (1 if lower else 0), 0), columns)
+            second = min(max(band.stop + diagonal, first), columns)
+            kept, cleared = (slice(first), slice(second, None)) if lower else (slice(second, None), slice(first))
+            result[..., band, kept] = array[..., band, kept]
+            result[..., band, cleared] = 0
+            offset = start + diagonal - first - (0 if lower else 1)
+            below = np.tri(band.stop - start, second - first, offset, dtype=bool)
+            result[..., band, first:second] = np.where(below == lower, array[..., band, first:second], nothing)
+        return result
+
+    return kernel
