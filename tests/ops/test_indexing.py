@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
+from vmflow import interpreter
 from vmflow.ops.gathering import one_hot, scatter_slice
 
 from .narrow_rows import gradient_of
@@ -694,6 +695,21 @@ def test_indices_out_of_range_are_found_when_the_result_is_looked_at(bad: int) -
         target[flow.tensor([bad])] = 1.0
         with pytest.raises(IndexError):
             target.numpy()
+
+
+def test_a_complex_number_in_a_tensor_of_bools_is_whether_it_is_not_zero() -> None:
+    x = flow.zeros(4, dtype=flow.bool_)
+    x[flow.tensor([0, 1])] = flow.tensor([1j, 0j])
+    x[2] = flow.tensor(2j)
+    assert x.tolist() == [True, False, True, False]
+
+
+def test_a_tensor_that_changes_while_its_elements_are_counted_fails() -> None:
+    from vmflow.ops.index_expression import _NONZERO
+
+    found = interpreter.dispatch(_NONZERO, (flow.tensor([1, 0, 2]),), (3, False))
+    with pytest.raises(RuntimeError, match="3 elements were counted, and 2 found: the tensor was changed meanwhile"):
+        found.numpy()
 
 
 def test_masks_and_nonzero(contract: KernelContract) -> None:

@@ -31,7 +31,7 @@ Array: TypeAlias = Any
 # one, 0.5M 1.1 times, 1M 0.9 times and 4M 0.65 times as long; 0.25M exponentials, each as long as three to four
 # additions, take 1.0 times, and rows of as many for softmax 0.75 times as long.  On a virtual machine whose idle cores
 # take 54 microseconds to wake, and whose vectors make an exponential as cheap as an addition, 0.25M took 2.0 times as
-# long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.ops.elementwise.work`.
+# long in two pieces, 1M 1.2 times and 4M 0.65 times: see `vmflow.kernels.numpy.spreading.work`.
 LEAST: Final = 1 << 19
 
 # Pieces of flat arrays begin at multiples of so many elements, so that numpy's vector loops end where they would

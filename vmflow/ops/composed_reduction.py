@@ -13,6 +13,7 @@ from vmflow.dtypes import dtype as DType
 from .arithmetic import abs, square
 from .autocasting import autocast_as_op
 from .destination import delivered
+from .index_expression import number_of_nonzero
 from .reduction import Dims, amax, amin, euclidean_norm, half_widened, mean, reduced_shape, sum
 from .selection import where
 from .table import (
@@ -163,7 +164,7 @@ def norm(
 
 def count_nonzero(input: Tensor, dim: Dims = None) -> Tensor:
     """How many elements along `dim` (None: all) are not zero, int64."""
-    return sum(input != 0, dim)
+    return number_of_nonzero(input) if dim is None else sum(input != 0, dim)
 
 
 def nansum(

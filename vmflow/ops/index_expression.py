@@ -5,14 +5,17 @@ Integers, slices, None and ``...`` become views.  Index tensors and masks are le
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from vmflow import dtypes
+from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
-from vmflow.instructions.blob import Array
+from vmflow.instructions.blob import Array, meta
 
+from .elementwise import CHEAP
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 from .view import select, sliced, unsqueeze
 
 if TYPE_CHECKING:
@@ -122,16 +125,42 @@ def flat_masks(tensors: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
     return result
 
 
+def _infer_count_nonzero(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    return Inferred(meta((), dtypes.int64, source.device), source.numel * CHEAP)
+
+
+_COUNT_NONZERO = OpExpr("count_nonzero", _infer_count_nonzero, Form(1), "indexing")
+
+
+def number_of_nonzero(input: Tensor) -> Tensor:
+    """How many elements are not zero, as an int64 tensor without dimensions."""
+    return _interpreter.dispatch(_COUNT_NONZERO, (input,))
+
+
+# Attributes: how many elements are not zero; and whether each dimension has its indices in one row, or each element.
+_Found = tuple[Size, bool]
+
+
+def _infer_nonzero(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    count, by_dimension = cast("tuple[int, bool]", attributes)
+    (source,) = metas
+    rank = len(source.shape)
+    shape = (rank, count) if by_dimension else (count, rank)
+    return Inferred(meta(shape, dtypes.int64, source.device), (source.numel + count * rank) * CHEAP * 4)
+
+
+_NONZERO = OpExpr("nonzero", _infer_nonzero, Form(1, _Found), "indexing", remembers=256)
+
+
 def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
     """The indices of the non-zero elements: an (n, ndim) int64 tensor, or with `as_tuple` one vector per dimension.
 
-    How many there are is known only from the values, so this waits for the tensor.
+    How many there are is known only from the values, so this waits until they are counted.
     """
-    from .creation import from_array
-
-    found = np.nonzero(np.atleast_1d(input.detach().numpy()))
-    if as_tuple:
-        return tuple([from_array(np.ascontiguousarray(it), input.device) for it in found])
-    if input.ndim == 0:
-        return from_array(np.empty((len(found[0]), 0), np.int64), input.device)
-    return from_array(np.ascontiguousarray(np.stack(found, -1)), input.device)
+    source = input.detach()
+    if as_tuple and not source.ndim:
+        source = source.reshape(1)
+    count = number_of_nonzero(source).item()
+    found = _interpreter.dispatch(_NONZERO, (source,), (count, as_tuple))
+    return tuple([select(found, 0, axis) for axis in range(source.ndim)]) if as_tuple else found

@@ -20,7 +20,7 @@ from .ufuncs import constant
 def _copy(problem: Problem) -> Function:
     """An array in another dtype, and broadcast."""
     (source,), (output,) = problem.inputs, problem.outputs
-    loses_imaginary = _loses_imaginary(source.dtype, output.dtype)
+    loses_imaginary = loses_imaginary_part(source.dtype, output.dtype)
     to, shape, broadcasts = output.dtype.numpy, output.shape, source.shape != output.shape
 
     def kernel(array: Array, out: Array | None) -> Array:
@@ -34,7 +34,8 @@ def _copy(problem: Problem) -> Function:
     return spread(kernel, output, CHEAP)
 
 
-def _loses_imaginary(source: DType, target: DType) -> bool:
+def loses_imaginary_part(source: DType, target: DType) -> bool:
+    """Whether numbers are cut to their real parts, of which numpy would warn; a truth value is that of the whole."""
     return source.is_complex and not target.is_complex and target is not dtypes.bool_
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.native.indexing import AddRows
 from vmflow.kernels.problems.indexing import Geometry, Part, Reading, Span, Writing
 
+from .copying import loses_imaginary_part
 from .gathering import add_at, check_places
 
 # By indices
@@ -79,7 +79,7 @@ def _index_put(problem: Problem) -> Function:
     details: Writing = problem.details
     shape = details.shape
     to = target.dtype.numpy
-    loses_imaginary = _loses_imaginary(value.dtype, target.dtype)
+    loses_imaginary = loses_imaginary_part(value.dtype, target.dtype)
     in_c = _add_rows(target, dims, indices) if accumulate and part is None else None
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
@@ -100,10 +100,6 @@ def _index_put(problem: Problem) -> Function:
         return out
 
     return kernel
-
-
-def _loses_imaginary(source: DType, target: DType) -> bool:
-    return source.is_complex and not target.is_complex
 
 
 def _leading_ones_dropped(value: Array, rank: int) -> Array:
@@ -137,7 +133,7 @@ def _destination(array: Array, out: Array | None) -> Array:
 def _strided_put(problem: Problem) -> Function:
     (part,) = problem.attributes
     target, value = problem.inputs
-    loses_imaginary = _loses_imaginary(value.dtype, target.dtype)
+    loses_imaginary = loses_imaginary_part(value.dtype, target.dtype)
 
     def kernel(array: Array, new: Array, out: Array | None) -> Array:
         out = _destination(array, out)
@@ -178,3 +174,34 @@ def _places(geometry: Geometry, low: int) -> Array:
     for axis, (size, stride) in enumerate(zip(shape, strides, strict=True)):
         places += (np.arange(size) * stride).reshape((size,) + (1,) * (len(shape) - axis - 1))
     return places
+
+
+@builds("count_nonzero")
+def _count_nonzero(problem: Problem) -> Function:
+    def kernel(array: Array, out: Array | None) -> Array:
+        if out is None:
+            out = np.empty((), np.int64)
+        out[...] = np.count_nonzero(array)
+        return out
+
+    return kernel
+
+
+@builds("nonzero")
+def _nonzero(problem: Problem) -> Function:
+    count, by_dimension = problem.attributes
+    shape = problem.outputs[0].shape
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if out is None:
+            out = np.empty(shape, np.int64)
+        found = np.nonzero(array) if array.ndim else ()
+        if found and len(found[0]) != count:
+            raise RuntimeError(
+                f"nonzero: {count} elements were counted, and {len(found[0])} found: the tensor was changed meanwhile"
+            )
+        for axis, places in enumerate(found):
+            out[axis if by_dimension else (slice(None), axis)] = places
+        return out
+
+    return kernel
