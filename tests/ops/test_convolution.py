@@ -14,6 +14,7 @@ import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
 from vmflow.kernels.numpy import convolution as kernels
+from vmflow.kernels.problems.convolution import Geometry
 from vmflow.ops import convolution
 from vmflow.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from vmflow.ops.layer_operands import Sizes
@@ -443,25 +444,23 @@ def test_both_ways_to_the_gradient_by_the_input(
     reach = [spread * (taps - 1) for spread, taps in zip(dilation, kernel, strict=True)]
     sizes = zip(shape[2:], before, behind, reach, strict=True)
     output = tuple([size + first + last - most for size, first, last, most in sizes])
-    it = kernels.Geometry(
-        shape[0], shape[1], shape[2:], filters, kernel, output, ones, dilation, before, behind, groups
-    )
+    it = Geometry(shape[0], shape[1], shape[2:], filters, kernel, output, ones, dilation, before, behind, groups)
     weight, gradient = arrays_for(0, (filters, shape[1] // groups, *kernel), (shape[0], filters, *output))
     turned = kernels._turned(it)
     assert turned is not None
     expected = np.zeros(shape)
-    for piece, layout in kernels.pieces(np, it, 8):
+    for piece, layout in kernels._pieces(it, 8):
         pixels = layout.pixels(gradient[piece])
         steps = np.matmul(kernels._matrices(weight, it).swapaxes(1, 2), pixels)
         expected[piece] = layout.from_columns(steps)
     out = np.empty(shape)
-    (found,) = kernels.gradients_function(np, it, (True, False, False))(gradient, None, None, weight, out)
+    (found,) = kernels._gradients(it, (True, False, False))(gradient, None, None, weight, out)
     assert found is out
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
 
 def test_a_gradient_is_no_convolution_where_that_would_be_dearer() -> None:
-    it = kernels.Geometry(2, 4, (8, 8), 4, (3, 3), (8, 8), (1, 1), (1, 1), (1, 1), (1, 1), 1)
+    it = Geometry(2, 4, (8, 8), 4, (3, 3), (8, 8), (1, 1), (1, 1), (1, 1), (1, 1), 1)
     assert kernels._turned(it) is not None
     assert kernels._turned(it._replace(filters=8)) is None
     assert kernels._turned(it._replace(stride=(2, 1), output=(4, 8))) is None
@@ -471,8 +470,8 @@ def test_a_gradient_is_no_convolution_where_that_would_be_dearer() -> None:
 def test_memory_is_used_again_only_if_it_fits() -> None:
     like = np.zeros(1, np.float32)
     room = np.empty((2, 3), np.float32)
-    assert kernels._room(np, room, (2, 3), like) is room
+    assert kernels._room(room, (2, 3), like) is room
     for other in (None, np.empty((3, 2), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
-        found = kernels._room(np, other, (2, 3), like)
+        found = kernels._room(other, (2, 3), like)
         assert found is not other
         assert (found.shape, found.dtype, found.flags.c_contiguous) == ((2, 3), like.dtype, True)

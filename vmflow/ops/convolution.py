@@ -12,16 +12,14 @@ from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
-from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.numpy import convolution as kernels
-from vmflow.kernels.numpy.convolution import Geometry, Wanted
-from vmflow.kernels.numpy.half import in_single
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.choosing import Problem, choose
+from vmflow.kernels.problems.convolution import Geometry, Wanted
 
 from .autocasting import autocast_as_op
-from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, is_half, layout, sizes
+from .layer_operands import SPATIAL, Pair, Sizes, batched, check_floating, layout, sizes
 from .table import (
     Attributes,
     Form,
@@ -31,14 +29,16 @@ from .table import (
     Metas,
     OpExpr,
     Stride,
-    array_module,
     common_device,
-    computed_by,
 )
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
+
+# For deciding inline or worker only: nanoseconds per multiplication and addition, and per element copied.
+_PER_PRODUCT: Final = 0.02
+_PER_COPY: Final = 0.5
 
 # The ops.  Those of one product have a `_Window` as their attributes.
 
@@ -136,9 +136,7 @@ def _infer_convolution(attributes: Attributes, metas: Metas, kinds: Kinds) -> In
     it = _checked_geometry(cast("_Window", attributes), metas)
     source = metas[0]
     output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
-    kernel = kernels.forward_kernel(array_module(source.device), it)
-    placed = None if is_half(source) else kernels.forward_placed(it)
-    return computed_by(output, in_single(kernel, is_half(source)), it.cost(), placed=placed)
+    return Inferred(output, _cost(it), it)
 
 
 def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -146,9 +144,7 @@ def _infer_with_columns(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     source = metas[0]
     output = meta((it.samples, it.filters, *it.output), source.dtype, source.device)
     columns = meta(it.columns_shape(), source.dtype, source.device)
-    return computed_by(
-        (output, columns), kernels.forward_with_columns_kernel(array_module(source.device), it), it.cost()
-    )
+    return Inferred((output, columns), _cost(it), it)
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -157,21 +153,9 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     it = _checked_gradient(window, source, weight, gradient)
     if saved.dtype is not source.dtype or saved.shape != (it.columns_shape() if has_columns else source.shape):
         raise ValueError(f"conv{len(window.stride)}d_gradient: {saved} is not what a convolution of {source} has saved")
-    gradients = kernels.gradients_function(array_module(source.device), it, wanted)
-    half = is_half(source)
     bias = meta((it.filters,), source.dtype, source.device)
     outputs = tuple([output for output, want in zip((source, weight, bias), wanted, strict=True) if want])
-
-    def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
-        if half:
-            gradient, array, weight = [it.astype("float32") for it in (gradient, array, weight)]
-        # In half precision `_room` finds that it does not fit.
-        place = out[0] if out is not None and wanted[0] else None
-        found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
-        return tuple([it.astype(source.dtype.numpy, copy=False) for it in found])
-
-    placed = None if half or has_columns else kernels.gradients_placed(it, wanted)
-    return computed_by(outputs, kernel, it.cost() * (1.5 * wanted[0] + wanted[1]), placed=placed)
+    return Inferred(outputs, _cost(it) * (1.5 * wanted[0] + wanted[1]), it)
 
 
 def _checked_gradient(window: _Window, source: TensorMeta, weight: TensorMeta, gradient: TensorMeta) -> Geometry:
@@ -209,6 +193,13 @@ def _geometry(source: TensorMeta, filters: int, kernel: Sizes, output: Sizes, wi
     )
 
 
+def _cost(it: Geometry) -> float:
+    """An estimate in nanoseconds."""
+    taps = it.channels // max(it.groups, 1) * prod(it.kernel)
+    pixels = it.samples * prod(it.output)
+    return pixels * taps * (it.filters * _PER_PRODUCT + it.groups * _PER_COPY) + 5000
+
+
 def _gradient_name(window: _Window, by: str) -> str:
     return f"conv{len(window.stride)}d_{by}_gradient"
 
@@ -221,12 +212,7 @@ def _infer_input_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     assert window.size is not None
     output = meta((gradient.shape[0], weight.shape[1] * window.groups, *window.size), gradient.dtype, device)
     it = _checked_gradient(window, output, weight, gradient)
-    gradients = kernels.gradients_function(array_module(device), it, (True, False, False))
-
-    def kernel(array: Array, weight: Array, out: Array | None) -> Array:
-        return gradients(array, None, None, weight, out)[0]
-
-    return computed_by(output, in_single(kernel, is_half(gradient)), it.cost() * 1.5)
+    return Inferred(output, _cost(it) * 1.5, it)
 
 
 def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -237,12 +223,7 @@ def _infer_weight_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -
     assert window.size is not None
     output = meta((gradient.shape[1], source.shape[1] // window.groups, *window.size), source.dtype, device)
     it = _checked_gradient(window, source, output, gradient)
-    gradients = kernels.gradients_function(array_module(device), it, (False, True, False))
-
-    def kernel(array: Array, gradient: Array, out: Array | None) -> Array:
-        return gradients(gradient, array, None, None)[0]
-
-    return computed_by(output, in_single(kernel, is_half(source)), it.cost())
+    return Inferred(output, _cost(it), it)
 
 
 def _convolve(input: Tensor, weight: Tensor, window: _Window, like: TensorMeta) -> Tensor:
@@ -313,11 +294,11 @@ def _declared(rank: int) -> _Family:
     name = f"conv{rank}d"
     family = _Family(
         rank,
-        OpExpr(name, _infer_convolution, Form((2, 3), _Window)),
-        OpExpr(f"{name}_with_columns", _infer_with_columns, Form((2, 3), _Window)),
-        OpExpr(f"{name}_gradient", _infer_gradient, Form(3, tuple[_Window, Wanted, TensorMeta, bool])),
-        OpExpr(f"{name}_input_gradient", _infer_input_gradient, Form(2, _Window)),
-        OpExpr(f"{name}_weight_gradient", _infer_weight_gradient, Form(2, _Window)),
+        OpExpr(name, _infer_convolution, Form((2, 3), _Window), "convolution"),
+        OpExpr(f"{name}_with_columns", _infer_with_columns, Form((2, 3), _Window), "convolution"),
+        OpExpr(f"{name}_gradient", _infer_gradient, Form(3, tuple[_Window, Wanted, TensorMeta, bool]), "convolution"),
+        OpExpr(f"{name}_input_gradient", _infer_input_gradient, Form(2, _Window), "convolution"),
+        OpExpr(f"{name}_weight_gradient", _infer_weight_gradient, Form(2, _Window), "convolution"),
     )
     family.convolution.gradient(inputs=(0, 1))(_convolution_gradient)
     family.with_columns.gradient(inputs=(0, 1), outputs=(1,))(_with_columns_gradient)
@@ -395,16 +376,10 @@ def _convolve_batch(batch: Tensor, parameters: tuple[Tensor, ...], window: _Wind
 
 @functools.lru_cache(1024)
 def _keeps_columns(window: _Window, metas: Metas) -> Callable[[], bool]:
-    """Tells whether columns are kept for the gradient by the weight, which would have to make them again.
-
-    For a large batch, making them again is cheaper than their memory; and in C there are none.
-    """
+    """Tells whether the kernels of the device keep columns for the gradient by the weight."""
     it = _checked_geometry(window, metas)
-    size = prod(it.columns_shape()) * metas[0].dtype.itemsize
-    if not 0 < size <= kernels.COLUMN_BYTES or it.pointwise() or is_half(metas[0]):
-        return lambda: False
-    native = kernels.in_c(it) if metas[0].dtype is dtypes.float32 else None
-    return lambda: native is None or not native.ready()
+    problem = Problem("conv_keeps_columns", "convolution", window, metas, (), (), it)
+    return choose(problem, metas[0].device).function
 
 
 @autocast_as_op

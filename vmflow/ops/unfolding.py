@@ -6,13 +6,12 @@ from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, meta
-from vmflow.kernels.numpy.convolution import Geometry, Layout
-from vmflow.kernels.numpy.half import in_single
+from vmflow.instructions.blob import meta
+from vmflow.kernels.problems.convolution import Geometry
 
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, check_floating, check_shape, is_half, layout, sizes
-from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride, array_module, computed_by
+from .layer_operands import Pair, Sizes, check_floating, check_shape, layout, sizes
+from .table import Attributes, Form, Inferred, Kinds, Margin, Metas, OpExpr, Size, Stride
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -37,10 +36,10 @@ class _Windows(NamedTuple):
             if (output - 1) * stride + dilation * (kernel - 1) + 1 > size + 2 * padding:
                 raise ValueError(f"{name}: the windows {self} do not lie within images of size {list(self.size)}")
 
-    def layout(self, xp: Any, samples: int, channels: int) -> Layout:
-        """Where things stand in a batch."""
+    def geometry(self, samples: int, channels: int) -> Geometry:
+        """The sizes of a convolution that has these windows."""
         margin = self.padding
-        geometry = Geometry(
+        return Geometry(
             samples,
             channels,
             self.size,
@@ -53,7 +52,6 @@ class _Windows(NamedTuple):
             margin,
             1,
         )
-        return Layout(xp, geometry, samples)
 
 
 def _infer_unfold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -64,19 +62,7 @@ def _infer_unfold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
     check_shape("unfold", "an input", source, (samples, channels, *windows.size))
     rows, pixels = channels * prod(windows.kernel), prod(windows.output)
     output = meta((samples, rows, pixels), source.dtype, source.device)
-    xp = array_module(source.device)
-    layout = windows.layout(xp, samples, channels)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = xp.empty(output.shape, source.dtype.numpy) if out is None else out
-        columns = layout.columns(array)
-        if layout.batch_last:
-            result[...] = columns.reshape(rows, pixels, samples).transpose(2, 0, 1)
-        else:
-            result[...] = columns.reshape(rows, samples, pixels).transpose(1, 0, 2)
-        return result
-
-    return computed_by(output, kernel, output.numel * CHEAP * 3 + 5000)
+    return Inferred(output, output.numel * CHEAP * 3 + 5000, windows.geometry(samples, channels))
 
 
 def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -87,18 +73,11 @@ def _infer_fold(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     check_shape("fold", "an input", columns, (samples, channels * prod(windows.kernel), prod(windows.output)))
     check_floating("fold", columns)
     output = meta((samples, channels, *windows.size), columns.dtype, columns.device)
-    xp = array_module(columns.device)
-    layout = windows.layout(xp, samples, channels)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        inside = array.transpose(1, 2, 0) if layout.batch_last else array.transpose(1, 0, 2)
-        return xp.array(layout.from_columns(xp.ascontiguousarray(inside)), order="C")
-
-    return computed_by(output, in_single(kernel, is_half(columns)), columns.numel * CHEAP * 3 + 5000)
+    return Inferred(output, columns.numel * CHEAP * 3 + 5000, windows.geometry(samples, channels))
 
 
-_UNFOLD = OpExpr("im2col", _infer_unfold, Form(1, _Windows))
-_FOLD = OpExpr("col2im", _infer_fold, Form(1, _Windows))
+_UNFOLD = OpExpr("im2col", _infer_unfold, Form(1, _Windows), "unfolding")
+_FOLD = OpExpr("col2im", _infer_fold, Form(1, _Windows), "unfolding")
 
 
 @_UNFOLD.gradient()

@@ -13,16 +13,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import product
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+import numpy as np
+
+from vmflow import dtypes
 from vmflow.instructions.blob import Array
-from vmflow.instructions.op_call import Kernel
-from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.choosing import Call, Function, Kernel, Placed, Problem, builds
 from vmflow.kernels.native.images import Convolution
-from vmflow.ops.layer_operands import Sizes
-from vmflow.ops.table import Placed
+from vmflow.kernels.problems.convolution import Geometry, Sizes, Wanted
 
 from . import sums
+from .half import in_single
 
 # Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
 # and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
@@ -33,61 +35,9 @@ COLUMN_BYTES: Final = 8 << 20
 _LONG_ROW: Final = 32
 _SMALL_BATCH: Final = 8
 
-# Which of the gradients by input, weight and bias are wanted.
-Wanted = tuple[bool, bool, bool]
-
-# For deciding inline or worker only: nanoseconds per multiplication and addition, and per element copied.
-_PER_PRODUCT: Final = 0.02
-_PER_COPY: Final = 0.5
-
-
-class Geometry(NamedTuple):
-    """Sizes of one convolution.
-
-    Attributes:
-        samples, channels, size: of the input; what is a size has one number for each spatial dimension.
-        filters, kernel: how many filters, and the size of each.
-        output: the size of the output.
-        stride, dilation: of the kernel.
-        before, behind: padding above and left, below and right.
-        groups: into how many parts the channels are divided.
-    """
-
-    samples: int
-    channels: int
-    size: Sizes
-    filters: int
-    kernel: Sizes
-    output: Sizes
-    stride: Sizes
-    dilation: Sizes
-    before: Sizes
-    behind: Sizes
-    groups: int
-
-    @property
-    def rank(self) -> int:
-        """How many spatial dimensions there are."""
-        return len(self.size)
-
-    def pointwise(self) -> bool:
-        """Whether each output pixel sees one input pixel, in order."""
-        return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
-
-    def columns_shape(self) -> tuple[int, int, int]:
-        """That of the windows as columns: groups, taps of a group, output pixels."""
-        taps = self.channels // self.groups * prod(self.kernel)
-        return self.groups, taps, self.samples * prod(self.output)
-
-    def cost(self) -> float:
-        """An estimate in nanoseconds."""
-        taps = self.channels // max(self.groups, 1) * prod(self.kernel)
-        pixels = self.samples * prod(self.output)
-        return pixels * taps * (self.filters * _PER_PRODUCT + self.groups * _PER_COPY) + 5000
-
 
 @lru_cache(1024)
-def in_c(it: Geometry) -> Convolution | None:
+def _in_c(it: Geometry) -> Convolution | None:
     """The convolution in C; None if it is not written there, or a product does it as well."""
     if it.rank > 2 or it.pointwise() or not it.samples or not it.filters or not all(it.columns_shape()):
         return None
@@ -98,31 +48,31 @@ def in_c(it: Geometry) -> Convolution | None:
     return Convolution((*counts, *[size for pair in pairs for size in pair]), it.rank)
 
 
-def forward_placed(it: Geometry) -> Placed:
-    """See `Inferred.placed`."""
-    native = in_c(it)
+def _forward_placed(it: Geometry) -> Placed:
+    """See `vmflow.kernels.choosing.Placed`."""
+    native = _in_c(it)
 
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         given = (*inputs, None)[:3]
-        return None if native is None else native.calls(("convolution", (*given, *outs)))
+        return None if native is None else native.calls(("convolution", (*given, *outputs)))
 
     return placed
 
 
-def gradients_placed(it: Geometry, wanted: Wanted) -> Placed:
+def _gradients_placed(it: Geometry, wanted: Wanted) -> Placed:
     """The same of the gradients."""
-    native = in_c(it)
+    native = _in_c(it)
 
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, source, weight = inputs
-        # As `gradients_function`.
+        # As `_gradients`.
         if native is None or wanted[1:] == (False, True):
             return None
         calls: list[tuple[str, tuple[Array | None, ...]]] = []
         if wanted[0]:
-            calls.append(("convolution_input_gradient", (gradient, weight, outs[0])))
+            calls.append(("convolution_input_gradient", (gradient, weight, outputs[0])))
         if wanted[1]:
-            calls.append(("convolution_weight_gradient", (source, gradient, *outs[wanted[0] :], None)[:4]))
+            calls.append(("convolution_weight_gradient", (source, gradient, *outputs[wanted[0] :], None)[:4]))
         return native.calls(*calls)
 
     return placed
@@ -137,8 +87,7 @@ class Layout:
     Arrays "inside" have the channels first; then come the samples and the image, or the image and the samples.
     """
 
-    def __init__(self, xp: Any, geometry: Geometry, samples: int) -> None:
-        self.xp = xp
+    def __init__(self, geometry: Geometry, samples: int) -> None:
         self.geometry = geometry
         self.samples = samples
         self.batch_last = geometry.output[-1] < _LONG_ROW and samples >= _SMALL_BATCH
@@ -170,8 +119,8 @@ class Layout:
         """The input inside, with its padding."""
         moved = array.transpose(self.to_inside)
         if not any(self.geometry.before + self.geometry.behind):
-            return self.xp.ascontiguousarray(moved) if self.batch_last else moved
-        result = self.xp.zeros(self.padded_shape(), array.dtype)
+            return np.ascontiguousarray(moved) if self.batch_last else moved
+        result = np.zeros(self.padded_shape(), array.dtype)
         result[self.interior()] = moved
         return result
 
@@ -182,7 +131,7 @@ class Layout:
         channel, *rest = source.strides
         sample = rest.pop(-1 if self.batch_last else 0)
         steps = [length * step for length, step in zip(rest, it.stride, strict=True)]
-        windows = self.xp.lib.stride_tricks.as_strided(
+        windows = np.lib.stride_tricks.as_strided(
             source,
             (it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:]),
             (
@@ -191,14 +140,14 @@ class Layout:
                 *((*steps, sample) if self.batch_last else (sample, *steps)),
             ),
         )
-        result = _room(self.xp, room, (*it.columns_shape()[:2], self.samples * prod(it.output)), array)
-        self.xp.copyto(result.reshape(windows.shape), windows)
+        result = _room(room, (*it.columns_shape()[:2], self.samples * prod(it.output)), array)
+        np.copyto(result.reshape(windows.shape), windows)
         return result
 
     def pixels(self, array: Array) -> Array:
         """An output, or its gradient, as (groups, filters of a group, output pixels)."""
         it = self.geometry
-        return self.xp.ascontiguousarray(array.transpose(self.to_inside)).reshape(
+        return np.ascontiguousarray(array.transpose(self.to_inside)).reshape(
             it.groups, it.filters // it.groups, self.samples * prod(it.output)
         )
 
@@ -211,20 +160,20 @@ class Layout:
         """Columns added up where they came from, as a view of shape (samples, channels, ...)."""
         it = self.geometry
         taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:])
-        result = self.xp.zeros(self.padded_shape(), columns.dtype)
+        result = np.zeros(self.padded_shape(), columns.dtype)
         for tap in product(*map(range, it.kernel)):
             result[self.image(map(_reached, tap, it.dilation, it.output, it.stride))] += taps[(slice(None), *tap)]
         return result[self.interior()].transpose(self.to_outside)
 
 
-def _room(xp: Any, room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
+def _room(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
     """`room` if it is contiguous memory of that shape and of the dtype of `like`, else new memory.
 
     What is used again is in the cache, and its pages are there.
     """
     if room is not None and room.shape == shape and room.dtype == like.dtype and room.flags.c_contiguous:
         return room
-    return xp.empty(shape, like.dtype)
+    return np.empty(shape, like.dtype)
 
 
 def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
@@ -233,7 +182,7 @@ def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
     return slice(first, first + (output - 1) * stride + 1, stride)
 
 
-def pieces(xp: Any, geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
+def _pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
     """The batch cut so that the columns of each piece fit the buffer."""
     each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
     size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
@@ -244,7 +193,7 @@ def pieces(xp: Any, geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, 
     for start in range(0, geometry.samples, size):
         count = min(size, geometry.samples - start)
         if layout is None or layout.samples != count:
-            layout = Layout(xp, geometry, count)
+            layout = Layout(geometry, count)
         yield slice(start, start + count), layout
 
 
@@ -256,8 +205,8 @@ def _matrices(weight: Array, it: Geometry) -> Array:
     return weight.reshape(it.groups, it.filters // it.groups, it.channels // it.groups * prod(it.kernel))
 
 
-def forward_kernel(xp: Any, it: Geometry) -> Kernel:
-    native = in_c(it)
+def _forward(it: Geometry) -> Function:
+    native = _in_c(it)
 
     def forward(array: Array, weight: Array, *rest: Any) -> Array:
         out = rest[-1]
@@ -265,23 +214,23 @@ def forward_kernel(xp: Any, it: Geometry) -> Kernel:
         if native is not None and native.ready() and array.dtype == "float32":
             return native.forward(array, weight, bias, out)
         if out is None:
-            out = xp.empty((it.samples, it.filters, *it.output), array.dtype)
+            out = np.empty((it.samples, it.filters, *it.output), array.dtype)
         matrix = _matrices(weight, it)
         if it.pointwise():
             return _forward_pointwise(array, matrix, bias, out)
         columns = pixels = None
-        for piece, layout in pieces(xp, it, array.itemsize):
+        for piece, layout in _pieces(it, array.itemsize):
             columns = layout.columns(array[piece], columns)
-            pixels = xp.matmul(matrix, columns, _room(xp, pixels, (*matrix.shape[:2], columns.shape[2]), array))
-            out[piece] = layout.from_pixels(_with_bias(xp, pixels, bias))
+            pixels = np.matmul(matrix, columns, _room(pixels, (*matrix.shape[:2], columns.shape[2]), array))
+            out[piece] = layout.from_pixels(_with_bias(pixels, bias))
         return out
 
     def _forward_pointwise(array: Array, matrix: Array, bias: Array | None, out: Array) -> Array:
         pixels = prod(it.output)
         source = array.reshape(it.samples, it.groups, it.channels // it.groups, pixels)
-        xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
+        np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.filters // it.groups, pixels))
         if bias is not None:
-            xp.add(out, _on_filters(bias, it), out)
+            np.add(out, _on_filters(bias, it), out)
         return out
 
     return forward
@@ -292,22 +241,22 @@ def _on_filters(vector: Array, it: Geometry) -> Array:
     return vector.reshape(-1, *[1] * it.rank)
 
 
-def _with_bias(xp: Any, pixels: Array, bias: Array | None) -> Array:
+def _with_bias(pixels: Array, bias: Array | None) -> Array:
     """The bias added to (groups, filters of a group, output pixels) in place.
 
     Here it runs along whole images; while they are copied to where they go, along other strides, it would cost more.
     """
-    return pixels if bias is None else xp.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
+    return pixels if bias is None else np.add(pixels, bias.reshape(*pixels.shape[:2], 1), pixels)
 
 
-def forward_with_columns_kernel(xp: Any, it: Geometry) -> Kernel:
-    layout = Layout(xp, it, it.samples)
+def _forward_with_columns(it: Geometry) -> Function:
+    layout = Layout(it, it.samples)
 
     def forward(array: Array, weight: Array, *rest: Any) -> tuple[Array, Array]:
         *bias, out = rest
-        result = xp.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
+        result = np.empty((it.samples, it.filters, *it.output), array.dtype) if out is None else out[0]
         columns = layout.columns(array, None if out is None else out[1])
-        pixels = _with_bias(xp, xp.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
+        pixels = _with_bias(np.matmul(_matrices(weight, it), columns), bias[0] if bias else None)
         result[...] = layout.from_pixels(pixels)
         return result, columns
 
@@ -344,12 +293,12 @@ def _turned_weight(weight: Array, it: Geometry) -> Array:
     return reflected.swapaxes(1, 2).reshape(it.channels, it.filters // it.groups, *it.kernel)
 
 
-def gradients_function(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
+def _gradients(it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
     """From (gradient, input or None, columns or None, weight or None, out) to the gradients wanted.
 
     That by the input goes into `out`, an array or None, if it fits.
     """
-    by_columns, native = _gradients_by_columns(xp, it, wanted), in_c(it)
+    by_columns, native = _gradients_by_columns(it, wanted), _in_c(it)
     if native is None or wanted[1:] == (False, True):
         return by_columns
 
@@ -371,37 +320,37 @@ def _gradients_in_c(
     return (*by_input, *native.weight_gradient(array, gradient, wanted[2])) if wanted[1] else by_input
 
 
-def _gradients_by_columns(xp: Any, it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
+def _gradients_by_columns(it: Geometry, wanted: Wanted) -> Callable[..., tuple[Array, ...]]:
     """The same by numpy.
 
     They are computed together because each begins by turning the same array inside out.
     """
     turned = _turned(it) if wanted[0] and not it.pointwise() else None
-    convolve = None if turned is None else forward_kernel(xp, turned)
+    convolve = None if turned is None else _forward(turned)
 
     def by_pixel(gradient: Array, matrix: Array, out: Array) -> None:
         pixels = prod(it.output)
         source = gradient.reshape(it.samples, it.groups, it.filters // it.groups, pixels)
-        xp.matmul(matrix, source, out.reshape(it.samples, it.groups, it.channels // it.groups, pixels))
+        np.matmul(matrix, source, out.reshape(it.samples, it.groups, it.channels // it.groups, pixels))
 
     def by_parameters(gradient: Array, array: Any, columns: Any, matrix: Any, by_input: Any) -> tuple[Array, Array]:
         """The gradients by weight and bias; also that by the input, piece by piece, if there is an array for it."""
-        by_weight = xp.zeros(
+        by_weight = np.zeros(
             (it.groups, it.channels // it.groups * prod(it.kernel), it.filters // it.groups), gradient.dtype
         )
-        by_bias = xp.zeros((it.groups, it.filters // it.groups), gradient.dtype)
+        by_bias = np.zeros((it.groups, it.filters // it.groups), gradient.dtype)
         # Columns that were kept were made in one piece.
-        whole = [(slice(None), Layout(xp, it, it.samples))]
+        whole = [(slice(None), Layout(it, it.samples))]
         taps = steps = None
-        for piece, layout in pieces(xp, it, gradient.itemsize) if columns is None else whole:
+        for piece, layout in _pieces(it, gradient.itemsize) if columns is None else whole:
             pixels = layout.pixels(gradient[piece])
             if by_input is not None:
-                steps = _room(xp, steps, (*matrix.shape[:2], pixels.shape[2]), gradient)
-                by_input[piece] = layout.from_columns(xp.matmul(matrix, pixels, steps))
+                steps = _room(steps, (*matrix.shape[:2], pixels.shape[2]), gradient)
+                by_input[piece] = layout.from_columns(np.matmul(matrix, pixels, steps))
             if wanted[1]:
                 taps = layout.columns(array[piece], taps) if columns is None else columns
                 # This way round BLAS is faster than with the pixels first: 0.6 against 0.9 ms for 144 taps, 32 filters.
-                by_weight += xp.matmul(taps, pixels.swapaxes(1, 2))
+                by_weight += np.matmul(taps, pixels.swapaxes(1, 2))
             if wanted[2]:
                 by_bias += sums.of_rows(pixels.reshape(it.filters, -1)).reshape(by_bias.shape)
         return by_weight, by_bias
@@ -413,7 +362,7 @@ def _gradients_by_columns(xp: Any, it: Geometry, wanted: Wanted) -> Callable[...
         rest = None
         matrix = _matrices(weight, it).swapaxes(1, 2) if wanted[0] else None
         if wanted[0]:
-            found.append(_room(xp, out, (it.samples, it.channels, *it.size), gradient))
+            found.append(_room(out, (it.samples, it.channels, *it.size), gradient))
             if it.pointwise():
                 by_pixel(gradient, matrix, found[0])
             elif convolve is not None:
@@ -424,10 +373,78 @@ def _gradients_by_columns(xp: Any, it: Geometry, wanted: Wanted) -> Callable[...
                 return tuple(found)
         by_weight, by_bias = by_parameters(gradient, array, columns, matrix, rest)
         if wanted[1]:
-            turned = xp.ascontiguousarray(by_weight.swapaxes(1, 2))
+            turned = np.ascontiguousarray(by_weight.swapaxes(1, 2))
             found.append(turned.reshape(it.filters, it.channels // it.groups, *it.kernel))
         if wanted[2]:
             found.append(by_bias.reshape(it.filters))
         return tuple(found)
 
     return gradients
+
+
+# Builders.  The details of each problem are a `Geometry`.
+
+
+@builds("conv1d", "conv2d", "conv3d")
+def _convolution(problem: Problem) -> Kernel:
+    it: Geometry = problem.details
+    half = dtypes.is_half(problem.inputs[0].dtype)
+    return Kernel(in_single(_forward(it), half), placed=None if half else _forward_placed(it))
+
+
+@builds("conv1d_with_columns", "conv2d_with_columns", "conv3d_with_columns")
+def _convolution_with_columns(problem: Problem) -> Function:
+    return _forward_with_columns(problem.details)
+
+
+@builds("conv_keeps_columns")
+def _keeps_columns(problem: Problem) -> Function:
+    """A function that tells whether columns are kept for the gradient by the weight, which would make them again.
+
+    For a large batch, making them again is cheaper than their memory; and in C there are none.
+    """
+    it: Geometry = problem.details
+    dtype = problem.inputs[0].dtype
+    size = prod(it.columns_shape()) * dtype.itemsize
+    if not 0 < size <= COLUMN_BYTES or it.pointwise() or dtypes.is_half(dtype):
+        return lambda: False
+    native = _in_c(it) if dtype is dtypes.float32 else None
+    return lambda: native is None or not native.ready()
+
+
+@builds("conv1d_gradient", "conv2d_gradient", "conv3d_gradient")
+def _several_gradients(problem: Problem) -> Kernel:
+    it: Geometry = problem.details
+    _, wanted, source, has_columns = problem.attributes
+    gradients = _gradients(it, wanted)
+    half, to = dtypes.is_half(source.dtype), source.dtype.numpy
+
+    def kernel(gradient: Array, array: Array, weight: Array, out: Any) -> tuple[Array, ...]:
+        if half:
+            gradient, array, weight = [it.astype("float32") for it in (gradient, array, weight)]
+        # In half precision `_room` finds that it does not fit.
+        place = out[0] if out is not None and wanted[0] else None
+        found = gradients(gradient, *((None, array) if has_columns else (array, None)), weight, place)
+        return tuple([it.astype(to, copy=False) for it in found])
+
+    return Kernel(kernel, placed=None if half or has_columns else _gradients_placed(it, wanted))
+
+
+@builds("conv1d_input_gradient", "conv2d_input_gradient", "conv3d_input_gradient")
+def _input_gradient(problem: Problem) -> Function:
+    gradients = _gradients(problem.details, (True, False, False))
+
+    def kernel(array: Array, weight: Array, out: Array | None) -> Array:
+        return gradients(array, None, None, weight, out)[0]
+
+    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))
+
+
+@builds("conv1d_weight_gradient", "conv2d_weight_gradient", "conv3d_weight_gradient")
+def _weight_gradient(problem: Problem) -> Function:
+    gradients = _gradients(problem.details, (False, True, False))
+
+    def kernel(array: Array, gradient: Array, out: Array | None) -> Array:
+        return gradients(gradient, array, None, None)[0]
+
+    return in_single(kernel, dtypes.is_half(problem.inputs[0].dtype))

@@ -1,0 +1,51 @@
+"""What is told of convolutions: their sizes."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple, TypeAlias
+
+# One number for each spatial dimension.
+Sizes: TypeAlias = tuple[int, ...]
+
+# Which of the gradients by input, weight and bias are wanted.
+Wanted: TypeAlias = tuple[bool, bool, bool]
+
+
+class Geometry(NamedTuple):
+    """Sizes of one convolution.
+
+    Attributes:
+        samples, channels, size: of the input; what is a size has one number for each spatial dimension.
+        filters, kernel: how many filters, and the size of each.
+        output: the size of the output.
+        stride, dilation: of the kernel.
+        before, behind: padding above and left, below and right.
+        groups: into how many parts the channels are divided.
+    """
+
+    samples: int
+    channels: int
+    size: Sizes
+    filters: int
+    kernel: Sizes
+    output: Sizes
+    stride: Sizes
+    dilation: Sizes
+    before: Sizes
+    behind: Sizes
+    groups: int
+
+    @property
+    def rank(self) -> int:
+        """How many spatial dimensions there are."""
+        return len(self.size)
+
+    def pointwise(self) -> bool:
+        """Whether each output pixel sees one input pixel, in order."""
+        return set(self.kernel) == {1} and set(self.stride) == {1} and not any(self.before) and self.output == self.size
+
+    def columns_shape(self) -> tuple[int, int, int]:
+        """That of the windows as columns: groups, taps of a group, output pixels."""
+        taps = self.channels // self.groups * prod(self.kernel)
+        return self.groups, taps, self.samples * prod(self.output)
