@@ -243,7 +243,10 @@ def test_the_op_with_an_attribute_that_is_no_data_is_named() -> None:
         *({"device": "tpu"}, {"device": 3}, {"meta": ["float32", [-1], "cpu"]}, {"meta": ["float32", [2], "x"]}),
         *({"meta": ["float32", [1 << 40, 1 << 40], "cpu"]}, {"meta": ["float32", [1] * 50, "cpu"]}),
         *({"named": ["vmflow.ops.pooling._Shape", [1]]}, {"named": ["os.system", ["ls"]]}, {"named": [3, []]}),
-        *({"named": ["vmflow.ops.pooling.Planes", []]}, {"record": ["vmflow.graph_mode.job.Drawn", {"draw": 1}]}),
+        *(
+            {"named": ["vmflow.ops.pooling.Window", [1, 1, 1, 1, 0, 1]]},
+            {"record": ["vmflow.graph_mode.job.Drawn", {"draw": 1}]},
+        ),
         *({"record": ["vmflow.graph_mode.graph.Graph", {}]}, {"other": 1}, {}, [], {"float": "nan", "x": 1}),
     ],
     ids=repr,

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, INTEGER
-from vmflow.instructions.blob import Array, meta
-from vmflow.kernels.numpy import pooling as kernels
-from vmflow.kernels.numpy.half import in_single
+from vmflow.instructions.blob import meta
 
 from .elementwise import CHEAP
-from .layer_operands import Sizes, batched, check_floating, check_shape, is_half, layout, sizes
+from .layer_operands import Sizes, batched, check_floating, check_shape, layout, sizes
 from .pooling import (
     avg_pool1d,
     avg_pool2d,
@@ -26,7 +24,7 @@ from .pooling import (
     max_pool2d,
     max_pool3d,
 )
-from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
+from .table import Attributes, Count, Form, Inferred, Kinds, Metas, OpExpr
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -43,14 +41,7 @@ def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     wanted, _ = cast("_Both", attributes)
     (source,) = metas
     output = meta((*source.shape[:2], *wanted), source.dtype, source.device)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        for number in range(len(wanted))[::-1]:
-            array = kernels.adaptive_mean(xp, array, wanted[number], number + 2)
-        return array
-
-    return computed_by(output, in_single(kernel, is_half(source)), source.numel * CHEAP * 4 + 5000)
+    return Inferred(output, source.numel * CHEAP * 4 + 5000)
 
 
 def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -60,14 +51,7 @@ def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     check_floating(name, gradient)
     check_shape(name, "a gradient", gradient, (*gradient.shape[:2], *wanted))
     output = meta((*gradient.shape[:2], *given), gradient.dtype, gradient.device)
-    xp = array_module(gradient.device)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        for axis, size in enumerate(given, 2):
-            array = kernels.adaptive_spread(xp, array, size, axis)
-        return array
-
-    return computed_by(output, in_single(kernel, is_half(gradient)), output.numel * CHEAP * 4 + 5000)
+    return Inferred(output, output.numel * CHEAP * 4 + 5000)
 
 
 def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -85,12 +69,7 @@ def _infer_largest(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
     (source,) = metas
     shape = (*source.shape[:2], *wanted)
     outputs = (meta(shape, source.dtype, source.device), meta(shape, dtypes.int64, source.device))
-    xp = array_module(source.device)
-
-    def kernel(array: Array, out: Any) -> tuple[Array, Array]:
-        return kernels.adaptive_largest(xp, array, wanted)
-
-    return computed_by(outputs, kernel, source.numel * CHEAP * 10 + 10000)
+    return Inferred(outputs, source.numel * CHEAP * 10 + 10000)
 
 
 class _Family(NamedTuple):
@@ -103,9 +82,9 @@ class _Family(NamedTuple):
 
 def _declared(rank: int) -> _Family:
     family = _Family(
-        OpExpr(f"adaptive_avg_pool{rank}d", _infer_mean, Form(1, _Both)),
-        OpExpr(f"adaptive_avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Both)),
-        OpExpr(f"adaptive_max_pool{rank}d", _infer_largest, Form(1, tuple[Count, ...])),
+        OpExpr(f"adaptive_avg_pool{rank}d", _infer_mean, Form(1, _Both), "pooling"),
+        OpExpr(f"adaptive_avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Both), "pooling"),
+        OpExpr(f"adaptive_max_pool{rank}d", _infer_largest, Form(1, tuple[Count, ...]), "pooling"),
     )
     family.mean.gradient()(_mean_gradient)
     family.mean_gradient.gradient()(_mean_gradient_gradient)

@@ -5,25 +5,17 @@ The ops are written for any number of spatial dimensions and declared for one, t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-
-import numpy as np
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import COMPLEX, INTEGER
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.arrays import Call
-from vmflow.kernels.native.images import plane_scatter
-from vmflow.kernels.numpy import pooling as kernels
-from vmflow.kernels.numpy.half import in_single
-from vmflow.kernels.numpy.pooling import Planes, Window
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.pooling import Window
 
 from .elementwise import CHEAP
-from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, is_half, layout, sizes
+from .layer_operands import Pair, Sizes, batched, check_floating, check_shape, layout, sizes
 from .table import (
     Attributes,
     Form,
@@ -34,9 +26,7 @@ from .table import (
     OpExpr,
     Size,
     Stride,
-    array_module,
     common_device,
-    computed_by,
 )
 
 if TYPE_CHECKING:
@@ -68,17 +58,13 @@ def _windows(name: str, source: TensorMeta, shape: _Shape) -> tuple[Window, ...]
     return tuple([_window(name, source, shape, axis) for axis in range(rank)])
 
 
-def _planes(name: str, source: TensorMeta, shape: _Shape) -> Planes:
-    return Planes(array_module(source.device), tuple(source.shape), _windows(name, source, shape))
-
-
-def _output(planes: Planes, source: TensorMeta) -> TensorMeta:
-    size = [it.output for it in planes.windows]
+def _output(windows: tuple[Window, ...], source: TensorMeta) -> TensorMeta:
+    size = [it.output for it in windows]
     return meta((*source.shape[:2], *size), source.dtype, source.device)
 
 
-def _taps(planes: Planes) -> int:
-    return sum([it.kernel for it in planes.windows])
+def _taps(windows: tuple[Window, ...]) -> int:
+    return sum([it.kernel for it in windows])
 
 
 def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
@@ -99,9 +85,9 @@ def _window(name: str, source: TensorMeta, shape: _Shape, axis: int) -> Window:
         )
     window = Window(size, output, kernel, stride, padding, dilation)
     if dilation > 1:
-        starts = np.arange(output) * stride - padding
-        firsts = window.first_taps()
-        if (firsts >= kernel).any() or (starts + firsts * dilation >= size).any():
+        # A window may end in the padding before the input if it begins there; of the others, the last lies farthest.
+        doubtful = range(min(output, -(-padding // stride)))
+        if not window.reaches_in(output - 1) or not all(window.reaches_in(number) for number in doubtful):
             raise ValueError(
                 f"{name}: with dilation {list(shape.dilation)} and padding {list(shape.padding)} a window "
                 f"lies wholly in the padding of an input of shape {list(source.shape)}"
@@ -125,35 +111,19 @@ def _infer_max(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     shape = cast("_Shape", attributes)
     (source,) = metas
     _check_max(_max_name(shape), source)
-    planes = _planes(_max_name(shape), source, shape)
-    output = _output(planes, source)
-    kernel = kernels.max_values_kernel(array_module(source.device), planes)
-    return computed_by(output, kernel, (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000)
+    windows = _windows(_max_name(shape), source, shape)
+    output = _output(windows, source)
+    return Inferred(output, (source.numel + output.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
 
 
 def _infer_max_with_indices(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     shape = cast("_Shape", attributes)
     (source,) = metas
     _check_max(_max_name(shape), source)
-    planes = _planes(_max_name(shape), source, shape)
-    output = _output(planes, source)
-    native = kernels.in_c(planes)
-
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        return None if native is None else native.calls(*inputs, *outs)
-
-    return computed_by(
-        (output, meta(tuple(output.shape), dtypes.int64, source.device)),
-        kernels.max_indices_kernel(array_module(source.device), planes),
-        (source.numel + output.numel * _taps(planes)) * CHEAP * 6 + 10000,
-        placed=placed,
-    )
-
-
-def _flat(xp: Any, indices: Array, plane: int) -> Array:
-    """Indices into a plane each as indices into all planes in a row."""
-    planes = indices.shape[0] * indices.shape[1]
-    return (indices.reshape(planes, -1) + xp.arange(0, planes * plane, plane)[:, None]).reshape(-1)
+    windows = _windows(_max_name(shape), source, shape)
+    output = _output(windows, source)
+    indices = meta(tuple(output.shape), dtypes.int64, source.device)
+    return Inferred((output, indices), (source.numel + output.numel * _taps(windows)) * CHEAP * 6 + 10000, windows)
 
 
 def _check_indices(name: str, indices: TensorMeta, rank: int) -> None:
@@ -169,20 +139,7 @@ def _infer_plane_scatter(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     check_shape("plane_scatter", "indices", indices, values.shape)
     check_floating("plane_scatter", values)
     output = meta((*values.shape[:2], *size), values.dtype, device)
-    xp = array_module(device)
-    wide = dtypes.float32.numpy if is_half(values) else values.dtype.numpy
-
-    def kernel(array: Array, places: Array, out: Array | None) -> Array:
-        found = plane_scatter(array, places, out, tuple(output.shape))
-        if found is not None:
-            return found
-        whole = xp.zeros(output.numel, wide)
-        if output.numel:
-            # Windows may overlap and share their largest element: each gradient counts.
-            xp.add.at(whole, _flat(xp, places, prod(size)), array.reshape(-1).astype(wide, copy=False))
-        return whole.reshape(output.shape).astype(values.dtype.numpy, copy=False)
-
-    return computed_by(output, kernel, output.numel * CHEAP + values.numel * 10 + 5000)
+    return Inferred(output, output.numel * CHEAP + values.numel * 10 + 5000)
 
 
 def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -192,19 +149,11 @@ def _infer_plane_gather(attributes: Attributes, metas: Metas, kinds: Kinds) -> I
     if indices.shape[:2] != source.shape[:2]:
         raise ValueError(f"plane_gather: indices {indices} are not of the planes of {source}")
     output = meta(tuple(indices.shape), source.dtype, device)
-    xp = array_module(device)
-    plane = prod(source.shape[2:])
-
-    def kernel(array: Array, places: Array, out: Array | None) -> Array:
-        if not output.numel:
-            return xp.empty(output.shape, source.dtype.numpy)
-        return array.reshape(-1)[_flat(xp, places, plane)].reshape(output.shape)
-
-    return computed_by(output, kernel, output.numel * 10 + 5000)
+    return Inferred(output, output.numel * 10 + 5000)
 
 
-_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter, Form(2, tuple[Size, ...]))
-_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2))
+_PLANE_SCATTER = OpExpr("plane_scatter", _infer_plane_scatter, Form(2, tuple[Size, ...]), "pooling")
+_PLANE_GATHER = OpExpr("plane_gather", _infer_plane_gather, Form(2), "pooling")
 
 
 def max_gradient(node: OpNode, gradient: Tensor, _: Tensor | None) -> tuple[Tensor]:
@@ -244,20 +193,9 @@ def _infer_mean(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     how = cast("_Mean", attributes)
     (source,) = metas
     check_floating(_mean_name(how), source)
-    planes = _planes(_mean_name(how), source, how.shape)
-    output = _output(planes, source)
-    xp = array_module(source.device)
-    divisor = kernels.divisor_function(xp, planes.windows, how.with_padding, how.override)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        partial = planes.inside(array)
-        for axis, window in planes.along():
-            partial = kernels.total(xp, partial, window, axis)
-        result = planes.outside(partial)
-        return xp.divide(result, divisor(array.dtype), result)
-
-    cost = (source.numel + output.numel * _taps(planes)) * CHEAP * 2 + 5000
-    return computed_by(output, in_single(kernel, is_half(source)), cost)
+    windows = _windows(_mean_name(how), source, how.shape)
+    output = _output(windows, source)
+    return Inferred(output, (source.numel + output.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
 
 
 def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -265,19 +203,9 @@ def _infer_mean_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> 
     (gradient,) = metas
     output = meta((*gradient.shape[:2], *how.size), gradient.dtype, gradient.device)
     check_floating(_mean_name(how), gradient)
-    planes = _planes(_mean_name(how), output, how.shape)
-    check_shape(_mean_name(how), "gradient", gradient, _output(planes, output).shape)
-    xp = array_module(gradient.device)
-    divisor = kernels.divisor_function(xp, planes.windows, how.with_padding, how.override)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        partial = planes.inside(xp.divide(array, divisor(array.dtype)))
-        for axis, window in planes.along()[::-1]:
-            partial = kernels.spread(xp, partial, window, axis)
-        return planes.outside(partial)
-
-    cost = (output.numel + gradient.numel * _taps(planes)) * CHEAP * 2 + 5000
-    return computed_by(output, in_single(kernel, is_half(gradient)), cost)
+    windows = _windows(_mean_name(how), output, how.shape)
+    check_shape(_mean_name(how), "gradient", gradient, _output(windows, output).shape)
+    return Inferred(output, (output.numel + gradient.numel * _taps(windows)) * CHEAP * 2 + 5000, windows)
 
 
 def _mean_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
@@ -304,10 +232,10 @@ class _Family(NamedTuple):
 
 def _declared(rank: int) -> _Family:
     family = _Family(
-        OpExpr(f"max_pool{rank}d", _infer_max, Form(1, _Shape)),
-        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices, Form(1, _Shape)),
-        OpExpr(f"avg_pool{rank}d", _infer_mean, Form(1, _Mean)),
-        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Mean)),
+        OpExpr(f"max_pool{rank}d", _infer_max, Form(1, _Shape), "pooling"),
+        OpExpr(f"max_pool{rank}d_with_indices", _infer_max_with_indices, Form(1, _Shape), "pooling"),
+        OpExpr(f"avg_pool{rank}d", _infer_mean, Form(1, _Mean), "pooling"),
+        OpExpr(f"avg_pool{rank}d_gradient", _infer_mean_gradient, Form(1, _Mean), "pooling"),
     )
     family.largest_with_indices.gradient(outputs=(1,))(max_gradient)
     family.mean.gradient()(_mean_gradient)
