@@ -6,13 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, meta
-from vmflow.kernels.numpy.half import in_single
-from vmflow.kernels.numpy.ufuncs import constant
+from vmflow.instructions.blob import meta
 
 from .elementwise import CHEAP, number
-from .layer_operands import is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -26,20 +23,10 @@ def _infer_pad(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     shape = tuple([size + before + after for size, (before, after) in zip(source.shape, pairs, strict=True)])
     output = meta(shape, source.dtype, source.device)
-    inside = tuple([slice(before, before + size) for size, (before, _) in zip(source.shape, pairs, strict=True)])
-    xp = array_module(source.device)
-
-    def kernel(array: Array, value: Any, out: Array | None) -> Array:
-        if out is None:
-            out = xp.empty(shape, source.dtype.numpy)
-        out[...] = constant(value, source.dtype.numpy)
-        out[inside] = array
-        return out
-
-    return computed_by(output, kernel, output.numel * CHEAP * 2)
+    return Inferred(output, output.numel * CHEAP * 2)
 
 
-_PAD = OpExpr("pad", _infer_pad, Form(1, tuple[Pair, ...], scalars=1))
+_PAD = OpExpr("pad", _infer_pad, Form(1, tuple[Pair, ...], scalars=1), "padding")
 
 
 @_PAD.gradient()
@@ -55,76 +42,24 @@ def _pad_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
 _Borders = tuple[str, tuple[Pair, ...]]
 
 
-def _interior(pairs: Sequence[Pair], shape: Sequence[int]) -> tuple[slice, ...]:
-    return tuple([slice(before, length - after) for length, (before, after) in zip(shape, pairs, strict=True)])
-
-
-def _part(axis: int, part: slice, pairs: Sequence[Pair], shape: Sequence[int]) -> tuple[slice, ...]:
-    """An index that cuts one dimension, and keeps to the interior of those after it."""
-    return (*[slice(None)] * axis, part, *_interior(pairs, shape)[axis + 1 :])
-
-
-def _copies(mode: str, pair: Pair, length: int) -> list[tuple[slice, slice]]:
-    """Along one padded dimension, pairs of slices: a border, and the part of the interior that it repeats."""
-    before, after = pair
-    end = length - after
-    found: list[tuple[slice, slice]] = []
-    if mode == "replicate":
-        found = [(slice(0, before), slice(before, before + 1)), (slice(end, length), slice(end - 1, end))]
-    elif mode == "circular":
-        found = [(slice(0, before), slice(end - before, end)), (slice(end, length), slice(before, before + after))]
-    else:
-        # Backwards, from the element next to the one at the border.
-        stop = end - 2 - after
-        left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
-        found = [(slice(0, before), left), (slice(end, length), right)]
-    return [it for it, size in zip(found, pair, strict=True) if size]
-
-
 def _infer_borders(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    mode, pairs = cast("_Borders", attributes)
+    _, pairs = cast("_Borders", attributes)
     (source,) = metas
     shape = [size + before + after for size, (before, after) in zip(source.shape, pairs, strict=True)]
     output = meta(tuple(shape), source.dtype, source.device)
-    xp = array_module(source.device)
-    inside = _interior(pairs, shape)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        result = xp.empty(output.shape, source.dtype.numpy) if out is None else out
-        result[inside] = array
-        for axis, pair in enumerate(pairs):
-            for border, origin in _copies(mode, pair, shape[axis]):
-                result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
-        return result
-
-    return computed_by(output, kernel, output.numel * CHEAP * 2 + 5000)
+    return Inferred(output, output.numel * CHEAP * 2 + 5000)
 
 
 def _infer_borders_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    mode, pairs = cast("_Borders", attributes)
+    _, pairs = cast("_Borders", attributes)
     (gradient,) = metas
-    shape = tuple(gradient.shape)
-    size = tuple([length - before - after for length, (before, after) in zip(shape, pairs, strict=True)])
+    size = tuple([length - before - after for length, (before, after) in zip(gradient.shape, pairs, strict=True)])
     output = meta(size, gradient.dtype, gradient.device)
-    xp = array_module(gradient.device)
-    inside = _interior(pairs, shape)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        whole = xp.array(array, order="C")
-        for axis, pair in reversed(list(enumerate(pairs))):
-            for border, origin in _copies(mode, pair, shape[axis]):
-                part = whole[_part(axis, border, pairs, shape)]
-                if mode == "replicate":
-                    part = xp.add.reduce(part, axis, keepdims=True)
-                target = whole[_part(axis, origin, pairs, shape)]
-                xp.add(target, part, target)
-        return xp.ascontiguousarray(whole[inside])
-
-    return computed_by(output, in_single(kernel, is_half(gradient)), gradient.numel * CHEAP * 3 + 5000)
+    return Inferred(output, gradient.numel * CHEAP * 3 + 5000)
 
 
-_BORDERS = OpExpr("pad_borders", _infer_borders, Form(1, _Borders))
-_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient, Form(1, _Borders))
+_BORDERS = OpExpr("pad_borders", _infer_borders, Form(1, _Borders), "padding")
+_BORDERS_GRADIENT = OpExpr("pad_borders_gradient", _infer_borders_gradient, Form(1, _Borders), "padding")
 
 
 @_BORDERS.gradient()

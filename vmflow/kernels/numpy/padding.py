@@ -1,0 +1,104 @@
+"""Elements added around arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+from .half import in_single
+from .ufuncs import constant
+
+# How many elements before and after each dimension.
+Pairs: TypeAlias = Sequence[tuple[int, int]]
+
+
+@builds("pad")
+def _pad(problem: Problem) -> Function:
+    (source,), (output,) = problem.inputs, problem.outputs
+    shape, to = output.shape, output.dtype.numpy
+    inside = tuple(
+        [slice(before, before + size) for size, (before, _) in zip(source.shape, problem.attributes, strict=True)]
+    )
+
+    def kernel(array: Array, value: Any, out: Array | None) -> Array:
+        if out is None:
+            out = np.empty(shape, to)
+        out[...] = constant(value, to)
+        out[inside] = array
+        return out
+
+    return kernel
+
+
+# Borders made of what is within
+
+
+def _interior(pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
+    return tuple([slice(before, length - after) for length, (before, after) in zip(shape, pairs, strict=True)])
+
+
+def _part(axis: int, part: slice, pairs: Pairs, shape: Sequence[int]) -> tuple[slice, ...]:
+    """An index that cuts one dimension, and keeps to the interior of those after it."""
+    return (*[slice(None)] * axis, part, *_interior(pairs, shape)[axis + 1 :])
+
+
+def _copies(mode: str, pair: tuple[int, int], length: int) -> list[tuple[slice, slice]]:
+    """Along one padded dimension, pairs of slices: a border, and the part of the interior that it repeats."""
+    before, after = pair
+    end = length - after
+    found: list[tuple[slice, slice]] = []
+    if mode == "replicate":
+        found = [(slice(0, before), slice(before, before + 1)), (slice(end, length), slice(end - 1, end))]
+    elif mode == "circular":
+        found = [(slice(0, before), slice(end - before, end)), (slice(end, length), slice(before, before + after))]
+    else:
+        # Backwards, from the element next to the one at the border.
+        stop = end - 2 - after
+        left, right = slice(2 * before, before, -1), slice(end - 2, stop if stop >= 0 else None, -1)
+        found = [(slice(0, before), left), (slice(end, length), right)]
+    return [it for it, size in zip(found, pair, strict=True) if size]
+
+
+@builds("pad_borders")
+def _borders(problem: Problem) -> Function:
+    mode, pairs = problem.attributes
+    (output,) = problem.outputs
+    shape, to = output.shape, output.dtype.numpy
+    inside = _interior(pairs, shape)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        result = np.empty(shape, to) if out is None else out
+        result[inside] = array
+        for axis, pair in enumerate(pairs):
+            for border, origin in _copies(mode, pair, shape[axis]):
+                result[_part(axis, border, pairs, shape)] = result[_part(axis, origin, pairs, shape)]
+        return result
+
+    return kernel
+
+
+@builds("pad_borders_gradient")
+def _borders_gradient(problem: Problem) -> Function:
+    mode, pairs = problem.attributes
+    (gradient,) = problem.inputs
+    shape = gradient.shape
+    inside = _interior(pairs, shape)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        whole = np.array(array, order="C")
+        for axis, pair in reversed(list(enumerate(pairs))):
+            for border, origin in _copies(mode, pair, shape[axis]):
+                part = whole[_part(axis, border, pairs, shape)]
+                if mode == "replicate":
+                    part = np.add.reduce(part, axis, keepdims=True)
+                target = whole[_part(axis, origin, pairs, shape)]
+                np.add(target, part, target)
+        return np.ascontiguousarray(whole[inside])
+
+    return in_single(kernel, dtypes.is_half(gradient.dtype))
