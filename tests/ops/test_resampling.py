@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
+from vmflow.kernels.numpy.resampling import _table
+from vmflow.kernels.problems.resampling import Along
 from vmflow.nn.functional import interpolate
-from vmflow.ops import resampling
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -107,10 +108,10 @@ def test_one_infinite_element_stays_among_its_neighbours() -> None:
 
 
 def test_a_table_and_its_transpose_are_one_matrix() -> None:
-    along = resampling._Along("linear", 7, 4, False, 0.0, True)
+    along = Along("linear", 7, 4, False, 0.0, True)
     matrices = []
     for transposed, shape in ((False, (4, 7)), (True, (7, 4))):
-        table = resampling._table(along, transposed)
+        table = _table(along, transposed)
         matrix = np.zeros(shape)
         np.add.at(matrix, (np.arange(shape[0])[:, None], table.places), table.weights)
         matrices.append(matrix)

@@ -1,142 +1,34 @@
 """Resampling: lines, images and volumes made larger or smaller.
 
-Along each dimension, an element of the result is a weighted sum of a few elements of the input.  A table says of which,
-and with which weights; the gradient is the same op with the tables transposed.
+Along each dimension, an element of the result is a weighted sum of a few elements of the input.  The gradient is the
+same op with this map transposed.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX
-from vmflow.instructions.blob import Array, meta
-from vmflow.kernels.numpy.half import in_single
+from vmflow.instructions.blob import meta
+from vmflow.kernels.problems.resampling import Along
 
 from .adaptive_pooling import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .elementwise import CHEAP
-from .layer_operands import Sizes, check_floating, is_half, sizes
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by
+from .layer_operands import Sizes, check_floating, sizes
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Tables
 
+class _Along(Along):
+    """The same, under the name that it has in files: they name classes of `vmflow.ops`."""
 
-class _Along(NamedTuple):
-    """How one dimension is resampled.
-
-    Attributes:
-        filter: "nearest", "nearest-exact", "linear" or "cubic".
-        source, target: sizes.
-        align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
-        scale: input elements per output element where that was given, else 0.
-        antialias: whether a filter that shrinks is widened, so that each input element counts.
-    """
-
-    filter: str
-    source: int
-    target: int
-    align_corners: bool
-    scale: float
-    antialias: bool
-
-    def step(self) -> float:
-        """Input elements per output element."""
-        if self.align_corners:
-            return (self.source - 1) / (self.target - 1) if self.target > 1 else 0.0
-        return self.scale or self.source / self.target
-
-
-class _Table(NamedTuple):
-    """For each element of the result, which elements count and how much: two arrays (result, taps)."""
-
-    places: Array
-    weights: Array
-
-
-def _cubic(distance: Array, sharpness: float) -> Array:
-    """Keys' cubic convolution kernel."""
-    x, a = abs(distance), sharpness
-    near = ((a + 2) * x - (a + 3)) * x * x + 1
-    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
-    return np.where(x < 1, near, np.where(x < 2, far, 0.0))
-
-
-def _nearest(along: _Along) -> _Table:
-    # In single precision, as PyTorch has it: the same elements are chosen where the quotient is all but an integer.
-    step = np.float32(along.scale) if along.scale else np.float32(along.source) / np.float32(along.target)
-    targets = np.arange(along.target, dtype=np.float32)
-    if along.filter == "nearest-exact":
-        targets = targets + np.float32(0.5)
-    places = np.minimum(np.floor(targets * step).astype(np.int64), along.source - 1)
-    return _Table(places[:, None], np.ones((along.target, 1)))
-
-
-def _interpolated(along: _Along) -> _Table:
-    targets = np.arange(along.target, dtype=np.float64)
-    centres = targets * along.step() if along.align_corners else (targets + 0.5) * along.step() - 0.5
-    last = along.source - 1
-    if along.filter == "linear":
-        centres = np.clip(centres, 0, last)
-        below = np.floor(centres).astype(np.int64)
-        part = centres - below
-        return _Table(np.stack([below, np.minimum(below + 1, last)], 1), np.stack([1 - part, part], 1))
-    taps = np.floor(centres)[:, None] + np.arange(-1, 3)
-    return _Table(np.clip(taps, 0, last).astype(np.int64), _cubic(taps - centres[:, None], -0.75))
-
-
-def _antialiased(along: _Along) -> _Table:
-    """As Pillow does it: the filter is as wide as an output element, cut off at the edges, and sums up to 1."""
-    step = along.step()
-    widening = max(step, 1.0)
-    support = (1.0 if along.filter == "linear" else 2.0) * widening
-    centres = step * (np.arange(along.target) + 0.5)
-    first = np.maximum((centres - support + 0.5).astype(np.int64), 0)
-    behind = np.minimum((centres + support + 0.5).astype(np.int64), along.source)
-    taps = first[:, None] + np.arange(max(int((behind - first).max()), 1))
-    distance = (taps - centres[:, None] + 0.5) / widening
-    weights = np.maximum(1 - abs(distance), 0.0) if along.filter == "linear" else _cubic(distance, -0.5)
-    weights = np.where(taps < behind[:, None], weights, 0.0)
-    total = weights.sum(1, keepdims=True)
-    return _Table(np.minimum(taps, along.source - 1), weights / np.where(total == 0, 1.0, total))
-
-
-def _transposed(table: _Table, size: int) -> _Table:
-    """The table of the transposed map, whose result has `size` elements."""
-    count = table.places.shape[1]
-    places, weights = table.places.reshape(-1), table.weights.reshape(-1)
-    used = weights != 0
-    places, weights = places[used], weights[used]
-    origins = np.repeat(np.arange(table.places.shape[0]), count)[used]
-    order = np.argsort(places, kind="stable")
-    places, weights, origins = places[order], weights[order], origins[order]
-    counts = np.bincount(places, minlength=size)
-    starts = np.cumsum(counts) - counts
-    slots = np.arange(len(places)) - starts[places]
-    wide = max(int(counts.max()), 1)
-    # What fills a row up refers to one of the row's own elements, so that others' infinities stay out of it.
-    first = origins[np.minimum(starts, max(len(origins) - 1, 0))] if len(origins) else np.zeros(size, np.int64)
-    result = _Table(np.repeat(first[:, None], wide, 1), np.zeros((size, wide)))
-    result.places[places, slots] = origins
-    result.weights[places, slots] = weights
-    return result
-
-
-@functools.lru_cache(256)
-def _table(along: _Along, transposed: bool) -> _Table:
-    if transposed:
-        return _transposed(_table(along, False), along.source)
-    if along.filter.startswith("nearest"):
-        return _nearest(along)
-    return _antialiased(along) if along.antialias else _interpolated(along)
+    __slots__ = ()
 
 
 # The op.  Attributes: (how along each dimension, whether transposed)
@@ -149,35 +41,12 @@ def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     (source,) = metas
     size = [it.source if transposed else it.target for it in every]
     output = meta((*source.shape[:2], *size), source.dtype, source.device)
-    xp = array_module(source.device)
-    chooses = not transposed and every[0].filter.startswith("nearest")
-    tables = [
-        (axis, xp.asarray(table.places), table.weights)
-        for axis, table in reversed(list(enumerate([_table(it, transposed) for it in every], 2)))
-    ]
-    compute = np.dtype(np.float32) if is_half(source) else source.dtype.numpy
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        for axis, places, weights in tables:
-            if chooses:
-                array = xp.take(array, places[:, 0], axis)
-                continue
-            spread = (1,) * (array.ndim - axis - 1)
-            factors = xp.asarray(weights.astype(compute))
-            result = None
-            for tap in range(places.shape[1]):
-                part = xp.take(array, places[:, tap], axis)
-                part *= factors[:, tap].reshape(-1, *spread)
-                result = part if result is None else xp.add(result, part, result)
-            array = result
-        return array
-
-    taps = sum([places.shape[1] for _, places, _ in tables])
+    taps = sum([it.taps(transposed) for it in every])
     cost = (source.numel + output.numel) * taps * CHEAP * 4 + 10000
-    return computed_by(output, kernel if chooses else in_single(kernel, is_half(source)), cost)
+    return Inferred(output, cost)
 
 
-_RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How))
+_RESAMPLE = OpExpr("resample", _infer_resample, Form(1, _How), "resampling")
 
 
 @_RESAMPLE.gradient()

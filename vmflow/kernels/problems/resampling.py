@@ -1,0 +1,42 @@
+"""What is told of resampling: how each dimension is."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+
+class Along(NamedTuple):
+    """How one dimension is resampled.
+
+    Attributes:
+        filter: "nearest", "nearest-exact", "linear" or "cubic".
+        source, target: sizes.
+        align_corners: whether the centres of the first and last elements stay in place, not their outer edges.
+        scale: input elements per output element where that was given, else 0.
+        antialias: whether a filter that shrinks is widened, so that each input element counts.
+    """
+
+    filter: str
+    source: int
+    target: int
+    align_corners: bool
+    scale: float
+    antialias: bool
+
+    def step(self) -> float:
+        """Input elements per output element."""
+        if self.align_corners:
+            return (self.source - 1) / (self.target - 1) if self.target > 1 else 0.0
+        return self.scale or self.source / self.target
+
+    def taps(self, transposed: bool) -> int:
+        """An estimate of how many elements count for one of the result.
+
+        Args:
+            transposed: whether the result has the source's size, as a gradient.
+        """
+        count = {"linear": 2, "cubic": 4}.get(self.filter, 1)
+        if self.antialias:
+            count = min(math.ceil(count * max(self.step(), 1.0)) + 1, self.source)
+        return max(math.ceil(count * self.target / self.source), 1) if transposed else count
