@@ -8,8 +8,7 @@ and on nothing else: not on the order or the thread in which they run, nor on wh
 from __future__ import annotations
 
 import os
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,11 +20,11 @@ from .context import MODE
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .forking import lock_held_while_forking
-from .instructions.blob import Array, TensorMeta, meta
+from .instructions.blob import TensorMeta, meta
 from .ops.copying import copy_
 from .ops.creation import meta_like, sized_meta, tracked
 from .ops.elementwise import fitting
-from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes, computed_by
+from .ops.table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, broadcast_shapes
 
 if TYPE_CHECKING:
     from .autograd.node import OpNode
@@ -174,9 +173,6 @@ def chosen_generator(given: Generator | None) -> Generator:
     return given or MODE.get().generator or default_generator
 
 
-_local = threading.local()
-
-
 def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
     """A stretch of a generator's sequence, by default the default one's, as the scalars of an op that draws numbers."""
     mode = MODE.get()
@@ -189,55 +185,27 @@ def take(elements: int, generator: Generator | None = None) -> tuple[Any, Any]:
     return chosen.take(elements)
 
 
-def generator_at(seed: int, position: int) -> np.random.Generator:
-    """numpy's generator of this thread, set to a place in a sequence; making a new one takes ten times as long."""
-    found: tuple[Any, np.random.Generator, dict[str, Any]] | None = getattr(_local, "found", None)
-    if found is None:
-        new: Any = np.random.Philox(key=0)
-        found = _local.found = (new, np.random.Generator(new), new.state)
-    bits, generator, state = found
-    state["state"]["key"][0] = seed
-    counter = state["state"]["counter"]
-    counter[0] = position & _MASK
-    counter[1] = position >> 64
-    state["buffer_pos"] = 4  # nothing buffered
-    state["has_uint32"] = 0
-    bits.state = state
-    return generator
-
-
 def _output_and(parameters: tuple[Any, ...]) -> Any:
     """The type of the attributes of a random op with these types of parameters."""
     together: Any = tuple
     return together.__class_getitem__((TensorMeta, *parameters))
 
 
-# draw(numpy's generator, output, parameters, *input arrays) -> the numbers
-Draw = Callable[..., Array]
-
-
-def random_op(name: str, draw: Draw, parameters: tuple[Any, ...] = (), inputs: int = 0) -> OpExpr:
+def random_op(name: str, parameters: tuple[Any, ...] = (), inputs: int = 0) -> OpExpr:
     """Declare an op with attributes ``(output, *parameters)`` and scalars ``(seed, position)``.
 
     Args:
         name: of the op.
-        draw: see `Draw`.
         parameters: their types.
         inputs: how many tensors it takes.
     """
 
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        output, *rest = attributes
+        output = attributes[0]
         assert isinstance(output, TensorMeta)
-        fixed = tuple(rest)
+        return Inferred(output, output.numel * 10 + 5000)
 
-        def kernel(*arguments: Any) -> Array:
-            *arrays, seed, position, _ = arguments
-            return draw(generator_at(seed, position), output, fixed, *arrays)
-
-        return computed_by(output, kernel, output.numel * 10 + 5000)
-
-    op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True))
+    op = OpExpr(name, infer, Form(inputs, _output_and(parameters), 2, draws=True), "random")
     op.gradient()(_no_gradients)
     return op
 
@@ -246,74 +214,12 @@ def _no_gradients(node: OpNode, gradient: Tensor) -> tuple[None, ...]:
     return (None,) * len(node.metas)
 
 
-def _draw_normal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    if output.dtype.is_complex:
-        # Real and imaginary part share the variance of 1.
-        part = output.dtype.to_real().numpy
-        parts = generator.standard_normal((*output.shape, 2), part) * np.sqrt(0.5, dtype=part)
-        return np.ascontiguousarray(parts).view(output.dtype.numpy).reshape(output.shape)
-    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
-    return np.asarray(generator.standard_normal(output.shape, native)).astype(output.dtype.numpy, copy=False)
-
-
-# How many bits of a number below 1 the half precisions hold; rounding more of them could give 1.
-_BITS: Final = {dtypes.float16: 11, dtypes.bfloat16: 8}
-
-
-def _draw_uniform(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    if output.dtype.is_complex:
-        part = output.dtype.to_real().numpy
-        return generator.random((*output.shape, 2), part).view(output.dtype.numpy).reshape(output.shape)
-    native: Any = np.float64 if output.dtype is dtypes.float64 else np.float32
-    numbers: Array = np.asarray(generator.random(output.shape, native))
-    bits = _BITS.get(output.dtype)
-    if bits is not None:
-        numbers = np.floor(numbers * 2.0**bits) * 2.0**-bits
-    return np.asarray(numbers).astype(output.dtype.numpy, copy=False)
-
-
-def _draw_integers(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    low, high = fixed
-    return np.asarray(generator.integers(low, high, output.shape)).astype(output.dtype.numpy)
-
-
-def _draw_permutation(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    return generator.permutation(output.numel).astype(output.dtype.numpy)
-
-
-def _draw_bernoulli(
-    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], probabilities: Array
-) -> Array:
-    if not ((probabilities >= 0) & (probabilities <= 1)).all():
-        raise ValueError("bernoulli: a probability is not within [0, 1]")
-    return np.asarray(generator.random(output.shape) < probabilities).astype(output.dtype.numpy)
-
-
-def _draw_categories(
-    generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...], weights: Array
-) -> Array:
-    (replacement,) = fixed
-    weights = weights.astype(np.float64)
-    if not (np.isfinite(weights).all() and (weights >= 0).all() and (weights.sum(-1) > 0).all()):
-        raise ValueError("multinomial: the weights of each row must be finite, not negative, and not all zero")
-    if not replacement:
-        # The first of independent exponential times, each with its weight as rate, falls on a category with the right
-        # probability; those that come later are the draws from what is left.
-        with np.errstate(divide="ignore"):
-            times = generator.standard_exponential(weights.shape) / weights
-        return np.argsort(times, axis=-1)[..., : output.shape[-1]].astype(np.int64)
-    rows = np.cumsum(weights, -1).reshape(-1, weights.shape[-1])
-    numbers = generator.random((len(rows), output.shape[-1])) * rows[:, -1:]
-    chosen = [np.searchsorted(row, wanted, side="right") for row, wanted in zip(rows, numbers, strict=True)]
-    return np.asarray(chosen, np.int64).reshape(output.shape)
-
-
-_NORMAL = random_op("randn", _draw_normal)
-_UNIFORM = random_op("rand", _draw_uniform)
-_RANDINT = random_op("randint", _draw_integers, (int, int))
-_RANDPERM = random_op("randperm", _draw_permutation)
-_BERNOULLI = random_op("bernoulli", _draw_bernoulli, inputs=1)
-_MULTINOMIAL = random_op("multinomial", _draw_categories, (bool,), 1)
+_NORMAL = random_op("randn")
+_UNIFORM = random_op("rand")
+_RANDINT = random_op("randint", (int, int))
+_RANDPERM = random_op("randperm")
+_BERNOULLI = random_op("bernoulli", inputs=1)
+_MULTINOMIAL = random_op("multinomial", (bool,), 1)
 
 
 def draw(op: OpExpr, output: TensorMeta, generator: Generator | None, *parameters: Any) -> Tensor:

@@ -10,8 +10,8 @@ import pytest
 
 import vmflow as flow
 from vmflow import nn
+from vmflow.kernels.numpy.normal_quantile import normal_quantile
 from vmflow.nn import init
-from vmflow.nn.normal_quantile import normal_quantile
 
 
 def filled(function: Any, *shape: int, dtype: Any = None, **arguments: Any) -> Any:

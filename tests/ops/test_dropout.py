@@ -9,9 +9,10 @@ import pytest
 
 import vmflow as flow
 from tests.support import arrays_for
-from vmflow import random
 from vmflow.instructions.blob import meta
-from vmflow.ops.dropout import dropout, kept_elements
+from vmflow.kernels.numpy.dropout import kept_elements
+from vmflow.kernels.numpy.random import generator_at
+from vmflow.ops.dropout import dropout
 
 pytestmark = pytest.mark.usefixtures("contract")
 
@@ -33,9 +34,9 @@ def test_the_probability_is_exact() -> None:
     """One that lies between two numbers of sixteen bits is neither rounded up nor down."""
     count = 1 << 22
     mask = meta((count,), flow.bool, flow.device("cpu"))
-    dropped = count - kept_elements(random.generator_at(5, 0), mask, 0.5 / 65536).sum()
+    dropped = count - kept_elements(generator_at(5, 0), mask, 0.5 / 65536).sum()
     assert 10 <= dropped <= 54  # 32 expected, with a standard deviation of 5.7
-    dropped = count - kept_elements(random.generator_at(5, 0), mask, 0.3).sum()
+    dropped = count - kept_elements(generator_at(5, 0), mask, 0.3).sum()
     assert abs(dropped / count - 0.3) < 1e-3
 
 

@@ -16,13 +16,10 @@ import numpy as np
 
 from vmflow import random
 from vmflow.autograd import no_grad
-from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.interpreter import dispatch_into
 from vmflow.ops.creation import eye, from_numpy
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
-
-from .normal_quantile import normal_quantile
 
 Arguments = ParamSpec("Arguments")
 
@@ -238,28 +235,8 @@ def _kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> floa
     return calculate_gain(nonlinearity, a) / math.sqrt(fan) if fan else 0.0
 
 
-def _draw_truncated(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    mean, std, a, b = fixed
-    low, high = (a - mean) / std, (b - mean) / std
-    # Far above the mean, probabilities are too close to 1 to tell apart; below it they are not.
-    sign = -1.0 if low > 0 else 1.0
-    low, high = sorted((sign * low, sign * high))
-    first, last = (0.5 * math.erfc(-limit / math.sqrt(2.0)) for limit in (low, high))
-    values = normal_quantile(first + (last - first) * generator.random(output.shape))
-    return np.asarray(np.clip(values * (sign * std) + mean, a, b)).astype(output.dtype.numpy)
-
-
-def _draw_orthogonal(generator: np.random.Generator, output: TensorMeta, fixed: tuple[Any, ...]) -> Array:
-    rows = output.shape[0]
-    columns = output.numel // rows
-    q, r = np.linalg.qr(generator.standard_normal((max(rows, columns), min(rows, columns))))
-    # The signs that QR leaves open must be fixed, or the result is not evenly distributed (Mezzadri, 2007).
-    q = q * np.where(np.diagonal(r) < 0, -1.0, 1.0) * fixed[0]
-    return np.ascontiguousarray(q if rows >= columns else q.T).reshape(output.shape).astype(output.dtype.numpy)
-
-
-_TRUNCATED = random.random_op("trunc_normal_", _draw_truncated, (float, float, float, float))
-_ORTHOGONAL = random.random_op("orthogonal_", _draw_orthogonal, (float,))
+_TRUNCATED = random.random_op("trunc_normal_", (float, float, float, float))
+_ORTHOGONAL = random.random_op("orthogonal_", (float,))
 
 
 @_filling

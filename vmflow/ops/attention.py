@@ -20,11 +20,13 @@ from vmflow.dtypes import BOOL, FLOATING
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.numpy import attention as kernels
 from vmflow.kernels.numpy.attention import Kept, Problem
+from vmflow.kernels.numpy.dropout import kept_elements
+from vmflow.kernels.numpy.random import generator_at
 
 from .activation import softmax
 from .autocasting import autocast_as_op
 from .creation import ones
-from .dropout import dropped_alike, kept_elements
+from .dropout import dropped_alike
 from .elementwise import CHEAP, DEAR
 from .joining import repeat_interleave
 from .layer_operands import check_shape, computes_in
@@ -124,7 +126,7 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
 
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
     """What weights are multiplied by: 0 where they are dropped."""
-    kept = kept_elements(random.generator_at(*arguments[-3:-1]), probabilities, p)
+    kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
     return np.asarray(kept * compute.type(_growth(p)))
 
 
