@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
-from vmflow.ops import normalization
+from vmflow.kernels.numpy import normalization
 from vmflow.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
 
 pytestmark = pytest.mark.usefixtures("contract")

@@ -9,9 +9,6 @@ from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array
-from vmflow.kernels.native.rows import Softmax
-from vmflow.kernels.numpy import rows
 
 from .destination import delivered, written
 from .elementwise import CHEAP, DEAR, TO_FLOAT, elementwise
@@ -19,7 +16,7 @@ from .error_function import erf as erf
 from .formula import formula
 from .layer_operands import check_floating
 from .selection import where
-from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, array_module, computed_by, normalize_dim
+from .table import Attributes, Dim, Form, Inferred, Kinds, Metas, OpExpr, normalize_dim
 from .transcendental import exp
 
 if TYPE_CHECKING:
@@ -228,47 +225,17 @@ def _limited(x: Tensor, low: float, high: float) -> Tensor:
 # Softmax
 
 
-def _softmax(name: str, logarithm: bool) -> OpExpr:
+def _softmax(name: str) -> OpExpr:
     def infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-        (dim,) = cast("tuple[int]", attributes)
         (source,) = metas
         check_floating(name, source)
-        xp = array_module(source.device)
-        to = source.dtype.numpy
-        half = source.dtype in (dtypes.float16, dtypes.bfloat16)
-        in_c = Softmax(logarithm)
+        return Inferred(source, source.numel * (DEAR + 4 * CHEAP))
 
-        def kernel(array: Array, out: Array | None) -> Array:
-            if array.ndim == 0:
-                return kernel(array.reshape(1), None).reshape(())
-            if array.size == 0:
-                return xp.empty(array.shape, to)
-            if half:
-                array = array.astype(xp.float32)
-            if dim == array.ndim - 1:
-                array = xp.ascontiguousarray(array)
-                found = in_c.call(array, out)
-                if found is not None:
-                    return found.astype(to, copy=False)
-                matrix = array.reshape(-1, array.shape[-1])
-                result = rows.room(out, matrix)
-                rows.softmax(matrix, result, logarithm)
-                return result.reshape(array.shape).astype(to, copy=False)
-            result = xp.subtract(array, array.max(axis=dim, keepdims=True), order="C")
-            if logarithm:
-                result -= xp.log(xp.exp(result).sum(axis=dim, keepdims=True))
-            else:
-                xp.exp(result, result)
-                result /= result.sum(axis=dim, keepdims=True)
-            return result.astype(to, copy=False)
-
-        return computed_by(source, kernel, source.numel * (DEAR + 4 * CHEAP))
-
-    return OpExpr(name, infer, Form(1, tuple[Dim]))
+    return OpExpr(name, infer, Form(1, tuple[Dim]), "softmax")
 
 
-_SOFTMAX = _softmax("softmax", False)
-_LOG_SOFTMAX = _softmax("log_softmax", True)
+_SOFTMAX = _softmax("softmax")
+_LOG_SOFTMAX = _softmax("log_softmax")
 
 
 @_SOFTMAX.gradient(outputs=(0,))

@@ -1,40 +1,29 @@
 """Normalisation: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
 
 The forward pass is one op, and so is a backward pass that is not recorded itself.  One that is (``create_graph=True``)
-is written in differentiable ops instead.  Half precision computes in float32.
-
-At five hundred lines it is long because each of two normalisations is there twice in each direction.
+is written in differentiable ops instead.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.arrays import Call
-from vmflow.kernels.native.images import BatchNorm
-from vmflow.kernels.native.rows import LayerNorm, LayerNormGradient
-from vmflow.kernels.numpy import sums
-from vmflow.kernels.numpy.rows import handed, normalize, normalize_backward, room
 from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
-from .layer_operands import check_floating, check_shape, computes_in, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Placed, array_module, common_device, computed_by
+from .layer_operands import check_floating, check_shape, computes_in
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 from .transcendental import rsqrt
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
-
-# Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
-# whole samples; above, they run over the values, long enough by themselves.
-_SHORT: Final = 256
 
 # Attributes: (eps, whether there is a weight, whether there is a bias)
 _Options = tuple[float, bool, bool]
@@ -70,51 +59,11 @@ def _check_gradient(
             raise TypeError(f"{name}: expected statistics of {computes_in(source).name}, got {kept}")
 
 
-def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
-    """Weight and bias, None where there is none."""
-    given = list(operands)
-    weight = given.pop(0) if options[1] else None
-    return weight, given.pop(0) if options[2] else None
-
-
 def _present(options: _Options) -> list[str]:
     return [word for word, present in (("weight", options[1]), ("bias", options[2])) if present]
 
 
 # Over the batch, for each channel
-
-
-class _Channels:
-    """(samples, channels, ...) seen so that loops are long.
-
-    Attributes:
-        view: the shape for elementwise work.
-        count: values per channel.
-    """
-
-    def __init__(self, xp: Any, shape: tuple[int, ...]) -> None:
-        self.xp = xp
-        samples, channels, values = shape[0], shape[1], prod(shape[2:])
-        self.split = samples, channels, values
-        self.short = values <= _SHORT
-        self.view = (samples, channels * values) if self.short else self.split
-        self.count = samples * values
-
-    def wide(self, vector: Array) -> Array:
-        """A vector over channels, to broadcast over the view."""
-        if not self.short:
-            return vector[:, None]
-        return vector if self.split[2] == 1 else self.xp.repeat(vector, self.split[2])
-
-    def sum(self, array: Array) -> Array:
-        """The sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
-        return self.xp.einsum("scv->c", array.reshape(self.split))
-
-    def sum_of_products(self, first: Array, second: Array) -> Array:
-        """The sum of each channel of the product."""
-        if not self.short:
-            return sums.of_columns(self.xp.vecdot(first.reshape(self.split), second.reshape(self.split)))
-        return self.xp.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
 def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -123,129 +72,40 @@ def _infer_batch_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     device = common_device("batch_norm", metas)
     channels = source.shape[1:2]
     _check("batch_norm", metas, _present(options), [channels] * (len(metas) - 1))
-    xp = array_module(device)
-    over = _Channels(xp, tuple(source.shape))
-    if over.count < 2:
+    count = source.shape[0] * prod(source.shape[2:])
+    if count < 2:
         raise ValueError(
             f"batch_norm: training needs at least 2 values per channel, an input of shape {list(source.shape)} has "
-            f"{over.count}"
+            f"{count}"
         )
-    compute = computes_in(source).numpy
-    eps = compute.type(options[0])
-
-    def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *parameters, out = rest
-        weight, bias = _split(options, parameters)
-        to = None if out is None else out[0]
-        array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        if in_c is not None:
-            factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
-            found = in_c.forward(array, factor, more, to)
-            if found is not None:
-                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
-        mean = over.sum(array) / compute.type(over.count)
-        target = None if to is None or to.dtype != compute else to.reshape(over.view)
-        result = xp.subtract(array, over.wide(mean), target)
-        variance = over.sum_of_products(result, result) / compute.type(over.count)
-        scale = 1 / xp.sqrt(variance + eps)
-        xp.multiply(result, over.wide(scale if weight is None else scale * weight.astype(compute, copy=False)), result)
-        if bias is not None:
-            xp.add(result, over.wide(bias.astype(compute, copy=False)), result)
-        return handed(result, to, source.shape, source.dtype.numpy), mean, variance
-
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        array, *parameters = inputs
-        return None if in_c is None else in_c.calls("batch_norm", (array, *_split(options, parameters), *outs))
-
-    in_c = _in_c(source, over, options[0])
     statistics = meta(channels, computes_in(source), device)
-    outputs = source, statistics, statistics
-    return computed_by(outputs, kernel, source.numel * CHEAP * 8 + 10000, placed=_unless_half(placed, source))
-
-
-def _in_c(source: TensorMeta, over: _Channels, eps: float) -> BatchNorm | None:
-    if computes_in(source) is not dtypes.float32:
-        return None
-    return BatchNorm(over.split, tuple(source.shape), eps)
-
-
-def _unless_half(placed: Placed, source: TensorMeta) -> Placed | None:
-    return None if is_half(source) else placed
+    return Inferred((source, statistics, statistics), source.numel * CHEAP * 8 + 10000)
 
 
 def _infer_batch_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    options = cast("_Options", attributes)
     gradient, source, statistics = metas[:3]
-    device = common_device("batch_norm", metas)
+    common_device("batch_norm", metas)
     _check_gradient("batch_norm", gradient, source, metas[2:4], source.shape[1:2])
     _check("batch_norm", (source, *metas[4:]), ["weight"][: len(metas) - 4], [source.shape[1:2]][: len(metas) - 4])
-    xp = array_module(device)
-    over = _Channels(xp, tuple(source.shape))
-    compute = computes_in(source).numpy
-    eps, count = compute.type(options[0]), compute.type(over.count)
-
-    def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *parameters, out = rest
-        to = None if out is None else out[0]
-        gradient = xp.ascontiguousarray(gradient, compute).reshape(over.view)
-        array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        if in_c is not None:
-            weight = parameters[0].astype(compute, copy=False) if parameters else None
-            found = in_c.gradient(gradient, array, mean, variance, weight, to)
-            if found is not None:
-                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
-        target = None if to is None or to.dtype != compute else to.reshape(over.view)
-        result = xp.subtract(array, over.wide(mean), target)
-        scale = 1 / xp.sqrt(variance + eps)
-        by_bias = over.sum(gradient)
-        by_weight = over.sum_of_products(gradient, result) * scale
-        factor = scale * parameters[0].astype(compute, copy=False) if parameters else scale
-        # factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
-        xp.multiply(result, over.wide(-factor * scale * by_weight / count), result)
-        xp.add(result, gradient * over.wide(factor), result)
-        xp.subtract(result, over.wide(factor * by_bias / count), result)
-        return handed(result, to, source.shape, source.dtype.numpy), by_weight, by_bias
-
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        arrays = (*inputs, *[None] * (5 - len(inputs)), *outs)
-        return None if in_c is None else in_c.calls("batch_norm_gradient", arrays)
-
-    in_c = _in_c(source, over, options[0])
-    outputs = source, statistics, statistics
-    return computed_by(outputs, kernel, source.numel * CHEAP * 12 + 10000, placed=_unless_half(placed, source))
+    return Inferred((source, statistics, statistics), source.numel * CHEAP * 12 + 10000)
 
 
 def _infer_batch_norm_inference(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     options = cast("_Options", attributes)
     source = metas[0]
-    device = common_device("batch_norm", metas)
+    common_device("batch_norm", metas)
     words = ["running_mean", "running_var", *_present(options)]
     _check("batch_norm", metas, words, [tuple(source.shape[1:2])] * (len(metas) - 1))
-    xp = array_module(device)
-    over = _Channels(xp, tuple(source.shape))
-    compute = computes_in(source).numpy
-    eps = compute.type(options[0])
-
-    def kernel(array: Array, mean: Array, variance: Array, *rest: Any) -> Array:
-        *parameters, out = rest
-        weight, bias = _split(options, [it.astype(compute, copy=False) for it in parameters])
-        scale = 1 / xp.sqrt(variance.astype(compute, copy=False) + eps)
-        scale = scale if weight is None else scale * weight
-        shift = -mean.astype(compute, copy=False) * scale
-        shift = shift if bias is None else shift + bias
-        array = xp.ascontiguousarray(array, compute).reshape(over.view)
-        target = None if out is None or out.dtype != compute else out.reshape(over.view)
-        result = xp.multiply(array, over.wide(scale), target)
-        xp.add(result, over.wide(shift), result)
-        # The very object handed in tells the caller that there is nothing left to copy.
-        return out if target is not None else result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
-
-    return computed_by(source, kernel, source.numel * CHEAP * 4 + 5000)
+    return Inferred(source, source.numel * CHEAP * 4 + 5000)
 
 
-_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm, Form((1, 3), _Options))
-_BATCH_NORM_GRADIENT = OpExpr("batch_norm_gradient", _infer_batch_norm_gradient, Form((4, 5), _Options))
-_BATCH_NORM_INFERENCE = OpExpr("batch_norm_inference", _infer_batch_norm_inference, Form((3, 5), _Options))
+_BATCH_NORM = OpExpr("batch_norm", _infer_batch_norm, Form((1, 3), _Options), "normalization")
+_BATCH_NORM_GRADIENT = OpExpr(
+    "batch_norm_gradient", _infer_batch_norm_gradient, Form((4, 5), _Options), "normalization"
+)
+_BATCH_NORM_INFERENCE = OpExpr(
+    "batch_norm_inference", _infer_batch_norm_inference, Form((3, 5), _Options), "normalization"
+)
 
 
 def _in_order(options: _Options, by_input: Any, by_weight: Any, by_bias: Any) -> tuple[Any, ...]:
@@ -413,8 +273,8 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
 # Over the last dimensions, for each sample
 
 
-def _checked_rows(source: TensorMeta, normalized: tuple[int, ...]) -> tuple[int, int]:
-    """How many rows there are, and how long they are.
+def _count_rows(source: TensorMeta, normalized: tuple[int, ...]) -> int:
+    """How many rows of the normalized shape there are.
 
     Raises:
         ValueError: if the input does not end in the normalized shape.
@@ -422,7 +282,7 @@ def _checked_rows(source: TensorMeta, normalized: tuple[int, ...]) -> tuple[int,
     before = len(source.shape) - len(normalized)
     if before < 0 or source.shape[before:] != normalized:
         raise ValueError(f"layer_norm: an input of shape {list(source.shape)} does not end in {list(normalized)}")
-    return prod(source.shape[:before]), prod(normalized)
+    return prod(source.shape[:before])
 
 
 # Attributes: (normalized shape, options)
@@ -434,59 +294,22 @@ def _infer_layer_norm(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inf
     source = metas[0]
     device = common_device("layer_norm", metas)
     _check("layer_norm", metas, _present(options), [normalized] * (len(metas) - 1))
-    xp = array_module(device)
-    rows, features = _checked_rows(source, normalized)
-    compute = computes_in(source).numpy
-    eps = compute.type(options[0])
-    in_c = LayerNorm(options[0])
-
-    def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *parameters, out = rest
-        weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
-        array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        to = None if out is None else out[0]
-        result = room(to, array)
-        found = in_c.call(array, weight, bias, result)
-        if found is not None:
-            return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
-        mean, scale = normalize(array, weight, bias, eps, result)
-        return handed(result, to, source.shape, source.dtype.numpy), mean, scale
-
-    statistics = meta((rows,), computes_in(source), device)
-    return computed_by((source, statistics, statistics), kernel, source.numel * CHEAP * 8 + 10000)
+    statistics = meta((_count_rows(source, normalized),), computes_in(source), device)
+    return Inferred((source, statistics, statistics), source.numel * CHEAP * 8 + 10000)
 
 
 def _infer_layer_norm_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     normalized, _ = cast("_Layer", attributes)
     gradient, source, statistics = metas[:3]
     device = common_device("layer_norm", metas)
-    xp = array_module(device)
-    rows, features = _checked_rows(source, normalized)
-    _check_gradient("layer_norm", gradient, source, metas[2:4], (rows,))
+    _check_gradient("layer_norm", gradient, source, metas[2:4], (_count_rows(source, normalized),))
     _check("layer_norm", (source, *metas[4:]), ["weight"][: len(metas) - 4], [normalized][: len(metas) - 4])
-    compute = computes_in(source).numpy
-    in_c = LayerNormGradient()
-
-    def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
-        *parameters, out = rest
-        gradient = xp.ascontiguousarray(gradient, compute).reshape(rows, features)
-        array = xp.ascontiguousarray(array, compute).reshape(rows, features)
-        weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
-        to = None if out is None else out[0]
-        result = room(to, array)
-        found = in_c.call(gradient, array, mean, scale, weight, result)
-        if found is None:
-            found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
-        result, by_weight, by_bias = found
-        result = handed(result, to, source.shape, source.dtype.numpy)
-        return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
-
     parameter = meta(normalized, statistics.dtype, device)
-    return computed_by((source, parameter, parameter), kernel, source.numel * CHEAP * 14 + 10000)
+    return Inferred((source, parameter, parameter), source.numel * CHEAP * 14 + 10000)
 
 
-_LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm, Form((1, 3), _Layer))
-_LAYER_NORM_GRADIENT = OpExpr("layer_norm_gradient", _infer_layer_norm_gradient, Form((4, 5), _Layer))
+_LAYER_NORM = OpExpr("layer_norm", _infer_layer_norm, Form((1, 3), _Layer), "normalization")
+_LAYER_NORM_GRADIENT = OpExpr("layer_norm_gradient", _infer_layer_norm_gradient, Form((4, 5), _Layer), "normalization")
 
 
 @_LAYER_NORM.gradient(inputs=(0, 1), outputs=(1, 2))

@@ -1,0 +1,234 @@
+"""Normalisation: values shifted and scaled to mean 0 and variance 1, over a batch or over the features of a sample.
+
+Half precision computes in float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.choosing import Call, Function, Kernel, Placed, Problem, builds
+from vmflow.kernels.native.images import BatchNorm
+from vmflow.kernels.native.rows import LayerNorm, LayerNormGradient
+
+from . import sums
+from .rows import handed, normalize, normalize_backward, room
+
+# Up to this many values per sample and channel, a vector over channels is repeated for each value and loops run over
+# whole samples; above, they run over the values, long enough by themselves.
+_SHORT: Final = 256
+
+# (eps, whether there is a weight, whether there is a bias)
+_Options: TypeAlias = tuple[float, bool, bool]
+
+
+def _split(options: _Options, operands: Sequence[Any]) -> tuple[Any, Any]:
+    """Weight and bias, None where there is none."""
+    given = list(operands)
+    weight = given.pop(0) if options[1] else None
+    return weight, given.pop(0) if options[2] else None
+
+
+# Over the batch, for each channel
+
+
+class _Channels:
+    """(samples, channels, ...) seen so that loops are long.
+
+    Attributes:
+        view: the shape for elementwise work.
+        count: values per channel.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        samples, channels, values = shape[0], shape[1], prod(shape[2:])
+        self.split = samples, channels, values
+        self.short = values <= _SHORT
+        self.view = (samples, channels * values) if self.short else self.split
+        self.count = samples * values
+
+    def wide(self, vector: Array) -> Array:
+        """A vector over channels, to broadcast over the view."""
+        if not self.short:
+            return vector[:, None]
+        return vector if self.split[2] == 1 else np.repeat(vector, self.split[2])
+
+    def sum(self, array: Array) -> Array:
+        """The sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
+        return np.einsum("scv->c", array.reshape(self.split))
+
+    def sum_of_products(self, first: Array, second: Array) -> Array:
+        """The sum of each channel of the product."""
+        if not self.short:
+            return sums.of_columns(np.vecdot(first.reshape(self.split), second.reshape(self.split)))
+        return np.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
+
+
+def _in_c(source: TensorMeta, compute: DType, over: _Channels, eps: float) -> BatchNorm | None:
+    if compute is not dtypes.float32:
+        return None
+    return BatchNorm(over.split, tuple(source.shape), eps)
+
+
+def _unless_half(placed: Placed, source: TensorMeta) -> Placed | None:
+    return None if dtypes.is_half(source.dtype) else placed
+
+
+@builds("batch_norm")
+def _batch_norm(problem: Problem) -> Kernel:
+    options: _Options = problem.attributes
+    source = problem.inputs[0]
+    over = _Channels(tuple(source.shape))
+    computes_in = problem.outputs[1].dtype
+    compute = computes_in.numpy
+    eps = compute.type(options[0])
+    in_c = _in_c(source, computes_in, over, options[0])
+
+    def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        weight, bias = _split(options, parameters)
+        to = None if out is None else out[0]
+        array = np.ascontiguousarray(array, compute).reshape(over.view)
+        if in_c is not None:
+            factor, more = [None if it is None else it.astype(compute, copy=False) for it in (weight, bias)]
+            found = in_c.forward(array, factor, more, to)
+            if found is not None:
+                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
+        mean = over.sum(array) / compute.type(over.count)
+        target = None if to is None or to.dtype != compute else to.reshape(over.view)
+        result = np.subtract(array, over.wide(mean), target)
+        variance = over.sum_of_products(result, result) / compute.type(over.count)
+        scale = 1 / np.sqrt(variance + eps)
+        np.multiply(result, over.wide(scale if weight is None else scale * weight.astype(compute, copy=False)), result)
+        if bias is not None:
+            np.add(result, over.wide(bias.astype(compute, copy=False)), result)
+        return handed(result, to, source.shape, source.dtype.numpy), mean, variance
+
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        array, *parameters = inputs
+        return None if in_c is None else in_c.calls("batch_norm", (array, *_split(options, parameters), *outputs))
+
+    return Kernel(kernel, placed=_unless_half(placed, source))
+
+
+@builds("batch_norm_gradient")
+def _batch_norm_gradient(problem: Problem) -> Kernel:
+    options: _Options = problem.attributes
+    source = problem.inputs[1]
+    over = _Channels(tuple(source.shape))
+    computes_in = problem.outputs[1].dtype
+    compute = computes_in.numpy
+    eps, count = compute.type(options[0]), compute.type(over.count)
+    in_c = _in_c(source, computes_in, over, options[0])
+
+    def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        to = None if out is None else out[0]
+        gradient = np.ascontiguousarray(gradient, compute).reshape(over.view)
+        array = np.ascontiguousarray(array, compute).reshape(over.view)
+        if in_c is not None:
+            weight = parameters[0].astype(compute, copy=False) if parameters else None
+            found = in_c.gradient(gradient, array, mean, variance, weight, to)
+            if found is not None:
+                return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
+        target = None if to is None or to.dtype != compute else to.reshape(over.view)
+        result = np.subtract(array, over.wide(mean), target)
+        scale = 1 / np.sqrt(variance + eps)
+        by_bias = over.sum(gradient)
+        by_weight = over.sum_of_products(gradient, result) * scale
+        factor = scale * parameters[0].astype(compute, copy=False) if parameters else scale
+        # factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
+        np.multiply(result, over.wide(-factor * scale * by_weight / count), result)
+        np.add(result, gradient * over.wide(factor), result)
+        np.subtract(result, over.wide(factor * by_bias / count), result)
+        return handed(result, to, source.shape, source.dtype.numpy), by_weight, by_bias
+
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        arrays = (*inputs, *[None] * (5 - len(inputs)), *outputs)
+        return None if in_c is None else in_c.calls("batch_norm_gradient", arrays)
+
+    return Kernel(kernel, placed=_unless_half(placed, source))
+
+
+@builds("batch_norm_inference")
+def _batch_norm_inference(problem: Problem) -> Function:
+    options: _Options = problem.attributes
+    source = problem.inputs[0]
+    over = _Channels(tuple(source.shape))
+    compute = (dtypes.float32 if dtypes.is_half(source.dtype) else source.dtype).numpy
+    eps = compute.type(options[0])
+
+    def kernel(array: Array, mean: Array, variance: Array, *rest: Any) -> Array:
+        *parameters, out = rest
+        weight, bias = _split(options, [it.astype(compute, copy=False) for it in parameters])
+        scale = 1 / np.sqrt(variance.astype(compute, copy=False) + eps)
+        scale = scale if weight is None else scale * weight
+        shift = -mean.astype(compute, copy=False) * scale
+        shift = shift if bias is None else shift + bias
+        array = np.ascontiguousarray(array, compute).reshape(over.view)
+        target = None if out is None or out.dtype != compute else out.reshape(over.view)
+        result = np.multiply(array, over.wide(scale), target)
+        np.add(result, over.wide(shift), result)
+        # The very object handed in tells the caller that there is nothing left to copy.
+        return out if target is not None else result.reshape(source.shape).astype(source.dtype.numpy, copy=False)
+
+    return kernel
+
+
+# Over the last dimensions, for each sample
+
+
+@builds("layer_norm")
+def _layer_norm(problem: Problem) -> Function:
+    normalized, options = problem.attributes
+    source, statistics = problem.outputs[:2]
+    rows, features = statistics.shape[0], prod(normalized)
+    compute = statistics.dtype.numpy
+    eps = compute.type(options[0])
+    in_c = LayerNorm(options[0])
+
+    def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        weight, bias = _split(options, [it.astype(compute, copy=False).reshape(-1) for it in parameters])
+        array = np.ascontiguousarray(array, compute).reshape(rows, features)
+        to = None if out is None else out[0]
+        result = room(to, array)
+        found = in_c.call(array, weight, bias, result)
+        if found is not None:
+            return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
+        mean, scale = normalize(array, weight, bias, eps, result)
+        return handed(result, to, source.shape, source.dtype.numpy), mean, scale
+
+    return kernel
+
+
+@builds("layer_norm_gradient")
+def _layer_norm_gradient(problem: Problem) -> Function:
+    normalized, _ = problem.attributes
+    source, statistics = problem.inputs[1:3]
+    rows, features = statistics.shape[0], prod(normalized)
+    compute = statistics.dtype.numpy
+    in_c = LayerNormGradient()
+
+    def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        *parameters, out = rest
+        gradient = np.ascontiguousarray(gradient, compute).reshape(rows, features)
+        array = np.ascontiguousarray(array, compute).reshape(rows, features)
+        weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
+        to = None if out is None else out[0]
+        result = room(to, array)
+        found = in_c.call(gradient, array, mean, scale, weight, result)
+        if found is None:
+            found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
+        result, by_weight, by_bias = found
+        result = handed(result, to, source.shape, source.dtype.numpy)
+        return result, by_weight.reshape(normalized), by_bias.reshape(normalized)
+
+    return kernel
