@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.kernels.numpy.half import in_single
+from vmflow.instructions.blob import TensorMeta
 
 from .activation import sigmoid, softplus
 from .autocasting import autocast_as_op
 from .elementwise import DEAR, check_tensors
 from .formula import formula
-from .layer_operands import is_half
 from .selection import where
 from .table import (
     Attributes,
@@ -23,10 +21,8 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
 )
 
 if TYPE_CHECKING:
@@ -149,35 +145,17 @@ def _check_binary(name: str, metas: Metas) -> TensorMeta:
 
 def _infer_binary_cross_entropy(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source = _check_binary("binary_cross_entropy", metas)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, target: Array, out: Array | None) -> Array:
-        if not ((array >= 0) & (array <= 1)).all():
-            raise RuntimeError("binary_cross_entropy: probabilities must be within [0, 1]; scores need a sigmoid first")
-        positive = xp.maximum(xp.log(array), -100)
-        negative = xp.maximum(xp.log1p(-array), -100)
-        return xp.ascontiguousarray((target - 1) * negative - target * positive).reshape(source.shape)
-
-    return computed_by(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+    return Inferred(source, source.numel * DEAR * 3)
 
 
 def _infer_binary_cross_entropy_with_logits(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     source = _check_binary("binary_cross_entropy_with_logits", metas)
-    xp = array_module(source.device)
-
-    def kernel(array: Array, target: Array, out: Array | None) -> Array:
-        # max(x, 0) - x * target + log(1 + exp(-|x|)): no exponential overflows.
-        result = xp.log1p(xp.exp(-xp.abs(array)))
-        result += xp.maximum(array, 0)
-        result -= array * target
-        return xp.ascontiguousarray(result).reshape(source.shape)
-
-    return computed_by(source, in_single(kernel, is_half(source)), source.numel * DEAR * 3)
+    return Inferred(source, source.numel * DEAR * 3)
 
 
-_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2))
+_BINARY_CROSS_ENTROPY = OpExpr("binary_cross_entropy", _infer_binary_cross_entropy, Form(2), "loss")
 _BINARY_CROSS_ENTROPY_WITH_LOGITS = OpExpr(
-    "binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits, Form(2)
+    "binary_cross_entropy_with_logits", _infer_binary_cross_entropy_with_logits, Form(2), "loss"
 )
 
 

@@ -1,0 +1,219 @@
+"""Losses of class indices: the negative log-likelihood, and the cross-entropy of scores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from vmflow.dtypes import float32
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
+from vmflow.kernels.native.rows import (
+    CrossEntropy,
+    CrossEntropyGradient,
+    cross_entropy_call,
+    cross_entropy_gradient_call,
+)
+from vmflow.kernels.problems.class_loss import Cases
+
+from . import rows
+
+
+def _rows(cases: Cases, array: Array) -> Array:
+    """The scores as a matrix of the dtype to compute in."""
+    moved = np.moveaxis(array, cases.axis, -1) if array.ndim > 2 else array
+    return np.ascontiguousarray(moved, cases.compute.numpy).reshape(cases.rows, cases.classes)
+
+
+def _back(cases: Cases, matrix: Array) -> Array:
+    """A matrix in the shape of the scores."""
+    rest = cases.shape[: cases.axis] + cases.shape[cases.axis + 1 :]
+    result = matrix.reshape(*rest, cases.classes)
+    return np.moveaxis(result, -1, cases.axis) if len(cases.shape) > 2 else result.reshape(cases.shape)
+
+
+def _none_ignored(cases: Cases) -> bool:
+    return not 0 <= cases.ignored < cases.classes
+
+
+def _places(cases: Cases, target: Array) -> tuple[Array, Array | None]:
+    """The class of each row, 0 where it does not count, and whether it does; None if every one does.
+
+    Raises:
+        IndexError: for an index that names no class.
+    """
+    target = target.reshape(-1)
+    # Most often this is all there is to find out.
+    if _none_ignored(cases) and cases.rows and target.min() >= 0 and target.max() < cases.classes:
+        return target, None
+    kept = target != cases.ignored
+    wrong = kept & ((target < 0) | (target >= cases.classes))
+    if wrong.any():
+        raise IndexError(
+            f"{cases.name}: class index {int(target[wrong][0])} is out of range for {cases.classes} classes"
+        )
+    return np.where(kept, target, 0), kept
+
+
+def _is_plain(cases: Cases) -> bool:
+    """Whether the loss is a mean or sum over all rows in float32, none of which is ignored, without smoothing."""
+    return (
+        _none_ignored(cases)
+        and not cases.smoothing
+        and cases.reduction != "none"
+        and cases.compute is float32
+        and cases.dtype is float32
+    )
+
+
+def _reduced(cases: Cases, logs: Array, target: Array, weight: Array | None) -> tuple[Array, Array]:
+    """The loss, and what the mean is divided by."""
+    reduction = cases.reduction
+    places, kept = _places(cases, target)
+    smoothing = logs.dtype.type(cases.smoothing)
+    losses = logs[np.arange(cases.rows), places]
+    weights = kept if weight is None else _counted(kept, weight[places])
+    if weights is None:
+        total = logs.dtype.type(cases.rows)
+    else:
+        weights = weights.astype(logs.dtype, copy=False)
+        losses = _counted(kept, losses * weights)  # also what is no number does not count
+        total = weights.sum()
+    if smoothing:
+        spread = logs.sum(1) if weight is None else logs @ weight
+        losses = losses * (1 - smoothing) + _counted(kept, spread) * (smoothing / cases.classes)
+    if reduction == "none":
+        return -losses.reshape(target.shape), total
+    loss = 0 - losses.sum()  # of nothing it is 0, not -0
+    return np.asarray(loss / total if reduction == "mean" else loss), np.asarray(total)
+
+
+def _factors(cases: Cases, gradient: Array, total: Array, kept: Array | None) -> Array:
+    """The gradient by the loss of each row, before weights; one number if it is that of every row."""
+    if cases.reduction == "mean":
+        gradient = gradient / total
+    return _counted(kept, np.asarray(gradient).astype(cases.compute.numpy, copy=False).reshape(-1))
+
+
+def _counted(kept: Array | None, values: Array) -> Array:
+    """The values of the rows that count, and 0 for the others."""
+    return values if kept is None else np.where(kept, values, 0)
+
+
+@builds("nll_loss")
+def _nll_loss(problem: Problem) -> Function:
+    cases: Cases = problem.details
+    to, compute = cases.dtype.numpy, cases.compute.numpy
+
+    def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array]:
+        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
+        loss, total = _reduced(cases, _rows(cases, array), target, weight)
+        return loss.astype(to, copy=False), total
+
+    return kernel
+
+
+@builds("nll_loss_gradient")
+def _nll_loss_gradient(problem: Problem) -> Function:
+    cases: Cases = problem.details
+    to, compute = cases.dtype.numpy, cases.compute.numpy
+
+    def kernel(gradient: Array, target: Array, total: Array, *rest: Any) -> Array:
+        places, kept = _places(cases, target)
+        factors = _factors(cases, gradient, total, kept)
+        if len(rest) > 1:
+            factors = factors * rest[0].astype(compute, copy=False)[places]
+        result = np.zeros((cases.rows, cases.classes), to)
+        result[np.arange(cases.rows), places] = -factors
+        return np.ascontiguousarray(_back(cases, result))
+
+    return kernel
+
+
+@builds("cross_entropy")
+def _cross_entropy(problem: Problem) -> Kernel:
+    cases: Cases = problem.details
+    to, compute = cases.dtype.numpy, cases.compute.numpy
+    plain, averages = _is_plain(cases), cases.reduction == "mean"
+    in_c = CrossEntropy(averages)
+    is_matrix = len(cases.shape) == 2 and cases.compute is cases.dtype
+
+    def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
+        scores = array if is_matrix and array.flags.c_contiguous else _rows(cases, array)
+        if plain and len(rest) == 1:
+            found = in_c.call(scores, target if is_matrix else target.reshape(-1))
+            if found is not None:
+                return found
+        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
+        logs = rows.room(None if rest[-1] is None else rest[-1][2], scores)
+        if scores.size:
+            rows.softmax(scores, logs, logarithm=True)
+        loss, total = _reduced(cases, logs, target, weight)
+        return loss.astype(to, copy=False), total, logs
+
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        scores, target = inputs
+        if not (scores.flags.c_contiguous and target.flags.c_contiguous):
+            return None
+        matrix = scores.reshape(cases.rows, cases.classes)
+        compute = cross_entropy_call(matrix, target.reshape(-1), averages, outputs)
+
+        def otherwise() -> None:
+            for out, result in zip(outputs, kernel(*inputs, None), strict=True):
+                np.copyto(out, result)
+
+        return None if compute is None else [(_compute, (compute, otherwise), None)]
+
+    by_row = plain and len(problem.inputs) == 2 and len(cases.shape) < 3
+    return Kernel(kernel, placed=placed if by_row else None)
+
+
+def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None:
+    """What can be computed so unless a class does not count, or does not exist."""
+    if not compute():
+        otherwise()
+
+
+@builds("cross_entropy_gradient")
+def _cross_entropy_gradient(problem: Problem) -> Kernel:
+    cases: Cases = problem.details
+    to, compute = cases.dtype.numpy, cases.compute.numpy
+    smoothing = compute.type(cases.smoothing)
+    share = compute.type(cases.smoothing / max(cases.classes, 1))
+    plain, averages = _is_plain(cases), cases.reduction == "mean"
+    in_c = CrossEntropyGradient(averages)
+
+    def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
+        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
+        if plain and weight is None:
+            found = in_c.call(gradient, target.reshape(-1), total, logs)
+            if found is not None:
+                return np.ascontiguousarray(_back(cases, found))
+        places, kept = _places(cases, target)
+        factors = _factors(cases, gradient, total, kept)
+        hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
+        soft = factors * share
+        whole = hard + soft * (cases.classes if weight is None else weight.sum())
+        result = np.exp(logs)
+        result *= whole[:, None]
+        if smoothing:
+            result -= soft[:, None] if weight is None else soft[:, None] * weight
+        result[np.arange(cases.rows), places] -= hard
+        return np.ascontiguousarray(_back(cases, result.astype(to, copy=False)))
+
+    def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        gradient, target, total, logs = inputs
+        if not (target.flags.c_contiguous and outputs[0].flags.c_contiguous):
+            return None
+        out = outputs[0].reshape(cases.rows, cases.classes)
+        compute = cross_entropy_gradient_call(gradient, target.reshape(-1), total, logs, averages, out)
+
+        def otherwise() -> None:
+            np.copyto(outputs[0], kernel(*inputs, None))
+
+        return None if compute is None else [(_compute, (compute, otherwise), None)]
+
+    by_row = plain and len(problem.inputs) == 4 and len(cases.shape) < 3
+    return Kernel(kernel, placed=placed if by_row else None)
