@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import no_grad
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.indexing import AddRows
+from vmflow.instructions.blob import TensorMeta, meta
 
 from .copying import full_of
 from .elementwise import CHEAP
-from .layer_operands import check_shape, is_half
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device, computed_by
+from .layer_operands import check_shape
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
-
-
-def check_rows(name: str, index: Array, rows: int) -> None:
-    """Raise IndexError unless every index names one of so many rows; none counts from the end."""
-    if index.size:
-        low, high = int(index.min()), int(index.max())
-        if low < 0 or high >= rows:
-            raise IndexError(f"{name}: index {low if low < 0 else high} is out of range for a table of {rows} rows")
 
 
 def _check_table(name: str, index: TensorMeta, table: TensorMeta) -> None:
@@ -43,20 +34,12 @@ def _check_table(name: str, index: TensorMeta, table: TensorMeta) -> None:
 def _infer_embedding(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     index, table = metas
     _check_table("embedding", index, table)
-    rows, width = table.shape
-    output = meta((*index.shape, width), table.dtype, table.device)
-    xp = array_module(table.device)
-
-    def kernel(places: Array, values: Array, out: Array | None) -> Array:
-        check_rows("embedding", places, rows)
-        # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
-        return xp.take(values, places, 0, out, "clip")
-
-    return computed_by(output, kernel, output.numel * CHEAP * 2 + index.numel * 5)
+    output = meta((*index.shape, table.shape[1]), table.dtype, table.device)
+    return Inferred(output, output.numel * CHEAP * 2 + index.numel * 5)
 
 
 def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    padding, by_frequency, rows = cast("tuple[int, bool, int]", attributes)
+    padding, _, rows = cast("tuple[int, bool, int]", attributes)
     gradient, index = metas
     if index.dtype.category != dtypes.INTEGER or gradient.dtype.category < dtypes.FLOATING:
         raise TypeError(f"embedding: a gradient {gradient} does not fit indices {index}")
@@ -65,54 +48,20 @@ def _infer_gradient(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     if padding >= rows:
         raise ValueError(f"embedding: a table of {rows} rows has no row {padding}")
     output = meta((rows, width), gradient.dtype, gradient.device)
-    xp = array_module(output.device)
-    wide = dtypes.float32.numpy if is_half(gradient) else gradient.dtype.numpy
-    in_c = AddRows(0) if output.device.type == "cpu" else None
-
-    def kernel(array: Array, places: Array, out: Any) -> Array:
-        check_rows("embedding", places, rows)
-        places = places.reshape(-1).astype(xp.int64, copy=False)
-        part = array.reshape(places.size, width).astype(wide, copy=False)
-        if by_frequency:
-            part = part / xp.bincount(places, minlength=rows).astype(wide)[places][:, None]
-        table = xp.zeros(output.shape, wide)
-        if in_c is None or not in_c.call(table, places, part):
-            # Element by element: numpy has a fast loop for vectors, four times as fast as adding whole rows.
-            xp.add.at(table.reshape(-1), (places[:, None] * width + xp.arange(width)).reshape(-1), part.reshape(-1))
-        if padding >= 0:
-            table[padding] = 0
-        return table.astype(output.dtype.numpy, copy=False)
-
-    return computed_by(output, kernel, gradient.numel * 8 + output.numel * CHEAP)
+    return Inferred(output, gradient.numel * 8 + output.numel * CHEAP)
 
 
 def _infer_limit_norms(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    limit, order = cast("tuple[float, float]", attributes)
     table, index = metas
     _check_table("embedding", index, table)
     if table.dtype.category != dtypes.FLOATING:
         raise TypeError(f"embedding: max_norm needs a floating-point table, not {table.dtype.name}")
-    xp = array_module(table.device)
-
-    def kernel(values: Array, places: Array, out: Array | None) -> Array:
-        if out is None:
-            out = values.copy()
-        elif out is not values:
-            out[...] = values
-        # An index out of range is left to the look-up, which fails; failing here would cost the table its values.
-        named = xp.unique(places)
-        named = named[(named >= 0) & (named < table.shape[0])]
-        norms = xp.linalg.norm(values[named].astype(xp.float64), order, 1)
-        named, norms = named[norms > limit], norms[norms > limit]
-        out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
-        return out
-
-    return computed_by(table, kernel, index.numel * table.shape[1] * CHEAP * 10 + 10000)
+    return Inferred(table, index.numel * table.shape[1] * CHEAP * 10 + 10000)
 
 
-_EMBEDDING = OpExpr("embedding", _infer_embedding, Form(2, tuple[int, bool]))
-_GRADIENT = OpExpr("embedding_gradient", _infer_gradient, Form(2, tuple[int, bool, Size]))
-_LIMIT_NORMS = OpExpr("embedding_limit_norms", _infer_limit_norms, Form(2, tuple[float, float]))
+_EMBEDDING = OpExpr("embedding", _infer_embedding, Form(2, tuple[int, bool]), "embedding")
+_GRADIENT = OpExpr("embedding_gradient", _infer_gradient, Form(2, tuple[int, bool, Size]), "embedding")
+_LIMIT_NORMS = OpExpr("embedding_limit_norms", _infer_limit_norms, Form(2, tuple[float, float]), "embedding")
 
 
 @_EMBEDDING.gradient(inputs=(0,))

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import FLOATING, INTEGER
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from . import creation
 from .autocasting import promotes_here
 from .elementwise import CHEAP
 from .embedding import embedding
 from .selection import where
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, array_module, common_device, computed_by
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, common_device
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -28,23 +28,10 @@ def _infer_largest_of_bag(attributes: Attributes, metas: Metas, kinds: Kinds) ->
     if bag.dtype.category != dtypes.INTEGER or len(rows.shape) != 2 or bag.shape != rows.shape[:1]:
         raise ValueError(f"embedding_bag: {rows} and {bag} are not rows and the bag of each")
     output = meta((bags, rows.shape[1]), dtypes.int64, common_device("embedding_bag", metas))
-    xp = array_module(rows.device)
-
-    def kernel(values: Array, bag: Array, out: Array | None) -> Array:
-        result = xp.full(output.shape, -1, xp.int64)
-        kept = xp.flatnonzero(bag >= 0)
-        # Bags follow one another.
-        borders = xp.searchsorted(bag[kept], xp.arange(bags + 1))
-        for number in range(bags):
-            places = kept[borders[number] : borders[number + 1]]
-            if places.size:
-                result[number] = places[values[places].argmax(0)]
-        return result
-
-    return computed_by(output, kernel, rows.numel * CHEAP * 4 + bags * 3000)
+    return Inferred(output, rows.numel * CHEAP * 4 + bags * 3000)
 
 
-_LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]))
+_LARGEST_OF_BAG = OpExpr("largest_of_bag", _infer_largest_of_bag, Form(2, tuple[Size]), "embedding")
 
 
 def embedding_bag(

@@ -1,0 +1,97 @@
+"""Rows of a table, by index, and the largest among those of a bag."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.native.indexing import AddRows
+
+
+def _check_rows(index: Array, rows: int) -> None:
+    """Raise IndexError unless every index names one of so many rows; none counts from the end."""
+    if index.size:
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= rows:
+            raise IndexError(f"embedding: index {low if low < 0 else high} is out of range for a table of {rows} rows")
+
+
+@builds("embedding")
+def _embedding(problem: Problem) -> Function:
+    rows = problem.inputs[1].shape[0]
+
+    def kernel(places: Array, values: Array, out: Array | None) -> Array:
+        _check_rows(places, rows)
+        # Within its range, the index is clipped to nothing else; checked by numpy, it would go through a buffer.
+        return np.take(values, places, 0, out, "clip")
+
+    return kernel
+
+
+@builds("embedding_gradient")
+def _embedding_gradient(problem: Problem) -> Function:
+    padding, by_frequency, rows = problem.attributes
+    (output,) = problem.outputs
+    width = output.shape[1]
+    wide = dtypes.float32.numpy if dtypes.is_half(output.dtype) else output.dtype.numpy
+    in_c = AddRows(0) if output.device.type == "cpu" else None
+
+    def kernel(array: Array, places: Array, out: Any) -> Array:
+        _check_rows(places, rows)
+        places = places.reshape(-1).astype(np.int64, copy=False)
+        part = array.reshape(places.size, width).astype(wide, copy=False)
+        if by_frequency:
+            part = part / np.bincount(places, minlength=rows).astype(wide)[places][:, None]
+        table = np.zeros(output.shape, wide)
+        if in_c is None or not in_c.call(table, places, part):
+            # Element by element: numpy has a fast loop for vectors, four times as fast as adding whole rows.
+            np.add.at(table.reshape(-1), (places[:, None] * width + np.arange(width)).reshape(-1), part.reshape(-1))
+        if padding >= 0:
+            table[padding] = 0
+        return table.astype(output.dtype.numpy, copy=False)
+
+    return kernel
+
+
+@builds("embedding_limit_norms")
+def _limit_norms(problem: Problem) -> Function:
+    limit, order = problem.attributes
+    rows = problem.outputs[0].shape[0]
+
+    def kernel(values: Array, places: Array, out: Array | None) -> Array:
+        if out is None:
+            out = values.copy()
+        elif out is not values:
+            out[...] = values
+        # An index out of range is left to the look-up, which fails; failing here would cost the table its values.
+        named = np.unique(places)
+        named = named[(named >= 0) & (named < rows)]
+        norms = np.linalg.norm(values[named].astype(np.float64), order, 1)
+        named, norms = named[norms > limit], norms[norms > limit]
+        out[named] = (values[named] * (limit / (norms + 1e-7))[:, None]).astype(out.dtype)
+        return out
+
+    return kernel
+
+
+@builds("largest_of_bag")
+def _largest_of_bag(problem: Problem) -> Function:
+    (bags,) = problem.attributes
+    shape = problem.outputs[0].shape
+
+    def kernel(values: Array, bag: Array, out: Array | None) -> Array:
+        result = np.full(shape, -1, np.int64)
+        kept = np.flatnonzero(bag >= 0)
+        # Bags follow one another.
+        borders = np.searchsorted(bag[kept], np.arange(bags + 1))
+        for number in range(bags):
+            places = kept[borders[number] : borders[number + 1]]
+            if places.size:
+                result[number] = places[values[places].argmax(0)]
+        return result
+
+    return kernel
