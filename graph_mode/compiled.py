@@ -27,7 +27,7 @@ from vmflow.interpreter import new_tensor
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
 from vmflow.tensors import Tensor
-from vmflow.vm.at_once import NOT_NOW
+from vmflow.vm.inline import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run

@@ -19,7 +19,7 @@ from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
-from vmflow.vm.at_once import NOT_NOW
+from vmflow.vm.inline import NOT_NOW
 
 from . import accumulation, args_tree
 from .args_tree import Tree

@@ -19,7 +19,7 @@ from vmflow.context import MODE
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.instructions.multi_tensor_update import UpdateKernel
-from vmflow.ops.table import OPS, Inferred
+from vmflow.ops.table import OPS, OpPlan
 
 # Where the value of a buffer comes from: the caller, at each launch; a tensor outside that shares its memory; an array
 # that the job brings along; a number from outside at each launch; or an op of the job.
@@ -168,7 +168,7 @@ class JobOp:
         for operand in self.outputs:
             yield operand.buffer
 
-    def infer(self) -> Inferred:
+    def infer(self) -> OpPlan:
         """Its kernel, and what it makes.  Not of updates.
 
         Raises:
@@ -184,7 +184,7 @@ class JobOp:
         # Of whoever built the job, not of whoever happens to run it.
         token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
         try:
-            return op.inferred(key, self.attributes, metas, kinds)
+            return op.plan(key, self.attributes, metas, kinds)
         finally:
             MODE.reset(token)
 

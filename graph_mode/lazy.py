@@ -13,7 +13,7 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.interpreter import check_fits, eagerly, infer, new_tensor, view_of
+from vmflow.interpreter import check_fits, eagerly, new_tensor, plan_of, view_of
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
 from . import accumulation, args_tree, naming
@@ -201,7 +201,7 @@ class JobBuilder:
     ) -> tuple[Tensor, ...]:
         blobs = tuple([tensor._blob for tensor in inputs])
         operands = tuple([self._operand(blob) for blob in blobs])
-        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
+        inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         outputs = tuple([Blob(self._storage(output), output) for output in inferred.outputs])
         self._add(op.name, operands, tuple([self._operand(blob) for blob in outputs]), attributes, scalars, mode)
         results = tuple([new_tensor(blob, None) for blob in outputs])
@@ -218,7 +218,7 @@ class JobBuilder:
         mode: Mode,
     ) -> None:
         blobs = tuple([tensor._blob for tensor in inputs])
-        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
+        inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
         self._keep_given(target._blob)
         operands = tuple([self._operand(blob) for blob in blobs])

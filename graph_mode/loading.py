@@ -20,7 +20,7 @@ from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensors import Tensor
-from vmflow.vm.at_once import NOT_NOW
+from vmflow.vm.inline import NOT_NOW
 
 from . import args_tree
 from .args_tree import Branch, Fixed, Leaf, Tree

@@ -15,7 +15,7 @@ from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
 from vmflow.tensor_fields import TensorFields
 from vmflow.tensors import Tensor
-from vmflow.vm import at_once
+from vmflow.vm import inline
 from vmflow.vm.virtual_machine import default_machine
 
 from .launch import Launch, Run, RunOnArrays
@@ -122,11 +122,11 @@ class LoneTask:
             return False
         launch.opened = True
         if variables.written:
-            done = at_once.call_shielded(machine, self._act_unless_closed, (runtime, launch))
+            done = inline.call_shielded(machine, self._act_unless_closed, (runtime, launch))
         else:
             # Ctrl-C may come out of this: nobody will ever see what it would have written.
-            done = at_once.call(machine, self._act_unless_closed, (runtime, launch))
-        return done is not at_once.NOT_NOW
+            done = inline.call(machine, self._act_unless_closed, (runtime, launch))
+        return done is not inline.NOT_NOW
 
     def run_at_once(self, run: Run, variables: Variables) -> bool:
         """Run the program in this call, whatever it takes, if nothing is before it; whether that was so and went well.
@@ -138,7 +138,7 @@ class LoneTask:
         runtime = self._runtime()
         if runtime is None or self.closed or not self._possible(variables, 0):
             return False
-        return at_once.call(self.machine, self._run_unless_closed, (runtime, run)) is None
+        return inline.call(self.machine, self._run_unless_closed, (runtime, run)) is None
 
     def _possible(self, variables: Variables, cost: int) -> bool:
         machine = self.machine
@@ -148,14 +148,14 @@ class LoneTask:
         for storage in variables.read:
             if storage.machine is not machine or storage.failure is not None:
                 return False
-        return at_once.possible(machine, self.stream, cost)
+        return inline.possible(machine, self.stream, cost)
 
     def _act_unless_closed(self, runtime: GraphRuntime, launch: Launch) -> object:
         try:
             self._under_way.add(launch)
             # Whoever closes says so first and looks for launches then: one of the two sees the other.
             if self.closed:
-                return at_once.NOT_NOW
+                return inline.NOT_NOW
             self.act(runtime, launch)
         except BaseException:
             if launch.failure is not None:
@@ -172,10 +172,10 @@ class LoneTask:
         try:
             self._under_way.add(run)
             if self.closed:
-                return at_once.NOT_NOW
+                return inline.NOT_NOW
             self._run(run)
         except Exception:
-            return at_once.NOT_NOW  # who does it again as a launch hears of this
+            return inline.NOT_NOW  # who does it again as a launch hears of this
         finally:
             self._under_way.discard(run)  # at once, as above
             if self.closed:
@@ -213,10 +213,10 @@ class PureCall:
         self._draws = draws
         self._uses = uses
         self._on_host = all([it.device.type == "cpu" for it in (*metas, output)])
-        self._stream = at_once.compute_stream(task.machine, output.device)
+        self._stream = inline.compute_stream(task.machine, output.device)
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
-        """The result; `at_once.NOT_NOW`, and nothing has happened, if it has to be launched or refused.
+        """The result; `inline.NOT_NOW`, and nothing has happened, if it has to be launched or refused.
 
         Args:
             arguments: by place, whatever they are.
@@ -224,44 +224,44 @@ class PureCall:
         task, metas = self._task, self._metas
         mode = MODE.get()
         if len(arguments) != len(metas) or not self._is_wanted(mode):
-            return at_once.NOT_NOW
+            return inline.NOT_NOW
         sources: list[Blob] = []
         for place, given in enumerate(arguments):
             if type(given) is not Tensor:
-                return at_once.NOT_NOW
+                return inline.NOT_NOW
             fields: TensorFields = given
             blob = fields._blob
             if blob.meta is not metas[place]:
-                return at_once.NOT_NOW
+                return inline.NOT_NOW
             sources.append(blob)
         storage = Storage(task.machine, None, self._stream)
         result = Blob(storage, self._output)
         variables = self._variables
         launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)
         if not task.act_at_once(launch, variables, mode.scope):
-            return at_once.NOT_NOW
+            return inline.NOT_NOW
         return new_tensor(result, None)
 
     def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
         """The array of the result, which nobody else holds, computed in this call whatever it takes.
 
         Returns:
-            `at_once.NOT_NOW`, and nothing has happened, if it has to be launched or refused, or would fail.
+            `inline.NOT_NOW`, and nothing has happened, if it has to be launched or refused, or would fail.
 
         Args:
             arrays: on the host, by place, which nobody writes meanwhile.
         """
         task, metas = self._task, self._metas
         if not self._on_host or len(arrays) != len(metas) or not self._is_wanted(MODE.get()):
-            return at_once.NOT_NOW
+            return inline.NOT_NOW
         for place, array in enumerate(arrays):
             of = metas[place]
             if array.shape != of.shape or array.dtype is not of.dtype.numpy:
-                return at_once.NOT_NOW
+                return inline.NOT_NOW
         result = np.empty(self._output.shape, self._output.dtype.numpy)
         variables = self._variables
         run = RunOnArrays(list(arrays), self._draws, variables.storages, result)
-        return result if task.run_at_once(run, variables) else at_once.NOT_NOW
+        return result if task.run_at_once(run, variables) else inline.NOT_NOW
 
     def _is_wanted(self, mode: Mode) -> bool:
         """Whether the graph is called where its task runs, for whom it was made, and not in vain."""

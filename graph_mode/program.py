@@ -21,7 +21,7 @@ from vmflow.instructions.failure import Failure
 from vmflow.kernels.choosing import Kernel
 from vmflow.kernels.generation import GENERATION
 from vmflow.native import caused_by
-from vmflow.ops.table import Inferred
+from vmflow.ops.table import OpPlan
 
 from .job import Drawn, Job, JobOp, Operand
 from .launch import Run
@@ -318,7 +318,7 @@ class Program:
         function, before, after = (kernel, (), op.scalars) if draws else inferred.kernel.with_scalars(op.scalars)
         return function, (*before, *inputs, *after, outputs[0]), outputs[0]
 
-    def _drawing(self, op: JobOp, inferred: Inferred) -> Callable[..., Any]:
+    def _drawing(self, op: JobOp, inferred: OpPlan) -> Callable[..., Any]:
         """The kernel with what this launch has drawn in place of what stands for it."""
         kernel, before = inferred.kernel.function, len(op.inputs)
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 import attrs
 
 from vmflow.instructions.blob import Array, TensorMeta
-from vmflow.ops.table import OPS, Inferred
+from vmflow.ops.table import OPS, OpPlan
 
 from .actors import check
 from .job import GATHERING, Buffer, Drawn, Job, JobOp, Operand
@@ -196,7 +196,7 @@ def _check_inferred(op: JobOp, made: tuple[TensorMeta, ...], place: str) -> None
     if problem is not None:
         raise refused(place, f"{op.op} cannot be called so: {problem}")
     try:
-        inferred: Inferred = op.infer()
+        inferred: OpPlan = op.infer()
     except Exception as error:
         # An op's rule may stumble over attributes that no call would give it, in ways of its own.
         raise refused(place, f"{op.op} cannot be called so: {type(error).__name__}: {error}") from error

@@ -22,6 +22,7 @@ from .instruction import Instruction as Instruction
 from .launch_lazy_job import LaunchLazyJob as LaunchLazyJob
 from .multi_tensor_update import MultiTensorUpdate as MultiTensorUpdate
 from .op_call import OpCall as OpCall
+from .op_call import op_call as op_call
 from .policy import InstructionPolicy as InstructionPolicy
 from .release_tensor import ReleaseTensor as ReleaseTensor
 from .scope import Scope as Scope

@@ -17,7 +17,7 @@ from .failure import Failure
 from .instruction import Dependence, Instruction
 from .launch_lazy_job import LaunchLazyJob, LazyJob
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
-from .op_call import Kernel, OpCall, needs_allocator
+from .op_call import Kernel, op_call
 from .policy import InstructionPolicy
 from .release_tensor import ReleaseTensor
 from .stream_events import SharedEvent, StreamRecordEvent, StreamWait, StreamWaitEvent
@@ -79,7 +79,7 @@ class InstructionsBuilder:
             stream = self.machine.stream(outputs[0].meta.device)
         return self._add(
             stream,
-            OpCall(name, kernel, inputs, outputs, scalars, several, needs_allocator(outputs)),
+            op_call(name, kernel, inputs, outputs, scalars, several),
             reads=[blob.storage for blob in inputs],
             writes=[blob.storage for blob in outputs],
             cost=cost,

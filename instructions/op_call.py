@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 
+from vmflow.native import mypyc_attr
+
 from .blob import LET_KERNEL_ALLOCATE, Array, Blob, places_memory
 from .failure import Failure
 from .policy import InstructionPolicy
@@ -72,13 +74,60 @@ class Step:
             self.pause = _PAUSE
 
 
-def needs_allocator(outputs: tuple[Blob, ...]) -> bool:
-    """Whether the device's allocator is to be asked for the memory of these results."""
-    return any([places_memory(it.meta) for it in outputs])
+class CallPlan:
+    """What all calls of an op with such operands have in common.
+
+    Args:
+        name: of the op.
+        function: see `Kernel`.
+        cost: estimated nanoseconds, for deciding where to run.
+        several: whether the function returns a tuple of results.
+        allocates: whether the device's allocator is asked for the memory of results that have none.
+
+    Attributes:
+        name, function, cost, several, allocates: as given.
+        atomic: whether the function is one of numpy's, out of which no KeyboardInterrupt comes half-way.
+    """
+
+    __slots__ = ("_apart", "allocates", "atomic", "cost", "function", "name", "several")
+
+    def __init__(self, name: str, function: Kernel, cost: int, several: bool, allocates: bool) -> None:
+        self.name = name
+        self.function = function
+        self.cost = cost
+        self.several = several
+        self.allocates = allocates
+        self.atomic: bool = isinstance(function, np.ufunc)
+        self._apart: CallPlan | None = None
+
+    def replaced(self, function: Kernel) -> CallPlan:
+        """The same with another function."""
+        return CallPlan(self.name, function, self.cost, self.several, self.allocates)
+
+    def apart(self) -> CallPlan:
+        """The same for a destination of another dtype: the function does not see it, and the call casts."""
+        if self._apart is None:
+            function = self.function
+            self._apart = self.replaced(lambda *arguments: function(*arguments[:-1], None))
+        return self._apart
 
 
+def op_call(
+    name: str,
+    function: Kernel,
+    inputs: tuple[Blob, ...],
+    outputs: tuple[Blob, ...],
+    scalars: tuple[Any, ...] = (),
+    several: bool = False,
+) -> OpCall:
+    """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`."""
+    allocates = any([places_memory(blob.meta) for blob in outputs])
+    return OpCall(CallPlan(name, function, 0, several, allocates), inputs, outputs, scalars)
+
+
+@mypyc_attr(free_list_len=1)
 class OpCall(InstructionPolicy):
-    """Call `kernel` on the inputs' arrays and put what it returns into the outputs.
+    """One call of an op: what is computed, of what, and where the results go.
 
     An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
 
@@ -86,39 +135,32 @@ class OpCall(InstructionPolicy):
     the same stream before can be used again at once.  Small results on the host are left to the kernel.
 
     Args:
-        name: of the op.
-        kernel: see `Kernel`.
+        plan: what the op's calls have in common.
         inputs: read.
         outputs: written; a blob that is also an input makes the op an in-place one.
         scalars: Python numbers handed to the kernel after the arrays.
-        several: whether the kernel returns a tuple of results.
-        allocates: whether the device's allocator is asked for the memory of results that have none.
         step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
             large and makes one new array.
     """
 
-    __slots__ = ("inputs", "kernel", "name", "outputs", "prepares", "scalars", "several", "step")
+    __slots__ = ("inputs", "name", "outputs", "plan", "prepares", "scalars", "step")
 
     fusable = True
 
     def __init__(
         self,
-        name: str,
-        kernel: Kernel,
+        plan: CallPlan,
         inputs: tuple[Blob, ...],
         outputs: tuple[Blob, ...],
         scalars: tuple[Any, ...] = (),
-        several: bool = False,
-        allocates: bool = False,
         step: Step | None = None,
     ) -> None:
-        self.name = name
-        self.kernel = kernel
+        self.plan = plan
+        self.name = plan.name
+        self.prepares = plan.allocates
         self.inputs = inputs
         self.outputs = outputs
         self.scalars = scalars
-        self.several = several
-        self.prepares = allocates
         self.step = step
 
     def prepare(self, instruction: Instruction) -> None:
@@ -147,8 +189,9 @@ class OpCall(InstructionPolicy):
             else:
                 strided = True
                 arrays.append(blob.array())
-        if self.several:
-            self._store_all(self.kernel(*arrays, *self.scalars, self._destinations(strided)))
+        plan = self.plan
+        if plan.several:
+            self._store_all(plan.function(*arrays, *self.scalars, self._destinations(strided)))
             return
         output = self.outputs[0]
         storage = output.storage
@@ -156,17 +199,29 @@ class OpCall(InstructionPolicy):
             meta = output.meta
             # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
             if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
-                storage.array = self.kernel(*arrays, *self.scalars, None)
+                storage.array = self._result(arrays, None)
                 storage.failure = None
                 return
         elif storage.failure is not None:
             return  # writing a part does not mend the whole
         out = output.destination()
-        result = self.kernel(*arrays, *self.scalars, out)
+        result = self._result(arrays, out)
         if result is not out:
             # Whether the dtype fits was decided when the op was issued: int64 into uint8 does, and numpy says no.
             np.copyto(out, result, casting="unsafe")
         storage.failure = None
+
+    def _result(self, arrays: list[Array], out: Array | None) -> Array:
+        """The one result; the commonest calls without a list of all arguments in between."""
+        function, scalars = self.plan.function, self.scalars
+        if scalars:
+            if len(scalars) == len(arrays) == 1:
+                return function(arrays[0], scalars[0], out)
+        elif len(arrays) == 2:
+            return function(arrays[0], arrays[1], out)
+        elif len(arrays) == 1:
+            return function(arrays[0], out)
+        return function(*arrays, *scalars, out)
 
     def _destinations(self, strided: bool) -> tuple[Array, ...] | None:
         if not strided and all(output.storage.array is None for output in self.outputs):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
@@ -20,19 +19,17 @@ from .autograd import views as _views
 from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
-from .instructions.blob import Array, Blob, Storage, TensorMeta, brought, meta, places_memory
-from .instructions.builder import issue, physical_run
-from .instructions.instruction import Dependence, Instruction
-from .instructions.op_call import Kernel, OpCall, Step
+from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
+from .instructions.builder import physical_run
+from .instructions.op_call import CallPlan, OpCall, Step
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
 from .kernels.generation import GENERATION
 from .native import caused_by
 from .operands import not_tensors
-from .ops.table import Attributes, Inferred, OpExpr, Recent, ViewExpr
-from .streams.allocator import BinAllocator
+from .ops.table import LEASED_FROM, Attributes, OpExpr, OpPlan, Recent, ViewExpr
 from .tensor_fields import CLASS, TensorFields
-from .vm import at_once
+from .vm import inline
 from .vm.machine_fields import DEFAULT, MachineFields
 from .vm.virtual_machine import VirtualMachine, default_machine
 
@@ -42,10 +39,6 @@ if TYPE_CHECKING:
     from .streams.stream import Stream
     from .tensors import Tensor
 
-# Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
-# counting does as well and costs nothing.
-LEASED_FROM: Final = 1 << 16
-
 # Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
 # arrays stay in the cache in between.
 CHAINED_FROM: Final = 250_000
@@ -53,10 +46,6 @@ CHAINED_FROM: Final = 250_000
 _HOST: Final = Device("cpu")
 
 _current_mode: Final[Callable[[], Mode]] = MODE.get
-
-# Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
-# steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
-_CALL: Final = at_once.call_shielded if isinstance(BinAllocator.allocate, FunctionType) else at_once.call
 
 
 class Interpreter(Protocol):
@@ -104,26 +93,18 @@ class Recorder(Interpreter, Protocol):
 
 
 class EagerLocalInterpreter:
-    """Issues each op to the mode's machine at once."""
+    """Submits each op to the mode's machine at once."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
         """The results, whose values are being computed."""
-        blobs = _blobs(inputs)
-        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
+        blobs = _blobs(op, inputs)
+        plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
-        stream = at_once.compute_stream(machine, inferred.outputs[0].device)
-        outputs = tuple([Blob(Storage(machine, None, stream), output) for output in inferred.outputs])
-        policy = _op_call(op, inferred, blobs, outputs, scalars, mode)
-        if not (
-            (mode.scope is None or mode.scope.dropped() is None)
-            and not mode.anomaly
-            and at_once.possible(machine, stream, inferred.cost)
-            and _there(machine, stream, blobs)
-            and _run_at_once(machine, stream, policy)
-        ):
-            _issue(machine, stream, policy, blobs, outputs, inferred.cost, mode, _leased_bytes(inferred))
+        stream = inline.compute_stream(machine, plan.outputs[0].device)
+        outputs = tuple([Blob(Storage(machine, None, stream), output) for output in plan.outputs])
+        _submit(machine, stream, plan, blobs, outputs, attributes, scalars, mode)
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
     def call_into(
@@ -136,22 +117,26 @@ class EagerLocalInterpreter:
         mode: Mode,
     ) -> None:
         """Write the result into `target`'s memory."""
-        blobs = _blobs(inputs)
-        inferred = infer(op, blobs, attributes, scalars, mode.dtype)
-        check_fits(op.name, inferred.outputs[0], target)
-        machine = mode.machine or default_machine()
-        policy = _op_call(op, inferred, blobs, (target._blob,), scalars, mode)
-        if inferred.outputs[0].dtype is not target._blob.meta.dtype:
-            policy.kernel = _apart(policy.kernel)
-        stream = at_once.compute_stream(machine, inferred.outputs[0].device)
-        _issue(machine, stream, policy, blobs, (target._blob,), inferred.cost, mode, _leased_bytes(inferred))
+        blobs = _blobs(op, inputs)
+        fields: TensorFields = target
+        blob = fields._blob
+        plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
+        output = plan.outputs[0]
+        if output is not blob.meta or blob.strides is not None:
+            check_fits(op.name, output, target)
+        machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+        stream = inline.compute_stream(machine, output.device)
+        call_plan: CallPlan = plan if output.dtype is blob.meta.dtype else plan.apart()
+        if mode.anomaly:
+            call_plan = call_plan.replaced(checked(op.name, call_plan.function))
+        inline.submit(machine, stream, OpCall(call_plan, blobs, (blob,), scalars), mode, plan.leased)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
         return new_tensor(view_of(op, source._blob, attributes, source._blob.storage), source._lease)
 
 
-_EAGER_LOCAL: Final[Interpreter] = EagerLocalInterpreter()
+_EAGER_LOCAL: Final = EagerLocalInterpreter()
 
 
 @contextmanager
@@ -176,258 +161,83 @@ def dispatch(
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
     if mode.interpreter is None:
-        result = _call_one(op, inputs, attributes, scalars, mode)
+        result = computed(op, _blobs(op, inputs), attributes, scalars, mode)
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None:
         for tensor in inputs:
-            fields: TensorFields = tensor
-            autograd = fields._autograd
-            if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
+            if _requires_grad(tensor):
                 _node.record(op, inputs, attributes, scalars, (result,))
                 break
     return result
 
 
-def _call_one(
-    op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+def computed(
+    op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
 ) -> Tensor:
-    """`EagerLocalInterpreter.call` for one result, written out: every eager op passes here."""
-    if len(inputs) == 2 and not scalars:
-        first: Any = inputs[0]
-        second: Any = inputs[1]
-        if isinstance(first, TensorFields) and isinstance(second, TensorFields):
-            result = _again(op, first._blob, second._blob, attributes, mode)
-            if result is not None:
-                return result
-    try:
-        blobs = _blobs(inputs)
-    except (AttributeError, TypeError):
-        raise caused_by(_not_tensors(op, inputs), None)  # noqa: B904
-    inferred = infer(op, blobs, attributes, scalars, mode.dtype)
-    output = inferred.outputs[0]
+    """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
+    plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
+    output = plan.outputs[0]
     machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
-    stream = at_once.compute_stream(machine, output.device)
-    wanted = mode.scope is None or mode.scope.dropped() is None
-    step = _step(op, inferred, blobs, attributes) if inferred.cost >= CHAINED_FROM and not mode.anomaly else None
-    if (
-        wanted
-        and not mode.anomaly
-        and at_once.possible(machine, stream, inferred.cost)
-        and (step is None or not step.waits())
-    ):
-        storage = _compute_at_once(machine, stream, op, inferred, blobs, scalars)
-        if storage is not None:
-            return new_tensor(Blob(storage, output), Lease(storage) if output.nbytes >= LEASED_FROM else None)
+    stream = inline.compute_stream(machine, output.device)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
-    reads: list[Dependence] = []
-    for source in blobs:
-        reads.append(brought(machine, source.storage, stream))
-    kernel = inferred.kernel.function if not mode.anomaly else checked(op.name, inferred.kernel.function)
-    instruction = Instruction(
-        stream,
-        OpCall(op.name, kernel, blobs, (blob,), scalars, False, inferred.allocates, step),
-        tuple(reads),
-        (storage.dependence,),
-        inferred.cost,
-        None,
-        0,
-        mode,
-        output.nbytes if output.nbytes >= LEASED_FROM else 0,
-    )
-    machine.issue(instruction, storage)
-    return new_tensor(blob, Lease(storage) if output.nbytes >= LEASED_FROM else None)
+    _submit(machine, stream, plan, blobs, (blob,), attributes, scalars, mode)
+    return new_tensor(blob, Lease(storage) if plan.leased else None)
 
 
-def unrecorded(op: OpExpr, one: Blob, other: Blob) -> Tensor | None:
-    """An op on the values of two tensors, where the mode says that it is not recorded and runs at once; else None."""
-    mode = _current_mode()
-    if mode.grad or mode.autocast is not None or mode.interpreter is not None:
-        return None
-    return _again(op, one, other, (), mode)
+def _submit(
+    machine: VirtualMachine,
+    stream: Stream,
+    plan: OpPlan,
+    blobs: tuple[Blob, ...],
+    outputs: tuple[Blob, ...],
+    attributes: Attributes,
+    scalars: tuple[Any, ...],
+    mode: Mode,
+) -> None:
+    """Submit a call with new results."""
+    step: Step | None = None
+    call_plan: CallPlan = plan
+    if mode.anomaly:
+        call_plan = plan.replaced(checked(plan.name, plan.function))
+    elif plan.cost >= CHAINED_FROM and not plan.several:
+        step = _step(plan, blobs, attributes)
+    inline.submit(machine, stream, OpCall(call_plan, blobs, outputs, scalars, step), mode, plan.leased)
 
 
-def _again(op: OpExpr, one: Blob, other: Blob, attributes: Attributes, mode: Mode) -> Tensor | None:
-    """The result of an op on two small tensors that is like its last one; None if it is not, or cannot run at once.
-
-    What `_call_one` and `_compute_at_once` do, of the commonest case alone, for which they need a tuple at each step.
-    """
-    left, right = one.storage, other.storage
-    if left.array is None or right.array is None:  # first, for then all this is in vain
-        return None
-    recent = op.recent
-    if recent is None or one.meta is not recent.first or other.meta is not recent.second:
-        return None
-    if recent.default is not mode.dtype:
-        return None
-    inferred = recent.inferred
-    if recent.kind is not None or (recent.attributes is not attributes and recent.attributes != attributes):
-        return None
-    if inferred.allocates or mode.anomaly or mode.scope is not None:
-        return None
-    if one.strides is not None or other.strides is not None:
-        return None
-    machine: VirtualMachine | None = mode.machine or (DEFAULT[0] if DEFAULT else None)
-    if machine is None:
-        return None
-    stream = at_once.compute_stream(machine, inferred.outputs[0].device)
-    if left.stream is not stream or right.stream is not stream:
-        return None
-    if left.machine is not machine or right.machine is not machine:
-        return None
-    if left.failure is not None or right.failure is not None:
-        return None
-    if not at_once.possible(machine, stream, inferred.cost):
-        return None
-    try:
-        array = at_once.call(machine, inferred.kernel.function, None, left.array, right.array)
-    except Exception:
-        return None
-    storage = _made(machine, stream, array)
-    return None if storage is None else new_tensor(Blob(storage, inferred.outputs[0]), None)
-
-
-def _step(op: OpExpr, inferred: Inferred, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
+def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
     """A large op as a member of a chain; None if it may not be."""
     for blob in blobs:
         if blob.storage.shared:
             return None
-    if inferred.step is None:
+    if plan.step is None:
         from .ops.chains import step_of
 
-        inferred.step = step_of(op.name, attributes, tuple([blob.meta for blob in blobs]), inferred) or False
-    return inferred.step or None
+        plan.step = step_of(plan, attributes, tuple([blob.meta for blob in blobs])) or False
+    return plan.step or None
 
 
-def _blobs(tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
-    if len(tensors) == 2:  # as most ops have it, without a list in between
-        one: TensorFields = tensors[0]
-        other: TensorFields = tensors[1]
-        return one._blob, other._blob
-    found: list[Blob] = []
-    for tensor in tensors:
-        fields: TensorFields = tensor
-        found.append(fields._blob)
-    return tuple(found)
-
-
-def _there(machine: VirtualMachine, stream: Stream, blobs: tuple[Blob, ...]) -> bool:
-    """Whether the operands have values that may be used on this stream with nothing to wait for."""
-    for blob in blobs:
-        storage = blob.storage
-        if storage.failure is not None or storage.array is None:
-            return False
-        if storage.stream is not stream or storage.machine is not machine:
-            if storage.machine is not None:
-                return False
-            machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
-    return True
-
-
-def _compute_at_once(
-    machine: VirtualMachine,
-    stream: Stream,
-    op: OpExpr,
-    inferred: Inferred,
-    blobs: tuple[Blob, ...],
-    scalars: tuple[Any, ...],
-) -> Storage | None:
-    """The result of a kernel whose operands are there, without the instruction that would have called it.
-
-    None if the instruction is to be issued: also where the kernel raises, for it to fail as others do.
-    """
-    strided = False
-    for blob in blobs:
-        # As in `_there`, written out for every eager op passes here.
-        storage = blob.storage
-        if storage.failure is not None or storage.array is None:
-            return None
-        if storage.stream is not stream or storage.machine is not machine:
-            if storage.machine is not None:
-                return None
-            machine.bring(storage, stream)
-        if blob.strides is not None:
-            strided = True
-    if inferred.allocates:
-        storage = Storage(machine, None, stream)
-        try:
-            done = _CALL(machine, _allocate_and_compute, (op, inferred, storage, _arrays(blobs), scalars))
-        except Exception:
-            return None
-        return None if done is at_once.NOT_NOW else storage
+def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
     try:
-        if strided:
-            # The kernel might choose a layout of its own.
-            output = inferred.outputs[0]
-            out = np.empty(output.sizes, output.dtype.numpy)
-            array = at_once.call(machine, _compute_into, (inferred.kernel.function, _arrays(blobs), scalars, out))
-        else:
-            array = at_once.call(machine, inferred.kernel.function, (*_arrays(blobs), *scalars, None))
-    except Exception:
-        return None
-    return _made(machine, stream, array)
+        if len(tensors) == 2:  # as most ops have it, without a list in between
+            one: TensorFields = tensors[0]
+            other: TensorFields = tensors[1]
+            return one._blob, other._blob
+        found: list[Blob] = []
+        for tensor in tensors:
+            fields: TensorFields = tensor
+            found.append(fields._blob)
+        return tuple(found)
+    except (AttributeError, TypeError):
+        raise caused_by(not_tensors(op.name.removesuffix("_scalar"), tensors), None)  # noqa: B904
 
 
-def _made(machine: VirtualMachine, stream: Stream, array: Any) -> Storage | None:
-    """What a kernel has made, if it was called."""
-    if array is at_once.NOT_NOW:
-        return None
-    if type(array) is not _ndarray:
-        array = np.asarray(array)  # numpy gives scalars for arrays without dimensions
-    return Storage(machine, array, stream)
-
-
-def _arrays(blobs: tuple[Blob, ...]) -> list[Array]:
-    return [blob.array() for blob in blobs]
-
-
-def _allocate_and_compute(
-    op: OpExpr, inferred: Inferred, storage: Storage, arrays: list[Array], scalars: tuple[Any, ...]
-) -> None:
-    stream = storage.stream
-    assert stream is not None
-    out = _allocated(stream, op.name, storage, inferred.outputs[0])
-    storage.array = _compute_into(inferred.kernel.function, arrays, scalars, out)
-
-
-def _allocated(stream: Stream, name: str, storage: Storage, meta: TensorMeta) -> Array:
-    """Memory of the device's, which the storage keeps, as an array."""
-    allocator: BinAllocator = stream.allocator
-    allocation = allocator.allocate(meta.nbytes, (name, None, 0, None))
-    storage.allocation = allocation
-    # `Allocation.array`, without a look whether a piece that was asked for by its size has that size.
-    return _ndarray(meta.sizes, meta.dtype.numpy, allocation.block, allocation.offset)
-
-
-def _run_at_once(machine: VirtualMachine, stream: Stream, policy: OpCall) -> bool:
-    """Whether a call whose operands are there was made, without an instruction.
-
-    If not, the instruction is to be issued: also where the kernel raises, for it to fail as others do.
-    """
-    try:
-        return _CALL(machine, _allocate_and_run, (stream, policy)) is not at_once.NOT_NOW
-    except Exception:
-        return False
-
-
-def _allocate_and_run(stream: Stream, policy: OpCall) -> None:
-    if policy.prepares:
-        for output in policy.outputs:
-            if places_memory(output.meta):
-                output.storage.array = _allocated(stream, policy.name, output.storage, output.meta)
-    policy.compute()
-
-
-def _compute_into(kernel: Kernel, arrays: list[Array], scalars: tuple[Any, ...], out: Array) -> Array:
-    """`out`, with the kernel's result in it."""
-    # As most are called, without a list of all in between.
-    two = len(arrays) == 2 and not scalars
-    result = kernel(arrays[0], arrays[1], out) if two else kernel(*arrays, *scalars, out)
-    if result is not out:
-        # Whether the dtype fits was decided before: int64 into uint8 does, and numpy says no.
-        np.copyto(out, result, casting="unsafe")
-    return out
+def _requires_grad(tensor: Tensor) -> bool:
+    """`Tensor.requires_grad`, without a property's call."""
+    fields: TensorFields = tensor
+    autograd = fields._autograd
+    return autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor)
 
 
 def dispatch_several(
@@ -457,16 +267,23 @@ def dispatch_into(
             not fit the target.
     """
     mode = _current_mode()
-    recorded = mode.grad and (target.requires_grad or any([tensor.requires_grad for tensor in inputs]))
+    recorded = False
+    if mode.grad:
+        recorded = _requires_grad(target)
+        for tensor in inputs:
+            recorded = recorded or _requires_grad(tensor)
+    before = inputs
     if recorded:
         _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)
         _node.check_history(op.name, inputs if target._base is None else (target._base, *inputs))
-    before = (
-        tuple([_views.unchanged(tensor) if tensor is target else tensor for tensor in inputs]) if recorded else inputs
-    )
-    storage = target._blob.storage
+        before = tuple([_views.unchanged(tensor) if tensor is target else tensor for tensor in inputs])
+    fields: TensorFields = target
+    storage = fields._blob.storage
     try:
-        (mode.interpreter or _EAGER_LOCAL).call_into(op, target, inputs, attributes, scalars, mode)
+        if mode.interpreter is None:
+            _EAGER_LOCAL.call_into(op, target, inputs, attributes, scalars, mode)
+        else:
+            mode.interpreter.call_into(op, target, inputs, attributes, scalars, mode)
     except (KeyboardInterrupt, SystemExit):
         # The instruction may have been accepted before the interrupt was raised.
         storage.version += 1
@@ -579,62 +396,39 @@ def _leased(output: TensorMeta) -> bool:
     return output.nbytes >= LEASED_FROM
 
 
-def _leased_bytes(inferred: Inferred) -> int:
-    return sum([output.nbytes for output in inferred.outputs if _leased(output)])
-
-
-def infer(
+def plan_of(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
-) -> Inferred:
-    """What is known of a call before it runs; `default` is the mode's dtype."""
-    recent = _recently(op, blobs, attributes, scalars, default)
-    if recent is not None:
-        return recent
+) -> OpPlan:
+    """What is known of a call before it runs; `default` is the mode's dtype.
+
+    It is kept by operands and attributes, and what was asked for last is at hand.
+    """
+    count = len(blobs)
+    kind = type(scalars[0]) if scalars else None
+    recent = op.recent
+    if (
+        recent is not None
+        and 1 <= count <= 2
+        and recent.first is blobs[0].meta
+        and recent.second is (blobs[1].meta if count == 2 else None)
+        and recent.kind is kind
+        and len(scalars) <= 1
+        and recent.default is default
+        and (recent.attributes is attributes or recent.attributes == attributes)
+    ):
+        return recent.plan
     metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
     key = (metas, attributes, kinds, default)
     generation = GENERATION.number
     found = op.known.get(key)
     if found is None:
-        found = op.inferred(key, attributes, metas, kinds)
-    if 1 <= len(metas) <= 2 and len(kinds) <= 1:
+        found = op.plan(key, attributes, metas, kinds)
+    if 1 <= count <= 2 and len(kinds) <= 1:
         op.recent = Recent(metas, attributes, kinds, default, found)
         if generation != GENERATION.number:
             op.recent = None  # whoever has forgotten everything meanwhile has not seen this
     return found
-
-
-def _recently(
-    op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
-) -> Inferred | None:
-    """What was inferred just before, if that was the very same: quicker than looking it up.  Else None."""
-    recent = op.recent
-    if recent is None or not blobs or len(scalars) > 1 or recent.default is not default:
-        return None
-    if blobs[0].meta is not recent.first:
-        return None
-    if len(blobs) == 2:
-        if blobs[1].meta is not recent.second:
-            return None
-    elif recent.second is not None or len(blobs) != 1:
-        return None
-    if recent.kind is not (type(scalars[0]) if scalars else None):
-        return None
-    if recent.attributes is not attributes and recent.attributes != attributes:
-        return None
-    return recent.inferred
-
-
-def _op_call(
-    op: OpExpr,
-    inferred: Inferred,
-    blobs: tuple[Blob, ...],
-    outputs: tuple[Blob, ...],
-    scalars: tuple[Any, ...],
-    mode: Mode,
-) -> OpCall:
-    kernel = inferred.kernel.function if not mode.anomaly else checked(op.name, inferred.kernel.function)
-    return OpCall(op.name, kernel, blobs, outputs, scalars, inferred.several, inferred.allocates)
 
 
 def issue_policy(
@@ -642,33 +436,8 @@ def issue_policy(
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
     machine: VirtualMachine = mode.machine or default_machine()
-    stream = at_once.compute_stream(machine, outputs[0].meta.device)
-    _issue(machine, stream, policy, inputs, outputs, cost, mode, 0)
-
-
-def _issue(
-    machine: VirtualMachine,
-    stream: Stream,
-    policy: InstructionPolicy,
-    inputs: tuple[Blob, ...],
-    outputs: tuple[Blob, ...],
-    cost: int,
-    mode: Mode,
-    nbytes: int,
-) -> None:
-    writes = tuple([brought(machine, blob.storage, stream) for blob in outputs])
-    reads = tuple([brought(machine, blob.storage, stream) for blob in inputs])
-    instruction = Instruction(stream, policy, reads, writes, cost, None, 0, mode, nbytes)
-    issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
-
-
-def _apart(kernel: Kernel) -> Kernel:
-    """As `kernel`, but it is not shown the destination, whose dtype numpy might refuse; `OpCall` casts."""
-    return lambda *arguments: kernel(*arguments[:-1], None)
-
-
-def _not_tensors(op: OpExpr, inputs: tuple[Any, ...]) -> TypeError:
-    return not_tensors(op.name.removesuffix("_scalar"), inputs)
+    stream = inline.compute_stream(machine, outputs[0].meta.device)
+    inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)
 
 
 def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:

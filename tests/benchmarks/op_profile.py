@@ -25,9 +25,9 @@ from vmflow.context import MODE
 from vmflow.info import compiled_modules
 from vmflow.instructions import Instruction, origin
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import op_call
 from vmflow.ops.table import OPS
-from vmflow.vm import at_once
+from vmflow.vm import inline
 from vmflow.vm.virtual_machine import VirtualMachine, default_machine
 
 # Floats in an array, and calls that are timed together.
@@ -53,9 +53,9 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
     add = np.add
     return lambda: tensor + tensor, {
         NUMPY: lambda: add(array, array, None),
-        DRIVING: lambda: at_once.call(machine, add, (array, array, None)),
-        "the surroundings, and what is known of the op": lambda: interpreter.infer(op, pair, (), (), MODE.get().dtype),
-        "whether it may run at once": lambda: at_once.possible(machine, stream, 5),
+        DRIVING: lambda: inline.call(machine, add, (array, array, None)),
+        "the mode, and what is known of the op": lambda: interpreter.plan_of(op, pair, (), (), MODE.get().dtype),
+        "whether it may run at once": lambda: inline.possible(machine, stream, 5),
         "the result: a storage, a blob and a tensor": result,
     }
 
@@ -65,11 +65,11 @@ def parts_by_turn(machine: VirtualMachine) -> tuple[Callable[[], object], Parts]
     tensor, op = flow.ones(TINY), OPS["add"]
     blob = tensor._blob
     stream = machine.stream(blob.meta.device)
-    read, kernel = blob.storage.dependence, interpreter.infer(op, (blob, blob), (), (), None).kernel.function
+    read, kernel = blob.storage.dependence, interpreter.plan_of(op, (blob, blob), (), (), None).kernel.function
 
     def instruction() -> object:
         storage = Storage(machine, None, stream)
-        call = OpCall("add", kernel, (blob, blob), (Blob(storage, blob.meta),))
+        call = op_call("add", kernel, (blob, blob), (Blob(storage, blob.meta),))
         return Instruction(stream, call, (read, read), (storage.dependence,), 5)
 
     return lambda: tensor + tensor, {"the instruction": instruction, "the user's line": origin.capture}

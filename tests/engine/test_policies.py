@@ -28,9 +28,9 @@ from vmflow.instructions import (
     Failure,
     Instruction,
     InstructionsBuilder,
-    OpCall,
     ReleaseTensor,
     Storage,
+    op_call,
     physical_run,
 )
 from vmflow.instructions.blob import meta
@@ -107,7 +107,7 @@ def test_a_small_result_is_allocated_by_the_kernel() -> None:
         return made
 
     first, second, output = filled([1.0, 2.0]), filled([3.0, 4.0]), fresh(2)
-    OpCall("it", kernel, (first, second), (output,), (10, 2.5)).compute()
+    op_call("it", kernel, (first, second), (output,), (10, 2.5)).compute()
     assert given[0] is first.storage.array
     assert given[1] is second.storage.array
     assert given[2:] == [10, 2.5, None]
@@ -122,7 +122,7 @@ def test_a_large_result_is_written_into_memory_allocated_for_it() -> None:
         outs.append(out)
         return np.negative(x, out=out)
 
-    OpCall("neg", kernel, (x,), (output,)).compute()
+    op_call("neg", kernel, (x,), (output,)).compute()
     assert output.storage.array is outs[0]
     np.testing.assert_array_equal(output.array(), -np.arange(10_000.0))
 
@@ -130,7 +130,7 @@ def test_a_large_result_is_written_into_memory_allocated_for_it() -> None:
 def test_a_result_in_place_keeps_its_memory() -> None:
     x = filled([1.0, 2.0, 3.0])
     memory = x.storage.array
-    OpCall("add", np.add, (x, x), (x,)).compute()
+    op_call("add", np.add, (x, x), (x,)).compute()
     assert x.storage.array is memory
     assert x.array().tolist() == [2.0, 4.0, 6.0]
 
@@ -138,14 +138,14 @@ def test_a_result_in_place_keeps_its_memory() -> None:
 def test_another_array_than_the_destination_is_copied() -> None:
     x = filled([1.0, 2.0, 3.0])
     memory = x.storage.array
-    OpCall("reverse", lambda x, out: x[::-1].copy(), (x,), (x,)).compute()
+    op_call("reverse", lambda x, out: x[::-1].copy(), (x,), (x,)).compute()
     assert x.storage.array is memory
     assert x.array().tolist() == [3.0, 2.0, 1.0]
 
 
 def test_a_result_of_a_narrower_dtype_is_cast_into_the_destination() -> None:
     x = filled([1, 2, 3], flow.uint8)
-    OpCall("add", lambda x, y, out: x.astype(np.int64) + y, (x, filled([10, 20, 30], flow.int64)), (x,)).compute()
+    op_call("add", lambda x, y, out: x.astype(np.int64) + y, (x, filled([10, 20, 30], flow.int64)), (x,)).compute()
     assert x.array().dtype == np.uint8
     assert x.array().tolist() == [11, 22, 33]
 
@@ -159,7 +159,7 @@ def test_a_result_without_dimensions_is_an_array(as_scalar: bool) -> None:
         outs.append(out)
         return np.float64(x.sum()) if as_scalar else np.sum(x, out=out)
 
-    OpCall("sum", kernel, (filled([1.0, 2.0]),), (output,)).compute()
+    op_call("sum", kernel, (filled([1.0, 2.0]),), (output,)).compute()
     assert outs[0] is output.storage.array, "a ufunc without a destination would return a scalar, not an array"
     assert isinstance(output.array(), np.ndarray)
     assert output.array().shape == ()
@@ -168,7 +168,7 @@ def test_a_result_without_dimensions_is_an_array(as_scalar: bool) -> None:
 
 def test_a_result_without_dimensions_in_place() -> None:
     x = filled(2.0)
-    OpCall("mul", np.multiply, (x, x), (x,)).compute()
+    op_call("mul", np.multiply, (x, x), (x,)).compute()
     assert x.array() == 4.0
 
 
@@ -176,7 +176,7 @@ def test_strided_inputs_give_a_contiguous_result() -> None:
     x = filled([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
     turned = part(x, (3, 2), (1, 3))
     output = fresh(3, 2)
-    OpCall("neg", np.negative, (turned,), (output,)).compute()
+    op_call("neg", np.negative, (turned,), (output,)).compute()
     assert output.array().flags.c_contiguous, "numpy itself would have chosen the inputs' layout"
     assert output.array().tolist() == [[-1, -4], [-2, -5], [-3, -6]]
 
@@ -185,41 +185,41 @@ def test_broadcast_and_offset_inputs() -> None:
     x = filled([1.0, 2.0, 3.0, 4.0])
     rows = part(x, (2, 2), (0, 1), 2)
     output = fresh(2, 2)
-    OpCall("add", np.add, (rows, part(x, (2, 2), (2, 1))), (output,)).compute()
+    op_call("add", np.add, (rows, part(x, (2, 2), (2, 1))), (output,)).compute()
     assert output.array().tolist() == [[4, 6], [6, 8]]
 
 
 def test_a_part_is_written_alone() -> None:
     x = filled([[1.0, 2.0], [3.0, 4.0]])
     column = part(x, (2,), (2,), 1)
-    OpCall("neg", np.negative, (column,), (column,)).compute()
+    op_call("neg", np.negative, (column,), (column,)).compute()
     assert x.array().tolist() == [[1, -2], [3, -4]]
 
 
 def test_overlapping_parts_of_one_storage() -> None:
     """As if the inputs were read as a whole before anything is written."""
     x = filled([1.0, 2.0, 3.0, 4.0])
-    OpCall("add", np.add, (part(x, (3,), (1,), 1), part(x, (3,), (1,))), (part(x, (3,), (1,), 1),)).compute()
+    op_call("add", np.add, (part(x, (3,), (1,), 1), part(x, (3,), (1,))), (part(x, (3,), (1,), 1),)).compute()
     assert x.array().tolist() == [1, 3, 5, 7]
 
 
 def test_no_elements() -> None:
     x = filled(np.empty((0, 3)))
     output = fresh(3, 0)
-    OpCall("neg", np.negative, (part(x, (3, 0), (1, 3)),), (output,)).compute()
+    op_call("neg", np.negative, (part(x, (3, 0), (1, 3)),), (output,)).compute()
     assert output.array().shape == (3, 0)
 
 
 def test_an_op_without_inputs() -> None:
     output = fresh(3)
-    OpCall("fill", lambda value, out: np.full(3, value), (), (output,), (7.0,)).compute()
+    op_call("fill", lambda value, out: np.full(3, value), (), (output,), (7.0,)).compute()
     assert output.array().tolist() == [7, 7, 7]
 
 
 def test_bfloat16_through_a_view() -> None:
     x = filled([1.0, 2.0, 3.0, 4.0], flow.bfloat16)
     odd = part(x, (2,), (2,), 1)
-    OpCall("add", np.add, (odd, odd), (odd,)).compute()
+    op_call("add", np.add, (odd, odd), (odd,)).compute()
     assert x.array().astype(np.float32).tolist() == [1, 4, 3, 8]
 
 
@@ -234,7 +234,7 @@ def test_several_results_into_fresh_storages() -> None:
         given.append(out)
         return np.sort(x), np.argsort(x)
 
-    OpCall("sort", kernel, (filled([2.0, 1.0]),), outputs, several=True).compute()
+    op_call("sort", kernel, (filled([2.0, 1.0]),), outputs, several=True).compute()
     assert given == [None]
     assert outputs[0].array().tolist() == [1, 2]
     assert outputs[1].array().tolist() == [1, 0]
@@ -246,7 +246,7 @@ def test_several_results_are_made_contiguous() -> None:
     def kernel(x: Array, out: Any) -> tuple[Any, ...]:
         return (x * 2).T, x.sum()
 
-    OpCall("turn", kernel, (filled([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),), outputs, several=True).compute()
+    op_call("turn", kernel, (filled([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]),), outputs, several=True).compute()
     assert outputs[0].array().flags.c_contiguous
     assert outputs[0].array().tolist() == [[2, 8], [4, 10], [6, 12]]
     assert outputs[1].array().shape == ()
@@ -267,7 +267,7 @@ def test_several_results_into_existing_memory(own: bool) -> None:
         np.add(x, 2, out[1])
         return out
 
-    OpCall("two", kernel, (filled([1.0, 2.0]),), (first, column), several=True).compute()
+    op_call("two", kernel, (filled([1.0, 2.0]),), (first, column), several=True).compute()
     assert first.storage.array is memory
     assert first.array().tolist() == [2, 3]
     assert second.array().tolist() == [[3, 9], [4, 9]]
@@ -276,7 +276,7 @@ def test_several_results_into_existing_memory(own: bool) -> None:
 def test_a_kernel_that_returns_too_few_results_fails() -> None:
     outputs = fresh(1), fresh(1)
     with pytest.raises(ValueError, match="zip"):
-        OpCall("two", lambda out: (np.ones(1),), (), outputs, several=True).compute()
+        op_call("two", lambda out: (np.ones(1),), (), outputs, several=True).compute()
 
 
 # OpCall: poison
@@ -285,33 +285,33 @@ def test_a_kernel_that_returns_too_few_results_fails() -> None:
 def test_a_failure_among_the_inputs_is_handed_on_to_every_output() -> None:
     bad = failed(fresh(2))
     outputs = fresh(2), filled([1.0, 2.0])
-    OpCall("it", never, (filled([1.0, 2.0]), bad), outputs, several=True).compute()
+    op_call("it", never, (filled([1.0, 2.0]), bad), outputs, several=True).compute()
     assert outputs[0].storage.failure is outputs[1].storage.failure is bad.storage.failure
 
 
 def test_of_two_failures_the_first_is_handed_on() -> None:
     first, second, output = failed(fresh(2)), failed(fresh(2)), fresh(2)
-    OpCall("it", never, (first, second), (output,)).compute()
+    op_call("it", never, (first, second), (output,)).compute()
     assert output.storage.failure is first.storage.failure
 
 
 def test_a_poisoned_view_is_as_bad_as_the_whole() -> None:
     bad, output = failed(fresh(2, 2)), fresh(2)
-    OpCall("it", never, (part(bad, (2,), (2,)),), (output,)).compute()
+    op_call("it", never, (part(bad, (2,), (2,)),), (output,)).compute()
     assert output.storage.failure is bad.storage.failure
 
 
 def test_an_in_place_op_does_not_mend_what_it_reads() -> None:
     x = failed(filled([1.0, 2.0]))
     failure = x.storage.failure
-    OpCall("add", never, (x, filled([1.0, 2.0])), (x,)).compute()
+    op_call("add", never, (x, filled([1.0, 2.0])), (x,)).compute()
     assert x.storage.failure is failure
 
 
 @pytest.mark.parametrize("had_memory", [True, False])
 def test_a_write_of_the_whole_mends(had_memory: bool) -> None:
     x = failed(filled([1.0, 2.0]) if had_memory else fresh(2))
-    OpCall("copy", np.positive, (filled([3.0, 4.0]),), (x,)).compute()
+    op_call("copy", np.positive, (filled([3.0, 4.0]),), (x,)).compute()
     assert x.storage.failure is None
     assert x.array().tolist() == [3, 4]
 
@@ -320,7 +320,7 @@ def test_a_write_of_the_whole_mends(had_memory: bool) -> None:
 def test_a_write_of_a_part_does_not_mend(had_memory: bool) -> None:
     x = failed(filled([1.0, 2.0]) if had_memory else fresh(2))
     failure = x.storage.failure
-    OpCall("copy", never, (filled([3.0]),), (part(x, (1,), (1,)),)).compute()
+    op_call("copy", never, (filled([3.0]),), (part(x, (1,), (1,)),)).compute()
     assert x.storage.failure is failure
     assert had_memory or x.storage.array is None, "the part must not pass for the whole"
 
@@ -335,7 +335,7 @@ def test_of_several_results_a_whole_one_mends_and_a_part_does_not(had_memory: bo
         return x + 1, x[:1]
 
     outputs = whole, part(broken, (1,), (1,), 1)
-    OpCall("two", kernel, (filled([3.0, 4.0]),), outputs, several=True).compute()
+    op_call("two", kernel, (filled([3.0, 4.0]),), outputs, several=True).compute()
     assert whole.storage.failure is None
     assert whole.array().tolist() == [4, 5]
     assert broken.storage.failure is failure
@@ -346,17 +346,17 @@ def test_fail_poisons_every_output() -> None:
     outputs = fresh(1), filled([1.0])
     failure = Failure(ValueError("no"))
     failure.observed = True
-    OpCall("it", never, (), outputs, several=True).fail(failure)
+    op_call("it", never, (), outputs, several=True).fail(failure)
     assert outputs[0].storage.failure is outputs[1].storage.failure is failure
 
 
 def test_a_part_of_what_was_never_written_is_a_contradiction() -> None:
     with pytest.raises(InternalError, match=r"float64\[1\].*part of a storage that was never written as a whole"):
-        OpCall("copy", np.positive, (filled([3.0]),), (part(fresh(2), (1,), (1,)),)).compute()
+        op_call("copy", np.positive, (filled([3.0]),), (part(fresh(2), (1,), (1,)),)).compute()
 
 
 def test_description() -> None:
-    described = OpCall("add", never, (filled([[1.0]]), filled(1, flow.int32)), (fresh(1, 1),), (2.5,)).describe()
+    described = op_call("add", never, (filled([[1.0]]), filled(1, flow.int32)), (fresh(1, 1),), (2.5,)).describe()
     assert described == "add(float64[1, 1], int32[], 2.5) -> float64[1, 1] on cpu"
 
 

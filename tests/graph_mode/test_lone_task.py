@@ -25,7 +25,7 @@ from vmflow.graph_mode.compiled import CompiledGraph
 from vmflow.graph_mode.launch import Launch, Run
 from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.graph_mode.lone_task import LoneTask, PureCall
-from vmflow.vm.at_once import NOT_NOW
+from vmflow.vm.inline import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 pytestmark = pytest.mark.host

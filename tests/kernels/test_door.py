@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from vmflow.kernels import choosing
 from vmflow.kernels.choosing import Kernel, Problem, builds, choose
 from vmflow.kernels.generation import GENERATION
-from vmflow.ops.table import OPS, Inferred, OpExpr, ViewExpr
+from vmflow.ops.table import OPS, Inferred, OpExpr, OpPlan, ViewExpr
 
 pytestmark = pytest.mark.host
 
@@ -29,7 +31,10 @@ DOOR = frozenset(
 
 # What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
 BELOW = frozenset(
-    {f"vmflow.{it}" for it in ("dtypes", "devices", "errors", "native", "instructions.blob", "instructions.op_call")}
+    {
+        f"vmflow.{it}"
+        for it in ("dtypes", "devices", "errors", "forking", "native", "instructions.blob", "instructions.op_call")
+    }
 )
 
 # What is said of how something is computed, as words of the source.
@@ -92,8 +97,6 @@ def test_problems_are_of_no_device() -> None:
 
 
 def test_every_op_has_a_kernel_on_the_host() -> None:
-    from importlib import import_module
-
     from vmflow.graph_mode.serialization import declare_all_ops
 
     declare_all_ops()
@@ -132,6 +135,12 @@ def test_an_op_may_bring_its_own_kernel() -> None:
     assert choose(_problem("no_such_op", details=own), Device("cpu")) is own
 
 
+def test_a_module_whose_import_was_interrupted_is_imported_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    flow.ones(2).to(flow.float64)
+    monkeypatch.delitem(sys.modules, "vmflow.kernels.numpy.copying")
+    import_module("vmflow.kernels.numpy.copying")
+
+
 def test_two_builders_of_one_op_are_refused() -> None:
     flow.ones(2).to(flow.float64)
     with pytest.raises(ValueError, match=r"'cast' has two builders in vmflow\.kernels\.numpy"):
@@ -157,32 +166,32 @@ def counted() -> Any:
 _during: list[Callable[[], None]] = [lambda: None]
 
 
-def _infer(op: OpExpr) -> Inferred:
-    from vmflow.interpreter import infer
+def _plan(op: OpExpr) -> OpPlan:
+    from vmflow.interpreter import plan_of
 
-    return infer(op, (flow.ones(3)._blob,), (), (), None)
+    return plan_of(op, (flow.ones(3)._blob,), (), (), None)
 
 
 def test_a_kernel_is_chosen_once_and_anew_when_others_are_there(counted: Any) -> None:
     op, inferred = counted
-    first = _infer(op)
-    assert _infer(op) is first
+    first = _plan(op)
+    assert _plan(op) is first
     assert len(inferred) == 1
     GENERATION.advance()
-    assert _infer(op) is not first
+    assert _plan(op) is not first
     assert len(inferred) == 2
 
 
 def test_what_was_chosen_while_others_arrived_is_not_kept(counted: Any) -> None:
     op, inferred = counted
     _during[0] = GENERATION.advance
-    first = _infer(op)
+    first = _plan(op)
     _during[0] = lambda: None
     assert op.recent is None
     assert not op.known
-    assert _infer(op) is not first
+    assert _plan(op) is not first
     assert len(inferred) == 2
-    assert _infer(op) is _infer(op)
+    assert _plan(op) is _plan(op)
     assert len(inferred) == 2
 
 

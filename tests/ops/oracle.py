@@ -157,15 +157,13 @@ class KernelContract:
             self.ran.setdefault(op.name, set()).update([(it.dtype.name, tuple(it.shape)) for it in metas])
             assert inferred.cost >= 0
             problem = Problem(op.name, op.family, attributes, metas, kinds, inferred.outputs, inferred.details)
-            inferred.kernel = choose(problem, inferred.outputs[0].device)
-            inferred.details = Kernel(self._checked(op, inferred, metas))
+            kernel = choose(problem, inferred.outputs[0].device)
+            inferred.details = Kernel(self._checked(op, inferred, kernel.function, metas))
             return inferred
 
         return wrapped
 
-    def _checked(self, op: OpExpr, inferred: Inferred, metas: Metas) -> Callable[..., Any]:
-        kernel = inferred.kernel.function
-
+    def _checked(self, op: OpExpr, inferred: Inferred, kernel: Callable[..., Any], metas: Metas) -> Callable[..., Any]:
         def checked(*arguments: Any) -> Any:
             *operands, out = arguments
             arrays: list[Array] = operands[: len(metas)]

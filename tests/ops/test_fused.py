@@ -83,10 +83,10 @@ def _alone(steps: Sequence[Step], outputs: Sequence[int], arrays: Sequence[Array
         given = [values[it] for it in operands]
         numbers = [decoded(it) for it in scalars]
         metas, kinds = _metas(given), tuple([type(it) for it in numbers])
-        inferred = OPS[name].inferred((metas, attributes, kinds, None), attributes, metas, kinds)
-        out = np.empty(inferred.outputs[0].shape, inferred.outputs[0].dtype.numpy)
+        plan = OPS[name].plan((metas, attributes, kinds, None), attributes, metas, kinds)
+        out = np.empty(plan.outputs[0].shape, plan.outputs[0].dtype.numpy)
         with np.errstate(all="ignore"):
-            values.append(np.asarray(inferred.kernel.function(*given, *numbers, out)))
+            values.append(np.asarray(plan.kernel.function(*given, *numbers, out)))
     return [values[len(arrays) + it] for it in outputs]
 
 
@@ -96,7 +96,7 @@ def _metas(arrays: Sequence[Array]) -> tuple[TensorMeta, ...]:
 
 def _kernel(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: tuple[TensorMeta, ...]) -> Kernel:
     attributes = (steps, outputs)
-    return FUSED.inferred((metas, attributes, (), None), attributes, metas, ()).kernel
+    return FUSED.plan((metas, attributes, (), None), attributes, metas, ()).kernel
 
 
 def _check(steps: tuple[Step, ...], outputs: tuple[int, ...], arrays: Sequence[Array]) -> None:

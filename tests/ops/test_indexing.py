@@ -15,6 +15,7 @@ import vmflow as flow
 from tests.support import arrays_for, check_gradients
 from vmflow import interpreter
 from vmflow.ops.gathering import one_hot, scatter_slice
+from vmflow.ops.index_expression import _NONZERO
 
 from .narrow_rows import gradient_of
 from .oracle import (
@@ -85,6 +86,14 @@ def _part(x: flow.Tensor) -> flow.Tensor:
 
 ROWS: list[Row] = [
     Row("index", _part, lambda x: x if x.ndim else x[None], ALL, shapes=SMALL, order=2, label="-small"),
+    Row("count_nonzero", lambda x: x.count_nonzero(), np.count_nonzero, ALL, result="int64"),
+    Row(
+        "nonzero",
+        lambda x: interpreter.dispatch(_NONZERO, (flow.ones_like(x),), (x.numel(), False)),
+        lambda x: np.argwhere(np.ones(x.shape)),
+        ALL,
+        result="int64",
+    ),
     Row(
         "index_put",
         lambda x, y: flow.index_put(x, (flow.arange(x.shape[0]) if x.ndim else flow.tensor(True),), y),
@@ -705,8 +714,6 @@ def test_a_complex_number_in_a_tensor_of_bools_is_whether_it_is_not_zero() -> No
 
 
 def test_a_tensor_that_changes_while_its_elements_are_counted_fails() -> None:
-    from vmflow.ops.index_expression import _NONZERO
-
     found = interpreter.dispatch(_NONZERO, (flow.tensor([1, 0, 2]),), (3, False))
     with pytest.raises(RuntimeError, match="3 elements were counted, and 2 found: the tensor was changed meanwhile"):
         found.numpy()

@@ -121,7 +121,7 @@ def test_a_result_with_gaps_is_written_where_it_is_wanted() -> None:
     out = np.zeros((2, 3, 10), np.float32)[..., ::2]
     result = (
         OPS["linear"]
-        .inferred((metas, (), (), None), (), metas, ())
+        .plan((metas, (), (), None), (), metas, ())
         .kernel.function(*[it.numpy() for it in (x, weight, bias)], out)
     )
     np.testing.assert_array_equal(result, np.full((2, 3, 5), 5.0))

@@ -80,8 +80,6 @@ ROWS: list[Row] = [
 
 # Ops that are no function of arrays alone, or that run in a backward pass: what runs them, and where they are tested.
 SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
-    "count_nonzero": (lambda: flow.eye(3).count_nonzero(), "tests/ops/test_indexing.py"),
-    "nonzero": (lambda: flow.eye(3).nonzero(), "tests/ops/test_indexing.py"),
     "empty": (lambda: flow.empty(2), "tests/ops/test_creation.py"),
     "arange": (lambda: flow.arange(3), "tests/ops/test_creation.py"),
     "linspace": (lambda: flow.linspace(0, 1, 3), "tests/ops/test_creation.py"),

@@ -18,7 +18,7 @@ import vmflow as flow
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
 from vmflow.instructions.builder import physical_run
-from vmflow.vm import VirtualMachine, at_once
+from vmflow.vm import VirtualMachine, inline
 
 from .gates import call, entered
 
@@ -132,10 +132,10 @@ def test_no_memory(machine: VirtualMachine) -> None:
 
 
 async def test_on_a_loop_for_as_much_as_the_machine_may_take_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not isinstance(at_once._in_time, FunctionType):
+    if not isinstance(inline._in_time, FunctionType):
         pytest.skip("compiled code looks at a clock of its own")
     clock = itertools.count(0, 10_000)
-    monkeypatch.setattr(at_once, "_now", lambda: next(clock))
+    monkeypatch.setattr(inline, "_now", lambda: next(clock))
     async with VirtualMachine("loop", cpu_worker="never", race_check=False) as machine:
         x = await flow.ones(3)
         await asyncio.sleep(0)

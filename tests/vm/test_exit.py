@@ -237,7 +237,7 @@ import atexit
 # Something is compiled from a string before the process ends, as by an import in a thread.
 atexit.register(lambda: eval("1"))
 from vmflow.instructions.instruction import Instruction
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import op_call
 from vmflow.vm import machine_fields
 from vmflow.vm.virtual_machine import current_machine
 
@@ -251,7 +251,7 @@ def interrupting(cost=0):
     stream = machine.stream(source.device)
     reads = (machine.bring(source._blob.storage, stream),)
     writes = (machine.bring(result._blob.storage, stream),)
-    policy = OpCall("interrupting", kernel, (source._blob,), (result._blob,))
+    policy = op_call("interrupting", kernel, (source._blob,), (result._blob,))
     machine.issue(Instruction(stream, policy, reads, writes, cost), result._blob.storage)
     return result
 """

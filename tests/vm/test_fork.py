@@ -76,7 +76,7 @@ def passes(program: str) -> None:
 
 
 SLOW_OP = """
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import op_call
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.blob import Blob, Storage
 
@@ -88,7 +88,7 @@ def slowly(target, machine):
         out[2:] += 1
         return out
     blob = target._blob
-    policy = OpCall("slowly", kernel, (blob,), (blob,))
+    policy = op_call("slowly", kernel, (blob,), (blob,))
     stream = machine.stream(target.device)
     dependence = machine.bring(blob.storage, stream)
     machine.issue(Instruction(stream, policy, (), (dependence,)), blob.storage)
@@ -106,8 +106,8 @@ torn.numpy()
 if not {at_once}:
     default_machine().high_water = 5_000
     default_machine()._gathers = True
-    from vmflow.vm import at_once
-    at_once.reconsider(default_machine())
+    from vmflow.vm import inline
+    inline.reconsider(default_machine())
 
 def work():
     slowly(torn, default_machine())
@@ -315,14 +315,14 @@ def fork_here():
     child = os.fork()
     return None if child == 0 else os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 from vmflow.instructions.instruction import Instruction
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import op_call
 def kernel(array, out):
     callback(array)
     return np.add(array, 1, out=out)
 blob = there._blob
 machine = default_machine()
 result = flow.zeros(5)
-policy = OpCall("forks", kernel, (blob,), (result._blob,))
+policy = op_call("forks", kernel, (blob,), (result._blob,))
 stream = machine.stream(there.device)
 machine.issue(
     Instruction(

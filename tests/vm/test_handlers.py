@@ -21,7 +21,7 @@ import pytest
 import vmflow as flow
 from vmflow.graph_mode.program import Program
 from vmflow.instructions.instruction import Instruction
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.op_call import op_call
 from vmflow.vm import machine_fields, settings
 from vmflow.vm.virtual_machine import default_machine
 
@@ -247,7 +247,7 @@ def issue_raising(source: flow.Tensor) -> flow.Tensor:
     stream = machine.stream(source.device)
     reads = (machine.bring(source._blob.storage, stream),)
     writes = (machine.bring(result._blob.storage, stream),)
-    policy = OpCall("raises a signal", raising_kernel, (source._blob,), (result._blob,))
+    policy = op_call("raises a signal", raising_kernel, (source._blob,), (result._blob,))
     machine.issue(Instruction(stream, policy, reads, writes), result._blob.storage)
     return result
 
@@ -307,7 +307,7 @@ def test_a_signal_while_waiting(default: flow.VirtualMachine, handled: list[floa
     stream = default.stream(source.device)
     reads = (default.bring(source._blob.storage, stream),)
     writes = (default.bring(result._blob.storage, stream),)
-    policy = OpCall("raises a signal", kernel, (source._blob,), (result._blob,))
+    policy = op_call("raises a signal", kernel, (source._blob,), (result._blob,))
     default.issue(Instruction(stream, policy, reads, writes, 10**9), result._blob.storage)
     assert result.tolist() == [2.0, 2.0]
     assert handled == [7.0]

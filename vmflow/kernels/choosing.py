@@ -13,6 +13,8 @@ from collections.abc import Callable, Hashable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
+from vmflow.forking import lock_held_while_forking
+
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
     from vmflow.instructions.blob import Array, TensorMeta
@@ -120,22 +122,33 @@ _PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {"vmflow.kernels.numpy": {}}
 
 
+# Nobody forks meanwhile: the child would wait for ever for a module that a thread of its parent has half imported.
+_importing = lock_held_while_forking()
+
+
 def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Builder], Builder]:
     """Declare the decorated function the builder of these ops, or of all ops of a family that have none of their own.
 
+    A function may declare itself again, since Ctrl-C may interrupt the import of a module, which then is repeated.
+
     Raises:
-        ValueError: if there is one already.
+        ValueError: if another function is the builder already.
     """
     builders = _BUILDERS[package]
 
     def declare(builder: Builder) -> Builder:
         for name in names:
-            if name in builders:
+            before = builders.get(name)
+            if before is not None and _origin(before) != _origin(builder):
                 raise ValueError(f"{name!r} has two builders in {package}")
             builders[name] = builder
         return builder
 
     return declare
+
+
+def _origin(builder: Any) -> tuple[str, str]:
+    return builder.__module__, builder.__qualname__
 
 
 def choose(problem: Problem, device: Device) -> Kernel:
@@ -152,7 +165,8 @@ def choose(problem: Problem, device: Device) -> Kernel:
     builders = _BUILDERS[package]
     builder = builders.get(problem.op)
     if builder is None and problem.family:
-        import_module(f"{package}.{problem.family}")
+        with _importing:
+            import_module(f"{package}.{problem.family}")
         builder = builders.get(problem.op) or builders.get(problem.family)
     if builder is None:
         raise NotImplementedError(f"{problem.op} has no kernel for {device}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
+from vmflow.context import MODE
 from vmflow.tensor_fields import DIV, MUL, TensorFields
 
 from .elementwise import REVERSED
@@ -48,11 +49,10 @@ def of_mul(node: OpNode, gradient: Tensor) -> tuple[Tensor | None, Tensor | None
 
 
 def _times_input(node: OpNode, gradient: Tensor, index: int) -> Tensor:
-    if not node.metas[index].is_complex:
-        fields: TensorFields = gradient
-        found = _interpreter.unrecorded(MUL.tensors, fields._blob, node.input_blob(index))
-        if found is not None:
-            return found
+    mode = MODE.get()
+    if not (node.metas[index].is_complex or mode.grad or mode.autocast is not None or mode.interpreter is not None):
+        fields: TensorFields = gradient  # what was saved is taken as it lies, without a tensor around it
+        return _interpreter.computed(MUL.tensors, (fields._blob, node.input_blob(index)), (), (), mode)
     return _interpreter.dispatch(MUL.tensors, (gradient, conj_if_complex(node.input(index))))
 
 

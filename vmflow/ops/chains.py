@@ -16,7 +16,7 @@ from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.problems.fused import Fused
 
 from .fused import Step, can_fuse, infer_fused
-from .table import Attributes, Inferred, Metas, encoded
+from .table import Attributes, Metas, OpPlan, encoded
 
 # How many kernels are remembered.
 _KERNELS: Final = 256
@@ -25,15 +25,14 @@ _kernels: dict[Hashable, Kernel | None] = {}
 GENERATION.watchers.append(_kernels.clear)
 
 
-def step_of(name: str, attributes: Attributes, metas: Metas, inferred: Inferred) -> OpStep | None:
+def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None:
     """An op as a member of a chain; None if it may not be.
 
     Args:
-        name: of the op.
+        plan: of the op.
         attributes, metas: of the call.
-        inferred: from these.
     """
-    if inferred.outputs[0].device.type != "cpu" or not can_fuse(name, metas):
+    if plan.outputs[0].device.type != "cpu" or not can_fuse(plan.name, metas):
         return None
     return OpStep(attributes, chain_kernel)
 

@@ -18,7 +18,7 @@ from vmflow.instructions.release_tensor import Lease
 
 from .copying import full_of, ones_of, transfer, zeros_of
 from .elementwise import CHEAP, number
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr
+from .table import LEASED_FROM, Attributes, Form, Inferred, Kinds, Metas, OpExpr
 from .view import lengths
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def from_array(array: Array, device: Device) -> Tensor:
     kind = dtypes.from_numpy(array.dtype)
     storage = Storage(None, _of(kind, array))
     blob = Blob(storage, meta(array.shape, kind, _HOST))
-    made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= _interpreter.LEASED_FROM else None)
+    made = _interpreter.new_tensor(blob, Lease(storage) if array.nbytes >= LEASED_FROM else None)
     recorder = MODE.get().interpreter
     if recorder is not None:
         recorder.made(storage)

@@ -12,7 +12,7 @@ from vmflow.kernels.problems.elementwise import Elementwise
 from vmflow.kernels.problems.fused import Fused, FusedStep
 
 from .elementwise import ELEMENTWISE
-from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size, decoded
+from .table import OPS, Attributes, Form, Inferred, Kinds, Metas, OpExpr, OpPlan, Size, decoded
 
 # A step of the op's attributes: name in the op table, attributes, scalars (see `encoded`), and where the operands come
 # from: the fused op's inputs are numbered first, and behind them the steps.
@@ -48,13 +48,13 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
     for name, attributes, scalars, operands in steps:
         given = tuple([known[it] for it in operands])
         numbers = tuple([decoded(it) for it in scalars])
-        inferred = _inferred(name, attributes, given, tuple([type(it) for it in numbers]))
-        (output,) = inferred.outputs
+        plan = _plan(name, attributes, given, tuple([type(it) for it in numbers]))
+        (output,) = plan.outputs
         compute = output.dtype
-        if compute.category < FLOATING and isinstance(inferred.details, Elementwise):
+        if compute.category < FLOATING and isinstance(plan.details, Elementwise):
             # A comparison is computed in what its operands make together.
-            compute = inferred.details.compute
-        kernel, cost = inferred.kernel, inferred.cost
+            compute = plan.details.compute
+        kernel, cost = plan.kernel, plan.cost
         found.append(FusedStep(name, attributes, numbers, operands, given, output, compute, kernel, cost))
         known.append(output)
         if output.shape != found[0].output.shape:
@@ -65,11 +65,11 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
     return Inferred(made if len(made) > 1 else made[0], total, Fused(tuple(found), outputs))
 
 
-def _inferred(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+def _plan(name: str, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
     op = OPS[name]
     key = (metas, attributes, kinds, None)
     found = op.known.get(key)
-    return found if found is not None else op.inferred(key, attributes, metas, kinds)
+    return found if found is not None else op.plan(key, attributes, metas, kinds)
 
 
 def _infer(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

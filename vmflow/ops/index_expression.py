@@ -12,6 +12,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
+from vmflow.context import MODE
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
@@ -158,9 +159,15 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
     How many there are is known only from the values, so this waits until they are counted.
     """
-    source = input.detach()
-    if as_tuple and not source.ndim:
-        source = source.reshape(1)
-    count = number_of_nonzero(source).item()
-    found = _interpreter.dispatch(_NONZERO, (source,), (count, as_tuple))
+    recorder = MODE.get().interpreter
+    if recorder is not None:
+        input._blob.storage.settled()  # raises if there is no value while a graph is built
+    with _interpreter.eagerly():
+        source = input.detach()
+        if as_tuple and not source.ndim:
+            source = source.reshape(1)
+        count = number_of_nonzero(source).item()
+        found = _interpreter.dispatch(_NONZERO, (source,), (count, as_tuple))
+    if recorder is not None:
+        recorder.made(found._blob.storage)
     return tuple([select(found, 0, axis) for axis in range(source.ndim)]) if as_tuple else found

@@ -101,7 +101,7 @@ class Recording:
         operands = tuple([self._operand(it) for it in inputs])
         step: Step = (op.name, cast("tuple[Any, ...]", attributes), tuple([encoded(it) for it in scalars]), operands)
         if step not in self._known:
-            (output,) = _interpreter.infer(
+            (output,) = _interpreter.plan_of(
                 op, tuple([it._blob for it in inputs]), attributes, scalars, mode.dtype
             ).outputs
             self._known[step] = self._unknown(self._inputs + len(self._steps), output)

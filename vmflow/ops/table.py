@@ -19,7 +19,7 @@ import numpy as np
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
-from vmflow.instructions.op_call import Step
+from vmflow.instructions.op_call import CallPlan, Step
 from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.kernels.generation import GENERATION
 
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 # The largest stride, padding and dilation of windows.
 MOST_OF_WINDOWS: Final = (1 << 31) - 1
+
+# Memory of this many bytes and more goes back to its device in order, by an instruction; for less, Python's reference
+# counting does as well and costs nothing.
+LEASED_FROM: Final = 1 << 16
 
 Attributes: TypeAlias = tuple[Hashable, ...]
 Metas: TypeAlias = tuple[TensorMeta, ...]
@@ -64,7 +68,7 @@ class Form(NamedTuple):
 
 
 class Inferred:
-    """What is known of a call before it runs.
+    """What inference finds of a call.
 
     Args:
         outputs: the metas of the results; a tuple if the kernel returns one.
@@ -73,22 +77,43 @@ class Inferred:
 
     Attributes:
         outputs, cost, details: as given; the outputs always as a tuple.
-        kernel: how it is computed; set by `OpExpr.inferred`.
         several: whether the kernel returns a tuple.
-        allocates: see `OpCall`.
-        step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
     """
 
-    __slots__ = ("allocates", "cost", "details", "kernel", "outputs", "several", "step")
-
-    kernel: Kernel
+    __slots__ = ("cost", "details", "outputs", "several")
 
     def __init__(self, outputs: Metas | TensorMeta, cost: float, details: Any = None) -> None:
         self.several = isinstance(outputs, tuple)
         self.outputs: Metas = outputs if isinstance(outputs, tuple) else (outputs,)
         self.cost = int(cost)
         self.details = details
-        self.allocates = any([places_memory(it) for it in self.outputs])
+
+
+class OpPlan(CallPlan):
+    """What is known of all calls of an op with such attributes and operands: what inference found, and the kernel.
+
+    Args:
+        name: of the op.
+        inferred: what was found.
+        kernel: what was chosen for it.
+
+    Attributes:
+        outputs: the metas of the results.
+        details: see `Inferred`.
+        kernel: as given.
+        leased: the bytes of the results that are large enough to go back to their device in order.
+        step: the op as a member of a chain, False if it may not be one; None as long as nobody wanted to know.
+    """
+
+    __slots__ = ("details", "kernel", "leased", "outputs", "step")
+
+    def __init__(self, name: str, inferred: Inferred, kernel: Kernel) -> None:
+        allocates = any([places_memory(it) for it in inferred.outputs])
+        super().__init__(name, kernel.function, inferred.cost, inferred.several, allocates)
+        self.outputs = inferred.outputs
+        self.details = inferred.details
+        self.kernel = kernel
+        self.leased: int = sum([it.nbytes for it in self.outputs if it.nbytes >= LEASED_FROM])
         self.step: Step | Literal[False] | None = None
 
 
@@ -116,21 +141,19 @@ class Recent:
     Attributes:
         metas, first, second: the metas, and each by itself; None for the second of one.
         attributes, kind, default: the attributes, the type of the scalar or None, and the mode's dtype.
-        inferred: what was inferred.
+        plan: what was found.
     """
 
-    __slots__ = ("attributes", "default", "first", "inferred", "kind", "metas", "second")
+    __slots__ = ("attributes", "default", "first", "kind", "metas", "plan", "second")
 
-    def __init__(
-        self, metas: Metas, attributes: Attributes, kinds: Kinds, default: DType | None, inferred: Inferred
-    ) -> None:
+    def __init__(self, metas: Metas, attributes: Attributes, kinds: Kinds, default: DType | None, plan: OpPlan) -> None:
         self.metas = metas
         self.first = metas[0]
         self.second = metas[1] if len(metas) == 2 else None
         self.attributes = attributes
         self.kind = kinds[0] if kinds else None
         self.default = default
-        self.inferred = inferred
+        self.plan = plan
 
 
 # infer(attributes, metas, types of the scalars); raises ValueError, TypeError or RuntimeError on what does not fit
@@ -161,7 +184,7 @@ class OpExpr:
         saves_inputs, saves_outputs: which of them the rule looks at.
         readers: for each of those inputs, the only input whose gradient needs a look at it, None if there are several;
             empty if that is so for all.
-        known: the inferences made so far, by key.
+        known: the plans made so far, by key.
         remembers: how many of them, before all are forgotten.
         recent: the last of them that has the form of a `Recent`; None before there is one.
         is_slice: whether the result is a slice of the input, by attributes of axis, start, length and step, so that its
@@ -197,7 +220,7 @@ class OpExpr:
         self.saves_inputs: tuple[int, ...] = ()
         self.saves_outputs: tuple[int, ...] = ()
         self.readers: tuple[int | None, ...] = ()
-        self.known: dict[Hashable, Inferred] = {}
+        self.known: dict[Hashable, OpPlan] = {}
         self.recent: Recent | None = None
         self.remembers = remembers
         self.is_slice = False
@@ -226,18 +249,18 @@ class OpExpr:
 
         return declare
 
-    def inferred(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    def plan(self, key: Hashable, attributes: Attributes, metas: Metas, kinds: Kinds) -> OpPlan:
         """Infer, choose the kernel, and remember both under `key`, which must determine the other arguments."""
         generation = GENERATION.number
         found = self.infer(attributes, metas, kinds)
         problem = Problem(self.name, self.family, attributes, metas, kinds, found.outputs, found.details)
-        found.kernel = choose(problem, found.outputs[0].device)
+        plan = OpPlan(self.name, found, choose(problem, found.outputs[0].device))
         if len(self.known) >= self.remembers:
             self.known.clear()
-        self.known[key] = found
+        self.known[key] = plan
         if generation != GENERATION.number:
             self.known.pop(key, None)  # whoever has forgotten everything meanwhile has not seen this
-        return found
+        return plan
 
     def forget(self) -> None:
         """Infer everything anew from now on."""

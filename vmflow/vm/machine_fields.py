@@ -51,7 +51,7 @@ class MachineFields:
         _escaping: what is to be raised by whoever drives, once the turn has ended.
         _gathers: whether what a script issues gathers.
         _home: the loop of the `async with` block, None outside of one.
-        _hurries: whether what is issued may run at once as far as the settings go; see `at_once.reconsider`.
+        _hurries: whether what is issued may run at once as far as the settings go; see `inline.reconsider`.
         _in_context: calls a function in the context of kernels.
         _inline_only: whether nothing may be left to threads, as in a forked child.
         _loops: that drive, or have driven, this machine.

@@ -36,10 +36,10 @@ from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instru
 from vmflow.streams import Stream
 
 from . import (
-    at_once,
     closing,
     failing,
     handover,
+    inline,
     loops,
     memory,
     nested,
@@ -129,7 +129,7 @@ class VirtualMachine(MachineFields):
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
         self.gather = settings.GATHER if gather is None else gather
-        # Whether what is issued gathers, and whether it may run at once otherwise; see `at_once.reconsider`.
+        # Whether what is issued gathers, and whether it may run at once otherwise; see `inline.reconsider`.
         self._gathers = gather is not None
         self._hurries = False
         self.high_water = high_water
@@ -168,7 +168,7 @@ class VirtualMachine(MachineFields):
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._home: AbstractEventLoop | None = None
         self._mode_before: Any = None
-        at_once.reconsider(self)
+        inline.reconsider(self)
         number = id(self)
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
@@ -220,7 +220,7 @@ class VirtualMachine(MachineFields):
     @tracer.setter
     def tracer(self, tracer: Tracer | None) -> None:
         self._tracer = tracer
-        at_once.reconsider(self)
+        inline.reconsider(self)
 
     @property
     def closed(self) -> bool:
@@ -277,9 +277,9 @@ class VirtualMachine(MachineFields):
         if links is not None and not (self.engine.pending and links.take(instruction)):
             self._drive()
         if (
-            at_once.possible(self, instruction.stream, instruction.cost)
+            inline.possible(self, instruction.stream, instruction.cost)
             and not waits_for_others(instruction)
-            and at_once.run(self, instruction, written)
+            and inline.run(self, instruction, written)
         ):
             return
         instruction.thread = me

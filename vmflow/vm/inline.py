@@ -1,4 +1,4 @@
-"""What is issued while nothing is before it runs as it is issued: for a small op, a turn would take longer.
+"""`submit`: a call runs here and now if nothing is before it, for a turn takes longer than a small op; else it waits.
 
 Under an event loop that goes for as much in each turn of the loop as the machine may take of it anyway.  What is issued
 beyond that waits for the next turn, and so does whoever awaits it: else coroutines that await nothing but small ops
@@ -13,8 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.devices import device as Device
-from vmflow.instructions.blob import Storage
-from vmflow.instructions.instruction import ERASED, Instruction
+from vmflow.instructions.blob import Blob, Storage, brought
+from vmflow.instructions.builder import issue
+from vmflow.instructions.instruction import ERASED, Dependence, Instruction
+from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams.stream import Stream
 
@@ -25,6 +27,8 @@ from .wakers import running_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
+
+    from vmflow.context import Mode
 
     from .virtual_machine import VirtualMachine
 
@@ -93,18 +97,8 @@ def reconsider(machine: VirtualMachine) -> None:
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
-def call(
-    machine: VirtualMachine,
-    function: Callable[..., Any],
-    arguments: tuple[Any, ...] | None,
-    first: Any = None,
-    second: Any = None,
-) -> Any:
-    """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all.
-
-    Args:
-        arguments: of the function; None for a kernel of `first` and `second`, which spares a tuple.
-    """
+def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
     fields: MachineFields = machine
     turn = fields._turn_lock
     engine = fields.engine
@@ -119,17 +113,14 @@ def call(
     try:
         if engine.pending or engine.lively.count or fields._refusing:
             return NOT_NOW
-        if arguments is None:
-            return fields._in_context(function, first, second, None)
         # Unpacking takes as long as some kernels.
         match len(arguments):
             case 2:
                 return fields._in_context(function, arguments[0], arguments[1])
             case 3:
                 return fields._in_context(function, arguments[0], arguments[1], arguments[2])
-            case 5:
-                one, two, three, four, five = arguments
-                return fields._in_context(function, one, two, three, four, five)
+            case 4:
+                return fields._in_context(function, arguments[0], arguments[1], arguments[2], arguments[3])
             case _:
                 return fields._in_context(function, *arguments)
     finally:
@@ -193,3 +184,90 @@ def _compute(machine: VirtualMachine, instruction: Instruction, policy: Instruct
 def _run(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> None:
     failure = running.prepare(machine, instruction, policy) if policy.prepares else None
     running.run(machine, instruction, failure)
+
+
+# Calls of ops
+
+
+def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nbytes: int) -> None:
+    """Run a call here and now if nothing is before it, else issue it as an instruction.
+
+    Args:
+        stream: where it is to run.
+        call: what is computed.
+        mode: what surrounds it.
+        nbytes: of its results, if they are large; for back-pressure.
+    """
+    if (
+        not call.prepares
+        and (mode.scope is None or mode.scope.dropped() is None)
+        and _is_ready(machine, stream, call)
+        and possible(machine, stream, call.plan.cost)
+        and _compute_call(machine, stream, call, mode)
+    ):
+        return
+    issue_call(machine, stream, call, call.inputs, call.outputs, call.plan.cost, mode, nbytes)
+
+
+def issue_call(
+    machine: VirtualMachine,
+    stream: Stream,
+    policy: InstructionPolicy,
+    inputs: tuple[Blob, ...],
+    outputs: tuple[Blob, ...],
+    cost: int,
+    mode: Mode,
+    nbytes: int,
+) -> None:
+    """Issue what reads and writes these blobs, at least one of the latter."""
+    writes: list[Dependence] = []
+    for blob in outputs:
+        writes.append(brought(machine, blob.storage, stream))
+    reads: list[Dependence] = []
+    for blob in inputs:
+        reads.append(brought(machine, blob.storage, stream))
+    instruction = Instruction(stream, policy, tuple(reads), tuple(writes), cost, None, 0, mode, nbytes)
+    if len(outputs) == 1:
+        machine.issue(instruction, outputs[0].storage)
+    else:
+        issue(machine, [instruction], [(blob.storage, instruction) for blob in outputs])
+
+
+def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
+    """Whether the operands have values that may be used on this stream with nothing to wait for.
+
+    Results that exist already are not left half changed by Ctrl-C: only what is not torn may write them here.
+    """
+    for blob in call.inputs:
+        storage = blob.storage
+        if storage.array is None or storage.failure is not None:
+            return False
+        if not _is_here(machine, stream, storage):
+            return False
+    for blob in call.outputs:
+        storage = blob.storage
+        if storage.array is not None and not call.plan.atomic:
+            return False
+        if not _is_here(machine, stream, storage):
+            return False
+    return True
+
+
+def _is_here(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
+    if storage.stream is not stream or storage.machine is not machine:
+        if storage.machine is not None:
+            return False
+        machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
+    return True
+
+
+def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mode) -> bool:
+    """Whether the call was made; if it has failed, its outputs tell of it, as those of an instruction would."""
+    return call(machine, _compute_or_poison, (machine, stream, of, mode)) is None
+
+
+def _compute_or_poison(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mode) -> None:
+    try:
+        of.compute()
+    except Exception as error:
+        poison(machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
