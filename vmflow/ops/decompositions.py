@@ -10,14 +10,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.blob import TensorMeta, meta
 
 from .autocasting import autocast_as_op
 from .creation import eye
 from .destination import delivered, delivered_all
 from .joining import cat, tril, triu
 from .layer_operands import check_floating
-from .linear_algebra import explained, inv, lapack_dtype, matmul, square_matrices
+from .linear_algebra import inv, matmul, square_matrices
 from .selection import where
 from .table import (
     Attributes,
@@ -26,10 +26,8 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
 )
 
 if TYPE_CHECKING:
@@ -82,7 +80,6 @@ def _cost(matrix: TensorMeta) -> float:
 def factored(
     name: str,
     shapes: Callable[[tuple[int, ...], Attributes], tuple[tuple[int, ...], ...]],
-    factor: Callable[[Any, Array, Attributes], tuple[Array, ...]],
     *,
     square: bool = False,
     options: Any = None,
@@ -91,7 +88,6 @@ def factored(
 
     Args:
         shapes: from the input's shape to the results'.
-        factor: from (array module, array, attributes) to the results.
         square: whether the matrices must be.
         options: the type of the attributes, if there are any.
     """
@@ -101,19 +97,10 @@ def factored(
         real_matrices(name, source)
         if square:
             square_matrices(name, source)
-        xp = array_module(source.device)
-        wide, to = lapack_dtype(source.dtype), source.dtype.numpy
         outputs = tuple([meta(shape, source.dtype, source.device) for shape in shapes(source.shape, attributes)])
+        return Inferred(outputs if len(outputs) > 1 else outputs[0], _cost(source))
 
-        def kernel(array: Array, out: Any) -> Any:
-            with explained(xp, name):
-                results = factor(xp, array.astype(wide, copy=False), attributes)
-            rounded = tuple([xp.asarray(it, order="C").astype(to, copy=False) for it in results])
-            return rounded if len(outputs) > 1 else rounded[0]
-
-        return computed_by(outputs if len(outputs) > 1 else outputs[0], kernel, _cost(source))
-
-    return OpExpr(name, infer, Form(1, options))
+    return OpExpr(name, infer, Form(1, options), "decompositions")
 
 
 # Determinants
@@ -122,7 +109,6 @@ def factored(
 _SLOGDET = factored(
     "slogdet",
     lambda shape, attributes: (shape[:-2], shape[:-2]),
-    lambda xp, array, attributes: tuple(xp.linalg.slogdet(array)),
     square=True,
 )
 
@@ -154,11 +140,7 @@ def logdet(A: Tensor) -> Tensor:
 # Cholesky's factor, and systems with triangular matrices
 
 
-def _cholesky(xp: Any, array: Array, attributes: Attributes) -> tuple[Array, ...]:
-    return (xp.linalg.cholesky(array),)
-
-
-_CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), _cholesky, square=True)
+_CHOLESKY = factored("cholesky", lambda shape, attributes: (shape,), square=True)
 
 
 @_CHOLESKY.gradient(outputs=(0,))
@@ -220,7 +202,6 @@ def cholesky_solve(B: Tensor, L: Tensor, upper: bool = False, *, out: Tensor | N
 
 
 def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    upper, unitriangular = cast("tuple[bool, bool]", attributes)
     matrix, right = metas
     device = common_device("solve_triangular", metas)
     real_matrices("solve_triangular", matrix)
@@ -233,24 +214,10 @@ def _infer_solve_triangular(attributes: Attributes, metas: Metas, kinds: Kinds) 
         )
     batch = broadcast_shapes("solve_triangular", matrix.shape[:-2], right.shape[:-2])
     output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
-    xp = array_module(device)
-    wide, to = lapack_dtype(matrix.dtype), matrix.dtype.numpy
-
-    def kernel(array: Array, values: Array, out: Array | None) -> Array:
-        # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.
-        triangle = xp.triu(array) if upper else xp.tril(array)[..., ::-1, ::-1]
-        triangle = triangle.astype(wide)
-        if unitriangular:
-            places = range(triangle.shape[-1])
-            triangle[..., places, places] = 1
-        with explained(xp, "solve_triangular"):
-            solved = xp.linalg.solve(triangle, (values if upper else values[..., ::-1, :]).astype(wide, copy=False))
-        return xp.ascontiguousarray(solved if upper else solved[..., ::-1, :]).astype(to, copy=False)
-
-    return computed_by(output, kernel, output.numel * matrix.shape[-1] + _cost(matrix))
+    return Inferred(output, output.numel * matrix.shape[-1] + _cost(matrix))
 
 
-_SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]))
+_SOLVE_TRIANGULAR = OpExpr("solve_triangular", _infer_solve_triangular, Form(2, tuple[bool, bool]), "decompositions")
 
 
 @_SOLVE_TRIANGULAR.gradient(inputs=(0,), outputs=(0,))
@@ -307,7 +274,6 @@ def _qr_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[in
 _QR = factored(
     "qr",
     _qr_shapes,
-    lambda xp, array, attributes: tuple(xp.linalg.qr(array, attributes[0])),
     options=tuple[Literal["reduced", "complete", "r"]],
 )
 
@@ -375,13 +341,11 @@ def _svd_shapes(shape: tuple[int, ...], attributes: Attributes) -> tuple[tuple[i
 _SVD = factored(
     "svd",
     _svd_shapes,
-    lambda xp, array, attributes: tuple(xp.linalg.svd(array, attributes[0])),
     options=tuple[bool],
 )
 _SVDVALS = factored(
     "svdvals",
     lambda shape, attributes: ((*shape[:-2], min(shape[-2:])),),
-    lambda xp, array, attributes: (xp.linalg.svd(array, compute_uv=False),),
 )
 
 
@@ -455,7 +419,6 @@ def svdvals(A: Tensor, *, out: Tensor | None = None) -> Tensor:
 _EIGH = factored(
     "eigh",
     lambda shape, attributes: (shape[:-1], shape),
-    lambda xp, array, attributes: tuple(xp.linalg.eigh(array, attributes[0])),
     square=True,
     options=tuple[Literal["L", "U"]],
 )

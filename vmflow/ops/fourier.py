@@ -33,8 +33,6 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
-    computed_by,
     normalize_dim,
 )
 from .view import sliced
@@ -63,7 +61,6 @@ def _declared(
     name: str,
     lengths: Callable[[tuple[int, ...], Attributes], tuple[int, ...]],
     result: Callable[[DType], DType],
-    transform: Callable[[Any, Array, Attributes], Array],
     options: Any,
 ) -> OpExpr:
     """Declare a transform.
@@ -71,7 +68,6 @@ def _declared(
     Args:
         lengths: from the input's shape and the attributes, of which the first are the dimensions, to the result's.
         result: from the input's dtype to the result's.
-        transform: from (array module, array, attributes) to the result.
         options: the type of the attributes.
     """
 
@@ -79,16 +75,9 @@ def _declared(
         (source,) = metas
         dims = cast(Dims, attributes[0])
         output = meta(lengths(source.shape, attributes), result(source.dtype), source.device)
-        xp = array_module(source.device)
+        return Inferred(output, _cost(source if source.numel > output.numel else output, dims))
 
-        def kernel(array: Array, out: Array | None) -> Array:
-            if output.numel == 0:
-                return xp.empty(output.shape, output.dtype.numpy)
-            return xp.ascontiguousarray(transform(xp, array, attributes)).astype(output.dtype.numpy, copy=False)
-
-        return computed_by(output, kernel, _cost(source if source.numel > output.numel else output, dims))
-
-    return OpExpr(name, infer, Form(1, options))
+    return OpExpr(name, infer, Form(1, options), "fourier")
 
 
 def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ...]:
@@ -99,14 +88,7 @@ def _with_last(shape: tuple[int, ...], dims: Dims, length: int) -> tuple[int, ..
 # Attributes: (dimensions, whether inverse, norm)
 
 
-def _transform(xp: Any, array: Array, attributes: Attributes) -> Array:
-    dims, inverse, norm = cast("tuple[Dims, bool, str]", attributes)
-    function = xp.fft.ifftn if inverse else xp.fft.fftn
-    transformed: Array = function(array, axes=dims, norm=norm)
-    return transformed
-
-
-_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, _transform, tuple[_Along, bool, _Norm])
+_FFT = _declared("fft", lambda shape, attributes: shape, lambda dtype: dtype, tuple[_Along, bool, _Norm])
 
 
 @_FFT.gradient()
@@ -123,13 +105,7 @@ def _half_lengths(shape: tuple[int, ...], attributes: Attributes) -> tuple[int, 
     return _with_last(shape, dims, shape[dims[-1]] // 2 + 1)
 
 
-def _to_half(xp: Any, array: Array, attributes: Attributes) -> Array:
-    dims, norm = cast("tuple[Dims, str]", attributes)
-    half: Array = xp.fft.rfftn(array, axes=dims, norm=norm)
-    return half
-
-
-_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], _to_half, tuple[_Along, _Norm])
+_RFFT = _declared("rfft", _half_lengths, lambda dtype: _TO_COMPLEX[dtype], tuple[_Along, _Norm])
 
 
 @_RFFT.gradient()
@@ -148,14 +124,7 @@ def _whole_lengths(shape: tuple[int, ...], attributes: Attributes) -> tuple[int,
     return _with_last(shape, dims, length)
 
 
-def _from_half(xp: Any, array: Array, attributes: Attributes) -> Array:
-    dims, length, norm = cast("tuple[Dims, int, str]", attributes)
-    lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
-    whole: Array = xp.fft.irfftn(array, lengths, dims, norm)
-    return whole
-
-
-_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), _from_half, tuple[_Along, Count, _Norm])
+_IRFFT = _declared("irfft", _whole_lengths, lambda dtype: dtype.to_real(), tuple[_Along, Count, _Norm])
 
 
 @_IRFFT.gradient()

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from math import prod
 from typing import TYPE_CHECKING, Any
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import dtype as DType
-from vmflow.errors import LinAlgError
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.native.arrays import Call
-from vmflow.kernels.numpy import products
+from vmflow.instructions.blob import TensorMeta, meta
 
 from .arithmetic import conj_if_complex
 from .composed_reduction import norm
@@ -27,10 +22,8 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
     normalize_dim,
 )
 
@@ -64,27 +57,11 @@ def _infer_matmul(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferre
         )
     batch = broadcast_shapes("matmul", tuple(first.shape[:-2]), tuple(second.shape[:-2]))
     output = meta(batch + tuple(rows) + tuple(columns), first.dtype, device)
-    to = first.dtype.numpy
-    # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
-    wide = dtypes.float32 if first.dtype in (dtypes.float16, dtypes.bfloat16) else None
     sizes = prod(rows), inner, prod(columns), prod(batch)
-    multiply = products.product_kernel(device, wide or first.dtype, *sizes)
-
-    def kernel(left: Array, right: Array, out: Array | None) -> Array:
-        if wide is not None:
-            return multiply(left.astype(wide.numpy), right.astype(wide.numpy), None).astype(to)
-        # The result is C-contiguous whatever the operands' strides are.
-        return multiply(left, right, out)
-
-    def placed(inputs: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-        return [products.call_of(multiply, *inputs, *outs)]
-
-    cost = 2.0 * prod(sizes) / _PER_NANOSECOND + 500
-    by_c = wide is None and isinstance(multiply, products.ProductInC)
-    return computed_by(output, kernel, cost, placed=placed if by_c else None)
+    return Inferred(output, 2.0 * prod(sizes) / _PER_NANOSECOND + 500)
 
 
-_MATMUL = OpExpr("matmul", _infer_matmul, Form(2))
+_MATMUL = OpExpr("matmul", _infer_matmul, Form(2), "linear_algebra")
 
 
 @_MATMUL.gradient(inputs=(0, 1), readers={0: 1, 1: 0})
@@ -249,34 +226,13 @@ def square_matrices(name: str, matrix: TensorMeta) -> None:
         raise TypeError(f"{name} is not defined for {matrix.dtype.name} tensors; convert with .float() first")
 
 
-def lapack_dtype(dtype: DType) -> Any:
-    """The dtype in which LAPACK, which knows no half precision, computes."""
-    return dtypes.float32.numpy if dtype in (dtypes.float16, dtypes.bfloat16) else dtype.numpy
-
-
-@contextmanager
-def explained(xp: Any, name: str) -> Iterator[None]:
-    """Turn what the array library raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
-    try:
-        yield
-    except xp.linalg.LinAlgError as error:
-        raise LinAlgError(f"linalg.{name}: {error}") from error
-
-
 def _infer_inv(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     square_matrices("inv", source)
-    xp = array_module(source.device)
-    to, wide = source.dtype.numpy, lapack_dtype(source.dtype)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        with explained(xp, "inv"):
-            return xp.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
-
-    return computed_by(source, kernel, source.numel * (source.shape or (1,))[-1] + 20_000)
+    return Inferred(source, source.numel * (source.shape or (1,))[-1] + 20_000)
 
 
-_INV = OpExpr("inv", _infer_inv, Form(1))
+_INV = OpExpr("inv", _infer_inv, Form(1), "linear_algebra")
 
 
 @_INV.gradient(outputs=(0,))
@@ -307,18 +263,10 @@ def _infer_solve(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred
         raise ValueError(f"solve: a right side of shape {list(right.shape)} does not fit {list(matrix.shape)}")
     batch = broadcast_shapes("solve", matrix.shape[:-2], right.shape[:-2])
     output = meta((*batch, *right.shape[-2:]), matrix.dtype, device)
-    xp = array_module(device)
-    to, wide = matrix.dtype.numpy, lapack_dtype(matrix.dtype)
-
-    def kernel(array: Array, values: Array, out: Array | None) -> Array:
-        with explained(xp, "solve"):
-            solved = xp.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
-        return xp.ascontiguousarray(solved.astype(to, copy=False))
-
-    return computed_by(output, kernel, output.numel * matrix.shape[-1] + 20_000)
+    return Inferred(output, output.numel * matrix.shape[-1] + 20_000)
 
 
-_SOLVE = OpExpr("solve", _infer_solve, Form(2))
+_SOLVE = OpExpr("solve", _infer_solve, Form(2), "linear_algebra")
 
 
 @_SOLVE.gradient(inputs=(0,), outputs=(0,))
@@ -361,16 +309,10 @@ def _infer_det(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     (source,) = metas
     square_matrices("det", source)
     output = meta(source.shape[:-2], source.dtype, source.device)
-    xp = array_module(source.device)
-    to, wide = source.dtype.numpy, lapack_dtype(source.dtype)
-
-    def kernel(array: Array, out: Array | None) -> Array:
-        return xp.asarray(xp.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
-
-    return computed_by(output, kernel, source.numel * source.shape[-1] + 20_000)
+    return Inferred(output, source.numel * source.shape[-1] + 20_000)
 
 
-_DET = OpExpr("det", _infer_det, Form(1))
+_DET = OpExpr("det", _infer_det, Form(1), "linear_algebra")
 
 
 @_DET.gradient(inputs=(0,), outputs=(0,))

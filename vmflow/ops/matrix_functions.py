@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array
 
 from .creation import eye
 from .decompositions import factored
@@ -16,8 +15,6 @@ from .linear_algebra import inv, matmul
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
-
-    from .table import Attributes
 
 
 def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
@@ -49,48 +46,7 @@ def matrix_power(A: Tensor, n: int, *, out: Tensor | None = None) -> Tensor:
         power = matmul(power, power)
 
 
-# The diagonal Padé approximant of order 13, from the highest power, and up to which norm it has all digits.
-_PADE = (
-    1.0,
-    182.0,
-    16380.0,
-    960960.0,
-    40840800.0,
-    1323241920.0,
-    33522128640.0,
-    670442572800.0,
-    10559470521600.0,
-    129060195264000.0,
-    1187353796428800.0,
-    7771770303897600.0,
-    32382376266240000.0,
-    64764752532480000.0,
-)
-_PADE_NORM = 5.371920351148152
-
-
-def _matrix_exp(xp: Any, array: Array, attributes: Attributes) -> tuple[Array, ...]:
-    """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
-    if not array.size:
-        return (array.copy(),)
-    norm = xp.abs(array).sum(-2).max(-1)
-    halvings = xp.where(xp.isfinite(norm), xp.ceil(xp.log2(xp.maximum(norm / _PADE_NORM, 1.0))), 0.0)
-    scaled = array / xp.exp2(halvings)[..., None, None].astype(array.dtype)
-    power = xp.broadcast_to(xp.eye(array.shape[-1], dtype=array.dtype), array.shape)
-    even, odd = xp.zeros_like(array), xp.zeros_like(array)
-    for place, coefficient in enumerate(reversed(_PADE)):
-        if place % 2:
-            odd = odd + power * coefficient
-        else:
-            even = even + power * coefficient
-        power = xp.matmul(power, scaled)
-    result = xp.linalg.solve(even - odd, even + odd)
-    for turn in range(int(halvings.max())):
-        result = xp.where((halvings > turn)[..., None, None], xp.matmul(result, result), result)
-    return (result,)
-
-
-_MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), _matrix_exp, square=True)
+_MATRIX_EXP = factored("matrix_exp", lambda shape, attributes: (shape,), square=True)
 
 
 @_MATRIX_EXP.gradient(inputs=(0,))

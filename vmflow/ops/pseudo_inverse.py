@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
-from vmflow.instructions.blob import Array
 
 from .autocasting import autocast_as_op
 from .decompositions import eigvalsh, factored, real_matrices, svdvals
@@ -19,8 +18,6 @@ if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-    from .table import Attributes
-
 
 class LeastSquares(NamedTuple):
     """What `lstsq` gives."""
@@ -31,31 +28,14 @@ class LeastSquares(NamedTuple):
     singular_values: Tensor
 
 
-def _empty(array: Array) -> bool:
-    """Whether LAPACK would be given a matrix without rows or columns."""
-    return 0 in array.shape[-2:]
-
-
 def _tolerance(name: str, value: object) -> float | None:
     if value is not None and (not isinstance(value, (int, float)) or not value >= 0):
         raise ValueError(f"{name}: a tolerance is a number of 0 or more, or None, not {value!r}")
     return None if value is None else float(value)
 
 
-def _pinv(xp: Any, array: Array, attributes: Attributes) -> tuple[Array, ...]:
-    atol, rtol, hermitian = cast("tuple[float, float, bool]", attributes)
-    if hermitian:
-        array = xp.tril(array) + xp.swapaxes(xp.tril(array, -1), -1, -2)
-    if _empty(array):
-        return (xp.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
-    u, s, vh = xp.linalg.svd(array, full_matrices=False)
-    kept = s > xp.maximum(atol, rtol * s[..., :1])
-    inverse = xp.where(kept, 1 / xp.where(kept, s, 1), 0).astype(s.dtype)
-    return (xp.matmul(xp.swapaxes(vh, -1, -2) * inverse[..., None, :], xp.swapaxes(u, -1, -2)),)
-
-
 _PINV = factored(
-    "pinv", lambda shape, attributes: ((*shape[:-2], shape[-1], shape[-2]),), _pinv, options=tuple[float, float, bool]
+    "pinv", lambda shape, attributes: ((*shape[:-2], shape[-1], shape[-2]),), options=tuple[float, float, bool]
 )
 
 

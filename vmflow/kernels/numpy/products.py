@@ -14,13 +14,11 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels import blas_core
-from vmflow.kernels.native.arrays import Call
+from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.products import MatrixProduct, product_call
-from vmflow.ops.table import array_module
 
 from .sums import of_columns
 
@@ -88,18 +86,17 @@ def _delivered(found: Array, out: Array | None) -> Array:
     return out
 
 
-def product_kernel(device: Device, dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
-    """What multiplies so many matrices of (rows, depth) and (depth, columns) there, from one place.
+def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> Product:
+    """What multiplies so many matrices of (rows, depth) and (depth, columns), from one place.
 
     Args:
         dtype: in which that is done.
     """
-    xp = array_module(device)
     products = batch * rows * depth * columns
     # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
     enough = rows >= _FEWEST and columns >= _FEWEST
-    return ProductInC() if xp is np and dtype is dtypes.float32 and worthwhile and enough else xp.matmul
+    return ProductInC() if dtype is dtypes.float32 and worthwhile and enough else np.matmul
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:

@@ -1,0 +1,132 @@
+"""Factors of matrices, what follows from them, and the exponential of matrices.
+
+Half precision is computed in float32, since LAPACK has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+from .linear_algebra import explained, lapack_dtype
+
+# From an array of matrices and the attributes to the results.
+Factor: TypeAlias = Callable[[Array, Any], tuple[Array, ...]]
+
+
+@builds("decompositions")
+def _factored(problem: Problem) -> Function:
+    """From a batch of matrices to one or several results."""
+    name, attributes = problem.op, problem.attributes
+    factor = _FACTORS[name]
+    dtype = problem.inputs[0].dtype
+    wide, to = lapack_dtype(dtype), dtype.numpy
+    several = len(problem.outputs) > 1
+
+    def kernel(array: Array, out: Any) -> Any:
+        with explained(name):
+            results = factor(array.astype(wide, copy=False), attributes)
+        rounded = tuple([np.asarray(it, order="C").astype(to, copy=False) for it in results])
+        return rounded if several else rounded[0]
+
+    return kernel
+
+
+@builds("solve_triangular")
+def _solve_triangular(problem: Problem) -> Function:
+    upper, unitriangular = cast("tuple[bool, bool]", problem.attributes)
+    (output,) = problem.outputs
+    wide, to = lapack_dtype(output.dtype), output.dtype.numpy
+
+    def kernel(array: Array, values: Array, out: Array | None) -> Array:
+        # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.
+        triangle = np.triu(array) if upper else np.tril(array)[..., ::-1, ::-1]
+        triangle = triangle.astype(wide)
+        if unitriangular:
+            places = range(triangle.shape[-1])
+            triangle[..., places, places] = 1
+        with explained("solve_triangular"):
+            solved = np.linalg.solve(triangle, (values if upper else values[..., ::-1, :]).astype(wide, copy=False))
+        return np.ascontiguousarray(solved if upper else solved[..., ::-1, :]).astype(to, copy=False)
+
+    return kernel
+
+
+# Pseudo-inverses
+
+
+def _pinv(array: Array, attributes: Any) -> tuple[Array, ...]:
+    atol, rtol, hermitian = cast("tuple[float, float, bool]", attributes)
+    if hermitian:
+        array = np.tril(array) + np.swapaxes(np.tril(array, -1), -1, -2)
+    if _empty(array):
+        return (np.zeros((*array.shape[:-2], array.shape[-1], array.shape[-2]), array.dtype),)
+    u, s, vh = np.linalg.svd(array, full_matrices=False)
+    kept = s > np.maximum(atol, rtol * s[..., :1])
+    inverse = np.where(kept, 1 / np.where(kept, s, 1), 0).astype(s.dtype)
+    return (np.matmul(np.swapaxes(vh, -1, -2) * inverse[..., None, :], np.swapaxes(u, -1, -2)),)
+
+
+def _empty(array: Array) -> bool:
+    """Whether LAPACK would be given a matrix without rows or columns."""
+    return 0 in array.shape[-2:]
+
+
+# The exponential
+
+# The diagonal Padé approximant of order 13, from the highest power, and up to which norm it has all digits.
+_PADE: Final = (
+    1.0,
+    182.0,
+    16380.0,
+    960960.0,
+    40840800.0,
+    1323241920.0,
+    33522128640.0,
+    670442572800.0,
+    10559470521600.0,
+    129060195264000.0,
+    1187353796428800.0,
+    7771770303897600.0,
+    32382376266240000.0,
+    64764752532480000.0,
+)
+_PADE_NORM: Final = 5.371920351148152
+
+
+def _matrix_exp(array: Array, attributes: Any) -> tuple[Array, ...]:
+    """N. J. Higham, The scaling and squaring method for the matrix exponential revisited (2005)."""
+    if not array.size:
+        return (array.copy(),)
+    norm = np.abs(array).sum(-2).max(-1)
+    halvings = np.where(np.isfinite(norm), np.ceil(np.log2(np.maximum(norm / _PADE_NORM, 1.0))), 0.0)
+    scaled = array / np.exp2(halvings)[..., None, None].astype(array.dtype)
+    power: Array = np.broadcast_to(np.eye(array.shape[-1], dtype=array.dtype), array.shape)
+    even, odd = np.zeros_like(array), np.zeros_like(array)
+    for place, coefficient in enumerate(reversed(_PADE)):
+        if place % 2:
+            odd = odd + power * coefficient
+        else:
+            even = even + power * coefficient
+        power = np.matmul(power, scaled)
+    result = np.linalg.solve(even - odd, even + odd)
+    for turn in range(int(halvings.max())):
+        result = np.where((halvings > turn)[..., None, None], np.matmul(result, result), result)
+    return (result,)
+
+
+_FACTORS: Final[dict[str, Factor]] = {
+    "slogdet": lambda array, attributes: tuple(np.linalg.slogdet(array)),
+    "cholesky": lambda array, attributes: (np.linalg.cholesky(array),),
+    "qr": lambda array, attributes: tuple(np.linalg.qr(array, attributes[0])),
+    "svd": lambda array, attributes: tuple(np.linalg.svd(array, attributes[0])),
+    "svdvals": lambda array, attributes: (np.linalg.svd(array, compute_uv=False),),
+    "eigh": lambda array, attributes: tuple(np.linalg.eigh(array, attributes[0])),
+    "pinv": _pinv,
+    "matrix_exp": _matrix_exp,
+}

@@ -1,0 +1,50 @@
+"""Discrete Fourier transforms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias, cast
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Function, Problem, builds
+
+# From an array and the attributes, of which the first are the dimensions, to the result.
+Transform: TypeAlias = Callable[[Array, Any], Array]
+
+
+@builds("fourier")
+def _transformed(problem: Problem) -> Function:
+    transform, attributes = _TRANSFORMS[problem.op], problem.attributes
+    (output,) = problem.outputs
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        if output.numel == 0:
+            return np.empty(output.shape, output.dtype.numpy)
+        return np.ascontiguousarray(transform(array, attributes)).astype(output.dtype.numpy, copy=False)
+
+    return kernel
+
+
+def _whole(array: Array, attributes: Any) -> Array:
+    """Attributes: (dimensions, whether inverse, norm)."""
+    dims, inverse, norm = cast("tuple[tuple[int, ...], bool, Any]", attributes)
+    function = np.fft.ifftn if inverse else np.fft.fftn
+    return function(array, axes=dims, norm=norm)
+
+
+def _to_half(array: Array, attributes: Any) -> Array:
+    """Attributes: (dimensions, norm)."""
+    dims, norm = cast("tuple[tuple[int, ...], Any]", attributes)
+    return np.fft.rfftn(array, axes=dims, norm=norm)
+
+
+def _from_half(array: Array, attributes: Any) -> Array:
+    """Attributes: (dimensions, length of the result's last dimension, norm)."""
+    dims, length, norm = cast("tuple[tuple[int, ...], int, Any]", attributes)
+    lengths = [*[array.shape[dim] for dim in dims[:-1]], length]
+    return np.fft.irfftn(array, lengths, dims, norm)
+
+
+_TRANSFORMS: Final[dict[str, Transform]] = {"fft": _whole, "rfft": _to_half, "irfft": _from_half}

@@ -1,0 +1,130 @@
+"""Dense layers: a product with the bias added to its rows, and the three gradients of that."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, Final, cast
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Call, Kernel, Problem, builds
+from vmflow.kernels.native.rows import add_to_rows
+
+from . import sums
+from .half import in_single
+from .products import ProductInC, call_of, call_with, product_kernel
+
+# Elements of which numpy has added the bias before a call of C is made ready.
+_FEW: Final = 4096
+
+
+@builds("linear")
+def _linear(problem: Problem) -> Kernel:
+    source, weight = problem.inputs[:2]
+    (output,) = problem.outputs
+    outputs, features = weight.shape
+    rows = prod(source.shape[:-1])
+    plain = len(source.shape) == 2
+    half = dtypes.is_half(source.dtype)
+    multiply = product_kernel(dtypes.float32 if half else source.dtype, rows, features, outputs)
+
+    def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
+        target = out = rest[-1]
+        if not plain:  # a reshape takes as long as a small sum
+            array = array.reshape(rows, features)
+            target = out.reshape(rows, outputs) if out is not None and out.flags.c_contiguous else None
+        if isinstance(multiply, ProductInC):
+            result = multiply(array, matrix.T, target, *rest[:-1])
+        else:
+            result = multiply(array, matrix.T, target)
+            if len(rest) > 1:
+                _add_bias(result, rest[0])
+        if plain:
+            return result
+        return result.reshape(output.shape) if target is None else out
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        array, matrix, *rest = inputs
+        if not (array.flags.c_contiguous and outs[0].flags.c_contiguous):
+            return None
+        array, target = array.reshape(rows, features), outs[0].reshape(rows, outputs)
+        whole = call_with(multiply, array, matrix.T, target, *rest)
+        if whole is not None:
+            return [whole]
+        found: list[Call] = [call_of(multiply, array, matrix.T, target)]
+        if rest:
+            addition = add_to_rows(target, rest[0])
+            found.append((_add_bias, (target, rest[0]), None) if addition is None else addition.placed())
+        return found
+
+    return Kernel(in_single(kernel, half), placed=None if half else placed)
+
+
+def _add_bias(result: Array, bias: Array) -> None:
+    call = None if result.size < _FEW else add_to_rows(result, bias)
+    if call is None:
+        np.add(result, bias, result)
+    else:
+        call.once()
+
+
+@builds("linear_gradient")
+def _linear_gradient(problem: Problem) -> Kernel:
+    """Attributes: which of the gradients by input, weight and bias are wanted."""
+    by_input, by_weight, by_bias = cast("tuple[bool, bool, bool]", problem.attributes)
+    _, source, weight = problem.inputs
+    outputs, features = weight.shape
+    rows = prod(source.shape[:-1])
+    half = dtypes.is_half(source.dtype)
+    compute = dtypes.float32 if half else source.dtype
+    to_input = product_kernel(compute, rows, outputs, features)
+    to_weight = product_kernel(compute, outputs, rows, features)
+    # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
+    together = to_weight if by_bias and by_weight and isinstance(to_weight, ProductInC) else None
+    to = source.dtype.numpy
+
+    def kernel(gradient: Array, array: Array, matrix: Array, out: Any) -> tuple[Array, ...]:
+        if half:
+            gradient, array, matrix = gradient.astype("float32"), array.astype("float32"), matrix.astype("float32")
+        gradient = gradient.reshape(rows, outputs)
+        # Weights' gradients are often large: to compute them elsewhere and copy them takes half as long again.
+        wanted = iter(() if out is None or half else out)
+        found: list[Array] = []
+        if by_input:
+            given = next(wanted, None)
+            target = None if given is None or not given.flags.c_contiguous else given.reshape(rows, features)
+            result = to_input(gradient, matrix, target)
+            found.append(result.reshape(source.shape) if target is None else given)
+        array = array.reshape(rows, features)
+        if together:
+            lines = np.ascontiguousarray(gradient)
+            found += together.with_sums(lines.T, array, next(wanted, None), next(wanted, None))
+        elif by_weight:
+            found.append(to_weight(gradient.T, array, next(wanted, None)))
+        if by_bias and not together:
+            found.append(sums.of_columns(gradient, next(wanted, None)))
+        return tuple([it.astype(to, copy=False) for it in found])
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        if not all([it.flags.c_contiguous for it in (*inputs[:2], *outs)]):
+            return None
+        gradient, array, wanted = inputs[0].reshape(rows, outputs), inputs[1].reshape(rows, features), iter(outs)
+        found: list[Call] = []
+        if by_input:
+            target = next(wanted).reshape(rows, features)
+            found.append(call_of(to_input, gradient, inputs[2], target))
+        if together:
+            whole = call_with(to_weight, gradient.T, array, next(wanted), None, next(wanted))
+            if whole is None:
+                return None
+            found.append(whole)
+        elif by_weight:
+            found.append(call_of(to_weight, gradient.T, array, next(wanted)))
+        if by_bias and not together:
+            found.append(sums.of_columns_call(gradient, next(wanted)))
+        return found
+
+    return Kernel(kernel, placed=None if half else placed)

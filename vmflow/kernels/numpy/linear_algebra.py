@@ -1,0 +1,96 @@
+"""Matrix products, inverses, determinants, and systems of linear equations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
+from vmflow.errors import LinAlgError
+from vmflow.instructions.blob import Array
+from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
+
+from .products import ProductInC, call_of, product_kernel
+
+
+@builds("matmul")
+def _matmul(problem: Problem) -> Kernel:
+    first, second = problem.inputs
+    (output,) = problem.outputs
+    rows = first.shape[-2:-1]
+    columns = second.shape[-1:] if len(second.shape) > 1 else ()
+    batch = output.shape[: len(output.shape) - len(rows) - len(columns)]
+    to = first.dtype.numpy
+    # numpy has no BLAS for half precision and multiplies it a thousand times slower than float32.
+    wide = dtypes.float32 if dtypes.is_half(first.dtype) else None
+    multiply = product_kernel(wide or first.dtype, prod(rows), first.shape[-1], prod(columns), prod(batch))
+
+    def kernel(left: Array, right: Array, out: Array | None) -> Array:
+        if wide is not None:
+            return multiply(left.astype(wide.numpy), right.astype(wide.numpy), None).astype(to)
+        # The result is C-contiguous whatever the operands' strides are.
+        return multiply(left, right, out)
+
+    def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
+        return [call_of(multiply, *inputs, *outs)]
+
+    by_c = wide is None and isinstance(multiply, ProductInC)
+    return Kernel(kernel, placed=placed if by_c else None)
+
+
+# What LAPACK does
+
+
+def lapack_dtype(dtype: DType) -> Any:
+    """The numpy dtype in which LAPACK, which has no half precision, computes."""
+    return dtypes.float32.numpy if dtypes.is_half(dtype) else dtype.numpy
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Turn what numpy raises of a matrix it can do nothing with into a `LinAlgError` naming the op."""
+    try:
+        yield
+    except np.linalg.LinAlgError as error:
+        raise LinAlgError(f"linalg.{name}: {error}") from error
+
+
+@builds("inv")
+def _inv(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        with explained("inv"):
+            return np.linalg.inv(array.astype(wide, copy=False)).astype(to, copy=False)
+
+    return kernel
+
+
+@builds("solve")
+def _solve(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+
+    def kernel(array: Array, values: Array, out: Array | None) -> Array:
+        with explained("solve"):
+            solved = np.linalg.solve(array.astype(wide, copy=False), values.astype(wide, copy=False))
+        return np.ascontiguousarray(solved.astype(to, copy=False))
+
+    return kernel
+
+
+@builds("det")
+def _det(problem: Problem) -> Function:
+    (output,) = problem.outputs
+    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return np.asarray(np.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)
+
+    return kernel
