@@ -7,60 +7,29 @@ backward pass that is recorded itself (``create_graph=True``) runs the layer aga
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from math import prod
+from typing import TYPE_CHECKING, Final, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.numpy import recurrent as kernels
-from vmflow.kernels.numpy.recurrent import Step, Weights
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.recurrent import GATES as GATES
+from vmflow.kernels.problems.recurrent import Layer as Layer
+from vmflow.kernels.problems.recurrent import Weights
 
 from .activation import relu, sigmoid, tanh
 from .joining import cat
 from .layer_operands import check_shape, computes_in
 from .linear import linear
-from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, array_module, common_device, computed_by
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, common_device
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
     from vmflow.tensors import Tensor
 
-# Gates of each kind of layer.
-GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
-
 # Nanoseconds per multiplication and addition: a guess, for inline or worker only.
 _PER_PRODUCT: Final = 0.1
-
-
-class Layer(NamedTuple):
-    """What a call is besides its operands.
-
-    Attributes:
-        kind: a key of `GATES`.
-        reverse: whether it begins with the last step.
-        biased, projected: which of the optional parameters there are.
-        sizes: the rows of each step of a packed sequence; empty for (steps, batch, features).
-    """
-
-    kind: str
-    reverse: bool
-    biased: bool
-    projected: bool
-    sizes: tuple[int, ...] = ()
-
-    @property
-    def states(self) -> int:
-        """How many tensors the state consists of."""
-        return 2 if self.kind == "lstm" else 1
-
-    def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
-        """The initial state, and the parameters, of all operands behind the input."""
-        given = list(operands)
-        state = [given.pop(0) for _ in range(self.states)]
-        by_input, by_state = given.pop(0), given.pop(0)
-        input_bias, state_bias = (given.pop(0), given.pop(0)) if self.biased else (None, None)
-        return state, Weights(by_input, by_state, input_bias, state_bias, given.pop(0) if self.projected else None)
 
 
 def _check(layer: Layer, metas: Metas) -> None:
@@ -102,28 +71,12 @@ def _check(layer: Layer, metas: Metas) -> None:
         raise ValueError(f"{name}: a sequence needs at least one step, got an input of shape {list(source.shape)}")
 
 
-class _Shape(NamedTuple):
-    """What the kernels ask of an input: its steps, rows and features, and the dtype to compute in."""
-
-    steps: list[Step]
-    rows: int
-    features: int
-    compute: Any
-
-
-def _shape_of(layer: Layer, source: TensorMeta) -> _Shape:
-    sizes = layer.sizes or (source.shape[1],) * source.shape[0]
-    compute = computes_in(source).numpy
-    return _Shape(kernels.steps_of(sizes, layer.reverse), sum(sizes), source.shape[-1], compute)
-
-
 def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     layer = Layer(*cast("tuple[str, bool, bool, bool, tuple[int, ...]]", attributes))
     source = metas[0]
     _check(layer, metas)
     device = common_device(layer.kind, metas)
-    xp = array_module(device)
-    steps, rows, features, compute = _shape_of(layer, source)
+    steps, rows = len(layer.sizes) or source.shape[0], prod(source.shape[:-1])
     state, weights = layer.split(metas[1:])
     gates = GATES[layer.kind]
     hidden = state[-1].shape[1]
@@ -134,124 +87,13 @@ def _infer_forward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferr
         kept.append(meta((rows, 4 * hidden), kept_dtype, device))
     if gates == 4:
         kept.append(meta((rows, hidden), kept_dtype, device))
-
-    def kernel(*arguments: Any) -> tuple[Array, ...]:
-        array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
-        initial, given = layer.split(rest)
-        flat = array.reshape(rows, features)
-        finals: list[Array] = []
-        saved: tuple[Array, ...] = ()
-        if layer.kind == "lstm":
-            states, every, cells = kernels.lstm_forward(xp, steps, flat, initial[0], initial[1], given)
-            finals, saved = [kernels.last(xp, cells, initial[1], steps)], (every, cells)
-        elif layer.kind == "gru":
-            states, every = kernels.gru_forward(xp, steps, flat, initial[0], given)
-            saved = (every,)
-        else:
-            states = kernels.rnn_forward(xp, steps, layer.kind == "rnn_relu", flat, initial[0], given)
-        finals.insert(0, kernels.last(xp, states, initial[0], steps))
-        to = source.dtype.numpy
-        shown = [states.reshape(output.shape), *finals]
-        return (*[it.astype(to, copy=False) for it in shown], *saved)
-
-    cost = rows * (weights.by_input.numel + weights.by_state.numel) * _PER_PRODUCT + len(steps) * 10000
-    return computed_by((output, *state, *kept), kernel, cost)
+    cost = rows * (weights.by_input.numel + weights.by_state.numel) * _PER_PRODUCT + steps * 10000
+    return Inferred((output, *state, *kept), cost)
 
 
 # Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
 _Options = tuple[str, bool, bool, bool, tuple[int, ...]]
 _Backward = tuple[_Options, tuple[bool, ...], tuple[bool, ...]]
-
-
-class _Passed(NamedTuple):
-    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
-
-    Attributes:
-        rows: the input, all steps one below the other.
-        initial, weights: see `Layer.split`.
-        states, every: the state after each step, and what else was kept.
-        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
-    """
-
-    rows: Array
-    initial: list[Array]
-    weights: Weights
-    states: Array
-    every: list[Array]
-    by_states: Array | None
-    by_last: list[Array]
-
-
-class _Found(NamedTuple):
-    """Gradients by the sums that come from the input and from the state, by the initial state, by the projection."""
-
-    from_input: Array
-    from_state: Array
-    by_initial: list[Array]
-    by_projection: Array | None = None
-
-
-def _passed(xp: Any, layer: Layer, rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
-    """The arrays by their names."""
-    gradients, saved = sum(present), _saved(layer)
-    given = iter(arrays[:gradients])
-    by_states, *by_rest = [next(given) if there else None for there in present]
-    source, *rest = arrays[gradients + saved :]
-    initial, weights = layer.split(rest)
-    shown = initial[0].shape[1]
-    return _Passed(
-        source.reshape(rows, source.shape[-1]),
-        initial,
-        weights,
-        arrays[gradients].reshape(rows, shown),
-        arrays[gradients + 1 : gradients + saved],
-        None if by_states is None else by_states.reshape(rows, shown),
-        [xp.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],
-    )
-
-
-def _saved(layer: Layer) -> int:
-    """How many results are kept for the backward pass."""
-    return layer.states + (layer.kind in ("lstm", "gru"))
-
-
-def _found(xp: Any, layer: Layer, steps: list[Step], had: _Passed, before: Array) -> _Found:
-    """Go back through the steps; `before` are the states before each."""
-    by_state, by_last = had.weights.by_state, had.by_last
-    if layer.kind == "lstm":
-        cells = had.every[1]
-        found = kernels.lstm_backward(
-            xp, steps, had.every[0], cells, had.initial[1], had.by_states, by_last, had.weights
-        )
-        return _Found(found.sums, found.sums, [found.initial, found.initial_cell], found.projection)
-    if layer.kind == "gru":
-        hidden = had.initial[0].shape[1]
-        sums, carried = kernels.gru_backward(xp, steps, had.every[0], before, had.by_states, by_last[0], by_state)
-        # Gradients by sums from the input stand in another order than the weights; see the kernels.
-        return _Found(sums[:, : 3 * hidden], sums[:, hidden:], [carried])
-    rectified = layer.kind == "rnn_relu"
-    sums, carried = kernels.rnn_backward(xp, steps, rectified, had.states, had.by_states, by_last[0], by_state)
-    return _Found(sums, sums, [carried])
-
-
-def _by_operands(xp: Any, layer: Layer, had: _Passed, found: _Found, before: Array) -> list[Callable[[], Array]]:
-    """For each operand what makes the gradient by it, since not all are wanted."""
-    from_input, from_state, by_initial, by_projection = found
-
-    def ordered(parameter: Array) -> Array:
-        return kernels.new_last(xp, parameter) if layer.kind == "gru" else parameter
-
-    def by_input() -> Array:
-        matrix = had.weights.by_input
-        return xp.matmul(from_input, kernels.new_first(xp, matrix) if layer.kind == "gru" else matrix)
-
-    makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
-    makers += [lambda: ordered(xp.matmul(from_input.T, had.rows)), lambda: xp.matmul(from_state.T, before)]
-    if layer.biased:
-        makers += [lambda: ordered(xp.add.reduce(from_input, 0)), lambda: xp.add.reduce(from_state, 0)]
-    if layer.projected:
-        makers.append(lambda: by_projection)
-    return makers
 
 
 def _check_passed(layer: Layer, present: tuple[bool, ...], metas: Metas, operands: Metas) -> None:
@@ -274,30 +116,24 @@ def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infer
     """Operands: the gradients there are, the results that were saved, the operands of the layer."""
     given, present, wanted = cast("_Backward", attributes)
     layer = Layer(*given)
-    operands = metas[sum(present) + _saved(layer) :]
+    operands = metas[sum(present) + layer.saved :]
     _check(layer, operands)
     source = operands[0]
-    _check_passed(layer, present, metas[: sum(present) + _saved(layer)], operands)
-    xp = array_module(source.device)
-    steps, rows, _, compute = _shape_of(layer, source)
+    _check_passed(layer, present, metas[: sum(present) + layer.saved], operands)
+    steps, rows = len(layer.sizes) or source.shape[0], prod(source.shape[:-1])
     _, weights = layer.split(operands[1:])
     results = tuple([it for it, want in zip(operands, wanted, strict=True) if want])
-
-    def kernel(*arguments: Any) -> tuple[Array, ...]:
-        had = _passed(xp, layer, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
-        before = kernels.previous(xp, had.states, had.initial[0], steps)
-        makers = _by_operands(xp, layer, had, _found(xp, layer, steps, had, before), before)
-        made = [make() for make, want in zip(makers, wanted, strict=True) if want]
-        to = source.dtype.numpy
-        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in zip(made, results, strict=True)])
-
     products = rows * (weights.by_input.numel + weights.by_state.numel)
-    return computed_by(results, kernel, products * 2 * _PER_PRODUCT + len(steps) * 10000)
+    return Inferred(results, products * 2 * _PER_PRODUCT + steps * 10000)
 
 
-_LAYERS = {name: OpExpr(f"{name}_layer", _infer_forward, Form((4, 8), _Options)) for name in ("rnn", "lstm", "gru")}
+_LAYERS = {
+    name: OpExpr(f"{name}_layer", _infer_forward, Form((4, 8), _Options), "recurrent")
+    for name in ("rnn", "lstm", "gru")
+}
 _BACKWARD = {
-    name: OpExpr(f"{name}_layer_gradient", _infer_backward, Form((5, 20), _Backward)) for name in ("rnn", "lstm", "gru")
+    name: OpExpr(f"{name}_layer_gradient", _infer_backward, Form((5, 20), _Backward), "recurrent")
+    for name in ("rnn", "lstm", "gru")
 }
 _MOST_OPERANDS: Final = tuple(range(8))
 
@@ -371,8 +207,7 @@ def composed_layer(layer: Layer, *operands: Tensor) -> tuple[Tensor, ...]:
     source, *rest = operands
     initial, weights = layer.split(rest)
     flat = source.reshape(-1, source.shape[-1])
-    sizes = layer.sizes or (source.shape[1],) * source.shape[0]
-    steps = kernels.steps_of(sizes, layer.reverse)
+    steps = layer.steps(source.shape)
     state: list[Tensor] = initial
     ended: list[tuple[Tensor, ...]] = []
     every: list[Tensor] = []

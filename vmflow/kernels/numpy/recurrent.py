@@ -8,63 +8,42 @@ for a step is one product with the state and a handful of passes over its gates.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from math import prod
+from typing import Any, Final, NamedTuple, cast
 
-from vmflow.instructions.blob import Array
+import numpy as np
+
+from vmflow import dtypes
+from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.problems.recurrent import Layer, Step, Weights
 
 # Elements that are worked on while they are in the cache.
 _IN_CACHE: Final = 1 << 15
 
 
-class Step(NamedTuple):
-    """One step: its `size` rows are ``start`` up to ``stop``."""
-
-    start: int
-    stop: int
-    size: int
-
-
-def steps_of(sizes: tuple[int, ...], reverse: bool) -> list[Step]:
-    """The steps of a sequence with these numbers of rows, in the order in which they run."""
-    found: list[Step] = []
-    start = 0
-    for size in sizes:
-        found.append(Step(start, start + size, size))
-        start += size
-    return found[::-1] if reverse else found
-
-
-class Weights(NamedTuple):
-    """The parameters of a layer; `input_bias`, `state_bias` and `projection` may be None."""
-
-    by_input: Array
-    by_state: Array
-    input_bias: Array | None
-    state_bias: Array | None
-    projection: Array | None
-
-
-def _carried(xp: Any, state: Array, initial: Array, step: Step) -> Array:
+def _carried(state: Array, initial: Array, step: Step) -> Array:
     """The state from which a step goes on: a row that begins with this step has its initial one."""
     if step.size == len(state):
         return state
     if step.size < len(state):
         return state[: step.size]
-    return xp.concatenate([state, initial[len(state) : step.size]])
+    return np.concatenate([state, initial[len(state) : step.size]])
 
 
-def previous(xp: Any, states: Array, initial: Array, steps: list[Step]) -> Array:
+def previous(states: Array, initial: Array, steps: list[Step]) -> Array:
     """For each row the state before its step."""
-    result = xp.empty_like(states)
+    result = np.empty_like(states)
     state = initial
     for step in steps:
-        state = _carried(xp, state, initial, step)
+        state = _carried(state, initial, step)
         result[step.start : step.stop] = state
         state = states[step.start : step.stop]
     return result
 
 
-def last(xp: Any, states: Array, initial: Array, steps: list[Step]) -> Array:
+def last(states: Array, initial: Array, steps: list[Step]) -> Array:
     """The state of each sequence after its last step."""
     result = initial.copy()
     for step, size_after in zip(steps, [*[it.size for it in steps[1:]], 0], strict=True):
@@ -73,13 +52,13 @@ def last(xp: Any, states: Array, initial: Array, steps: list[Step]) -> Array:
     return result
 
 
-def _halved(xp: Any, weights: Weights, parts: int, straight: int) -> tuple[Array, Weights]:
+def _halved(weights: Weights, parts: int, straight: int) -> tuple[Array, Weights]:
     """The factor of each gate, and the weights multiplied by it: 1/2 for all but number `straight`.
 
     The logistic function of x is (tanh(x/2) + 1) / 2, so that one call of tanh serves all gates.
     """
     hidden = len(weights.by_input) // parts
-    factor = xp.full(len(weights.by_input), 0.5, weights.by_input.dtype)
+    factor = np.full(len(weights.by_input), 0.5, weights.by_input.dtype)
     factor[straight * hidden : (straight + 1) * hidden] = 1
     column = factor[:, None]
     input_bias = None if weights.input_bias is None else weights.input_bias * factor
@@ -91,24 +70,24 @@ def _halved(xp: Any, weights: Weights, parts: int, straight: int) -> tuple[Array
 # Plain layers
 
 
-def rnn_forward(xp: Any, steps: list[Step], rectified: bool, rows: Array, initial: Array, weights: Weights) -> Array:
+def rnn_forward(steps: list[Step], rectified: bool, rows: Array, initial: Array, weights: Weights) -> Array:
     """The state after each step."""
-    states = xp.matmul(rows, weights.by_input.T)
+    states = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         states += weights.input_bias + weights.state_bias
-    by_state = xp.ascontiguousarray(weights.by_state.T)
-    room = xp.empty_like(initial)
+    by_state = np.ascontiguousarray(weights.by_state.T)
+    room = np.empty_like(initial)
     state = initial
     for step in steps:
-        state = _carried(xp, state, initial, step)
+        state = _carried(state, initial, step)
         current = states[step.start : step.stop]
-        xp.add(current, xp.matmul(state, by_state, room[: step.size]), current)
-        state = xp.maximum(current, 0, out=current) if rectified else xp.tanh(current, current)
+        np.add(current, np.matmul(state, by_state, room[: step.size]), current)
+        state = np.maximum(current, 0, out=current) if rectified else np.tanh(current, current)
     return states
 
 
 def rnn_backward(
-    xp: Any, steps: list[Step], rectified: bool, states: Array, by_states: Array | None, by_last: Array, by_state: Array
+    steps: list[Step], rectified: bool, states: Array, by_states: Array | None, by_last: Array, by_state: Array
 ) -> tuple[Array, Array]:
     """The gradients by the sums that go into the activation, and by the initial state."""
     sums = (states > 0).astype(states.dtype) if rectified else 1 - states * states
@@ -118,8 +97,8 @@ def rnn_backward(
         gradient = carried[: step.size]
         if by_states is not None:
             gradient += by_states[step.start : step.stop]
-        xp.multiply(current, gradient, current)
-        xp.matmul(current, by_state, gradient)
+        np.multiply(current, gradient, current)
+        np.matmul(current, by_state, gradient)
     return sums, carried
 
 
@@ -127,38 +106,38 @@ def rnn_backward(
 
 
 def lstm_forward(
-    xp: Any, steps: list[Step], rows: Array, initial: Array, initial_cell: Array, weights: Weights
+    steps: list[Step], rows: Array, initial: Array, initial_cell: Array, weights: Weights
 ) -> tuple[Array, Array, Array]:
     """State, gates and cell after each step."""
-    factor, weights = _halved(xp, weights, 4, 2)
+    factor, weights = _halved(weights, 4, 2)
     offset = 1 - factor
     hidden = initial_cell.shape[1]
-    gates = xp.matmul(rows, weights.by_input.T)
+    gates = np.matmul(rows, weights.by_input.T)
     if weights.input_bias is not None:
         gates += weights.input_bias + weights.state_bias
-    by_state = xp.ascontiguousarray(weights.by_state.T)
+    by_state = np.ascontiguousarray(weights.by_state.T)
     projection = weights.projection
-    states = xp.empty((len(rows), initial.shape[1]), gates.dtype)
-    cells = xp.empty((len(rows), hidden), gates.dtype)
-    room, small = xp.empty((len(initial), 4 * hidden), gates.dtype), xp.empty_like(initial_cell)
+    states = np.empty((len(rows), initial.shape[1]), gates.dtype)
+    cells = np.empty((len(rows), hidden), gates.dtype)
+    room, small = np.empty((len(initial), 4 * hidden), gates.dtype), np.empty_like(initial_cell)
     state, cell = initial, initial_cell
     for step in steps:
-        state, cell = _carried(xp, state, initial, step), _carried(xp, cell, initial_cell, step)
+        state, cell = _carried(state, initial, step), _carried(cell, initial_cell, step)
         rows_of = slice(step.start, step.stop)
         current, free = gates[rows_of], small[: step.size]
-        xp.add(current, xp.matmul(state, by_state, room[: step.size]), current)
-        xp.tanh(current, current)
-        xp.multiply(current, factor, current)
-        xp.add(current, offset, current)
-        cell = xp.multiply(current[:, hidden : 2 * hidden], cell, cells[rows_of])
-        xp.multiply(current[:, :hidden], current[:, 2 * hidden : 3 * hidden], free)
-        xp.add(cell, free, cell)
-        xp.tanh(cell, free)
+        np.add(current, np.matmul(state, by_state, room[: step.size]), current)
+        np.tanh(current, current)
+        np.multiply(current, factor, current)
+        np.add(current, offset, current)
+        cell = np.multiply(current[:, hidden : 2 * hidden], cell, cells[rows_of])
+        np.multiply(current[:, :hidden], current[:, 2 * hidden : 3 * hidden], free)
+        np.add(cell, free, cell)
+        np.tanh(cell, free)
         if projection is None:
-            state = xp.multiply(current[:, 3 * hidden :], free, states[rows_of])
+            state = np.multiply(current[:, 3 * hidden :], free, states[rows_of])
         else:
-            xp.multiply(current[:, 3 * hidden :], free, free)
-            state = xp.matmul(free, projection.T, states[rows_of])
+            np.multiply(current[:, 3 * hidden :], free, free)
+            state = np.matmul(free, projection.T, states[rows_of])
     return states, gates, cells
 
 
@@ -172,7 +151,6 @@ class LstmGradients(NamedTuple):
 
 
 def lstm_backward(
-    xp: Any,
     steps: list[Step],
     gates: Array,
     cells: Array,
@@ -183,13 +161,13 @@ def lstm_backward(
 ) -> LstmGradients:
     """See `LstmGradients`."""
     hidden = initial_cell.shape[1]
-    bent = xp.tanh(cells)
-    sums = _lstm_factors(xp, gates, bent, previous(xp, cells, initial_cell, steps))
+    bent = np.tanh(cells)
+    sums = _lstm_factors(gates, bent, previous(cells, initial_cell, steps))
     carried, carried_cell = by_last[0].copy(), by_last[1].copy()
-    room = xp.empty_like(initial_cell)
+    room = np.empty_like(initial_cell)
     projection = weights.projection
     # With a projection: the gradient by the projected state after each step.
-    kept = None if projection is None else xp.empty((len(gates), carried.shape[1]), gates.dtype)
+    kept = None if projection is None else np.empty((len(gates), carried.shape[1]), gates.dtype)
     for step in reversed(steps):
         rows_of = slice(step.start, step.stop)
         current, gate, free = sums[rows_of], gates[rows_of], room[: step.size]
@@ -199,40 +177,40 @@ def lstm_backward(
         by_hidden = gradient
         if kept is not None:
             kept[rows_of] = gradient
-            by_hidden = xp.matmul(gradient, projection)
+            by_hidden = np.matmul(gradient, projection)
         # output * (1 - tanh(cell)**2), by which the cell hears from the state
         now = bent[rows_of]
-        xp.multiply(now, now, free)
-        xp.subtract(1, free, free)
-        xp.multiply(free, gate[:, 3 * hidden :], free)
-        xp.multiply(free, by_hidden, free)
-        xp.add(by_cell, free, by_cell)
+        np.multiply(now, now, free)
+        np.subtract(1, free, free)
+        np.multiply(free, gate[:, 3 * hidden :], free)
+        np.multiply(free, by_hidden, free)
+        np.add(by_cell, free, by_cell)
         three = current[:, : 3 * hidden].reshape(step.size, 3, hidden)
-        xp.multiply(three, by_cell[:, None], three)
-        xp.multiply(current[:, 3 * hidden :], by_hidden, current[:, 3 * hidden :])
-        xp.multiply(by_cell, gate[:, hidden : 2 * hidden], by_cell)
-        xp.matmul(current, weights.by_state, gradient)
-    by_projection = None if kept is None else xp.matmul(kept.T, gates[:, 3 * hidden :] * bent)
+        np.multiply(three, by_cell[:, None], three)
+        np.multiply(current[:, 3 * hidden :], by_hidden, current[:, 3 * hidden :])
+        np.multiply(by_cell, gate[:, hidden : 2 * hidden], by_cell)
+        np.matmul(current, weights.by_state, gradient)
+    by_projection = None if kept is None else np.matmul(kept.T, gates[:, 3 * hidden :] * bent)
     return LstmGradients(sums, carried, carried_cell, by_projection)
 
 
-def _lstm_factors(xp: Any, gates: Array, bent: Array, before: Array) -> Array:
+def _lstm_factors(gates: Array, bent: Array, before: Array) -> Array:
     """What the gradient by the cell (three gates) or by the state (the last) is multiplied by, for each gate."""
     hidden = bent.shape[1]
-    result = xp.empty_like(gates)
+    result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
     for start in range(0, len(gates), several):
         rows_of = slice(start, start + several)
         gate = gates[rows_of]
         taken, new = gate[:, :hidden], gate[:, 2 * hidden : 3 * hidden]
         factor = result[rows_of]
-        xp.subtract(1, gate, factor)
-        xp.multiply(factor, gate, factor)  # right for three of the four
+        np.subtract(1, gate, factor)
+        np.multiply(factor, gate, factor)  # right for three of the four
         factor[:, :hidden] *= new
         factor[:, hidden : 2 * hidden] *= before[rows_of]
         third = factor[:, 2 * hidden : 3 * hidden]
-        xp.multiply(new, new, third)
-        xp.subtract(1, third, third)
+        np.multiply(new, new, third)
+        np.subtract(1, third, third)
         third *= taken
         factor[:, 3 * hidden :] *= bent[rows_of]
     return result
@@ -244,61 +222,60 @@ def _lstm_factors(xp: Any, gates: Array, bent: Array, before: Array) -> Array:
 # In this order, the gradients by the sums from the input are the first three and those from the state the last three.
 
 
-def new_first(xp: Any, parameter: Array) -> Array:
+def new_first(parameter: Array) -> Array:
     """The opposite of `new_last`."""
     third = len(parameter) // 3
-    return xp.concatenate([parameter[2 * third :], parameter[: 2 * third]])
+    return np.concatenate([parameter[2 * third :], parameter[: 2 * third]])
 
 
-def new_last(xp: Any, parameter: Array) -> Array:
+def new_last(parameter: Array) -> Array:
     """From the order in which gradients by sums from the input are kept, to that of the parameters."""
     third = len(parameter) // 3
-    return xp.concatenate([parameter[third:], parameter[:third]])
+    return np.concatenate([parameter[third:], parameter[:third]])
 
 
-def gru_forward(xp: Any, steps: list[Step], rows: Array, initial: Array, weights: Weights) -> tuple[Array, Array]:
+def gru_forward(steps: list[Step], rows: Array, initial: Array, weights: Weights) -> tuple[Array, Array]:
     """State and gates after each step."""
     hidden = initial.shape[1]
-    _, weights = _halved(xp, weights, 3, 2)
+    _, weights = _halved(weights, 3, 2)
     half = rows.dtype.type(0.5)
-    gates = xp.empty((len(rows), 4 * hidden), rows.dtype)
-    gates[:, : 3 * hidden] = xp.matmul(rows, new_first(xp, weights.by_input).T)
+    gates = np.empty((len(rows), 4 * hidden), rows.dtype)
+    gates[:, : 3 * hidden] = np.matmul(rows, new_first(weights.by_input).T)
     offset = None
     if weights.input_bias is not None and weights.state_bias is not None:
-        gates[:, : 3 * hidden] += new_first(xp, weights.input_bias)
+        gates[:, : 3 * hidden] += new_first(weights.input_bias)
         gates[:, hidden : 3 * hidden] += weights.state_bias[: 2 * hidden]
         offset = weights.state_bias[2 * hidden :]
-    by_state = xp.ascontiguousarray(weights.by_state.T)
-    states = xp.empty((len(rows), hidden), rows.dtype)
-    room, small = xp.empty((len(initial), 3 * hidden), rows.dtype), xp.empty_like(initial)
+    by_state = np.ascontiguousarray(weights.by_state.T)
+    states = np.empty((len(rows), hidden), rows.dtype)
+    room, small = np.empty((len(initial), 3 * hidden), rows.dtype), np.empty_like(initial)
     state = initial
     for step in steps:
-        state = _carried(xp, state, initial, step)
+        state = _carried(state, initial, step)
         rows_of = slice(step.start, step.stop)
         current, free = gates[rows_of], small[: step.size]
-        from_state = xp.matmul(state, by_state, room[: step.size])
+        from_state = np.matmul(state, by_state, room[: step.size])
         both = current[:, hidden : 3 * hidden]
-        xp.add(both, from_state[:, : 2 * hidden], both)
-        xp.tanh(both, both)
-        xp.multiply(both, half, both)
-        xp.add(both, half, both)
+        np.add(both, from_state[:, : 2 * hidden], both)
+        np.tanh(both, both)
+        np.multiply(both, half, both)
+        np.add(both, half, both)
         inner = current[:, 3 * hidden :]
         if offset is None:
             inner[...] = from_state[:, 2 * hidden :]
         else:
-            xp.add(from_state[:, 2 * hidden :], offset, inner)
+            np.add(from_state[:, 2 * hidden :], offset, inner)
         new = current[:, :hidden]
-        xp.multiply(both[:, :hidden], inner, free)
-        xp.add(new, free, new)
-        xp.tanh(new, new)
-        xp.subtract(state, new, free)
-        xp.multiply(free, both[:, hidden:], free)
-        state = xp.add(free, new, states[rows_of])
+        np.multiply(both[:, :hidden], inner, free)
+        np.add(new, free, new)
+        np.tanh(new, new)
+        np.subtract(state, new, free)
+        np.multiply(free, both[:, hidden:], free)
+        state = np.add(free, new, states[rows_of])
     return states, gates
 
 
 def gru_backward(
-    xp: Any,
     steps: list[Step],
     gates: Array,
     before: Array,
@@ -308,39 +285,184 @@ def gru_backward(
 ) -> tuple[Array, Array]:
     """The gradients by the sums, four for each row, and by the initial state."""
     hidden = by_last.shape[1]
-    sums = _gru_factors(xp, gates, before)
+    sums = _gru_factors(gates, before)
     carried = by_last.copy()
-    room = xp.empty_like(carried)
+    room = np.empty_like(carried)
     for step in reversed(steps):
         rows_of = slice(step.start, step.stop)
         current, gradient, free = sums[rows_of], carried[: step.size], room[: step.size]
         if by_states is not None:
             gradient += by_states[rows_of]
         four = current.reshape(step.size, 4, hidden)
-        xp.multiply(four, gradient[:, None], four)
-        xp.matmul(current[:, hidden:], by_state, free)
-        xp.multiply(gradient, gates[rows_of, 2 * hidden : 3 * hidden], gradient)
-        xp.add(gradient, free, gradient)
+        np.multiply(four, gradient[:, None], four)
+        np.matmul(current[:, hidden:], by_state, free)
+        np.multiply(gradient, gates[rows_of, 2 * hidden : 3 * hidden], gradient)
+        np.add(gradient, free, gradient)
     return sums, carried
 
 
-def _gru_factors(xp: Any, gates: Array, before: Array) -> Array:
+def _gru_factors(gates: Array, before: Array) -> Array:
     """What the gradient by the state is multiplied by, for each of the four."""
     hidden = before.shape[1]
-    result = xp.empty_like(gates)
+    result = np.empty_like(gates)
     several = max(_IN_CACHE // max(4 * hidden, 1), 1)
     for start in range(0, len(gates), several):
         rows_of = slice(start, start + several)
         new, reset, update, inner = (gates[rows_of, k * hidden : (k + 1) * hidden] for k in range(4))
         by_new, by_reset, by_update, by_inner = (result[rows_of, k * hidden : (k + 1) * hidden] for k in range(4))
-        xp.subtract(1, update, by_update)
-        xp.multiply(new, new, by_new)
-        xp.subtract(1, by_new, by_new)
+        np.subtract(1, update, by_update)
+        np.multiply(new, new, by_new)
+        np.subtract(1, by_new, by_new)
         by_new *= by_update
         by_update *= update
         by_update *= before[rows_of] - new
-        xp.multiply(by_new, reset, by_inner)
-        xp.subtract(1, reset, by_reset)
+        np.multiply(by_new, reset, by_inner)
+        np.subtract(1, reset, by_reset)
         by_reset *= by_inner
         by_reset *= inner
     return result
+
+
+# Layers
+
+
+def _numpy_dtype(source: TensorMeta) -> Any:
+    """The numpy dtype to compute in: float32 for half precision, else the tensor's own."""
+    return (dtypes.float32 if dtypes.is_half(source.dtype) else source.dtype).numpy
+
+
+@builds("rnn_layer", "lstm_layer", "gru_layer")
+def _forward(problem: Problem) -> Function:
+    layer = Layer(*problem.attributes)
+    source, output = problem.inputs[0], problem.outputs[0]
+    steps = layer.steps(source.shape)
+    rows, features, compute = prod(source.shape[:-1]), source.shape[-1], _numpy_dtype(source)
+
+    def kernel(*arguments: Any) -> tuple[Array, ...]:
+        array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
+        initial, given = layer.split(rest)
+        flat = array.reshape(rows, features)
+        finals: list[Array] = []
+        saved: tuple[Array, ...] = ()
+        if layer.kind == "lstm":
+            states, every, cells = lstm_forward(steps, flat, initial[0], initial[1], given)
+            finals, saved = [last(cells, initial[1], steps)], (every, cells)
+        elif layer.kind == "gru":
+            states, every = gru_forward(steps, flat, initial[0], given)
+            saved = (every,)
+        else:
+            states = rnn_forward(steps, layer.kind == "rnn_relu", flat, initial[0], given)
+        finals.insert(0, last(states, initial[0], steps))
+        to = source.dtype.numpy
+        shown = [states.reshape(output.shape), *finals]
+        return (*[it.astype(to, copy=False) for it in shown], *saved)
+
+    return kernel
+
+
+class _Passed(NamedTuple):
+    """What a backward pass has: the operands of the layer, what it has kept, and the gradients that came.
+
+    Attributes:
+        rows: the input, all steps one below the other.
+        initial, weights: see `Layer.split`.
+        states, every: the state after each step, and what else was kept.
+        by_states, by_last: the gradients by the states, None for none, and by what was there after the last step.
+    """
+
+    rows: Array
+    initial: list[Array]
+    weights: Weights
+    states: Array
+    every: list[Array]
+    by_states: Array | None
+    by_last: list[Array]
+
+
+class _Found(NamedTuple):
+    """Gradients by the sums that come from the input and from the state, by the initial state, by the projection."""
+
+    from_input: Array
+    from_state: Array
+    by_initial: list[Array]
+    by_projection: Array | None = None
+
+
+def _passed(layer: Layer, rows: int, present: tuple[bool, ...], arrays: list[Array]) -> _Passed:
+    """The arrays by their names."""
+    gradients, saved = sum(present), layer.saved
+    given = iter(arrays[:gradients])
+    by_states, *by_rest = [next(given) if there else None for there in present]
+    source, *rest = arrays[gradients + saved :]
+    initial, weights = layer.split(rest)
+    shown = initial[0].shape[1]
+    return _Passed(
+        source.reshape(rows, source.shape[-1]),
+        initial,
+        weights,
+        arrays[gradients].reshape(rows, shown),
+        arrays[gradients + 1 : gradients + saved],
+        None if by_states is None else by_states.reshape(rows, shown),
+        [np.zeros_like(it) if have is None else have for have, it in zip(by_rest, initial, strict=True)],
+    )
+
+
+def _found(layer: Layer, steps: list[Step], had: _Passed, before: Array) -> _Found:
+    """Go back through the steps; `before` are the states before each."""
+    by_state, by_last = had.weights.by_state, had.by_last
+    if layer.kind == "lstm":
+        cells = had.every[1]
+        found = lstm_backward(steps, had.every[0], cells, had.initial[1], had.by_states, by_last, had.weights)
+        return _Found(found.sums, found.sums, [found.initial, found.initial_cell], found.projection)
+    if layer.kind == "gru":
+        hidden = had.initial[0].shape[1]
+        sums, carried = gru_backward(steps, had.every[0], before, had.by_states, by_last[0], by_state)
+        # Gradients by sums from the input stand in another order than the weights; see `new_last`.
+        return _Found(sums[:, : 3 * hidden], sums[:, hidden:], [carried])
+    rectified = layer.kind == "rnn_relu"
+    sums, carried = rnn_backward(steps, rectified, had.states, had.by_states, by_last[0], by_state)
+    return _Found(sums, sums, [carried])
+
+
+def _by_operands(layer: Layer, had: _Passed, found: _Found, before: Array) -> list[Callable[[], Array]]:
+    """For each operand what makes the gradient by it, since not all are wanted."""
+    from_input, from_state, by_initial, by_projection = found
+
+    def ordered(parameter: Array) -> Array:
+        return new_last(parameter) if layer.kind == "gru" else parameter
+
+    def by_input() -> Array:
+        matrix = had.weights.by_input
+        return np.matmul(from_input, new_first(matrix) if layer.kind == "gru" else matrix)
+
+    makers: list[Callable[[], Any]] = [by_input, *[lambda it=it: it for it in by_initial]]
+    makers += [lambda: ordered(np.matmul(from_input.T, had.rows)), lambda: np.matmul(from_state.T, before)]
+    if layer.biased:
+        makers += [lambda: ordered(np.add.reduce(from_input, 0)), lambda: np.add.reduce(from_state, 0)]
+    if layer.projected:
+        makers.append(lambda: by_projection)
+    return makers
+
+
+@builds("rnn_layer_gradient", "lstm_layer_gradient", "gru_layer_gradient")
+def _backward(problem: Problem) -> Function:
+    """Attributes: those of the layer; which of the shown results have a gradient; which operands want one.
+
+    Operands: the gradients there are, the results that were saved, the operands of the layer.
+    """
+    given, present, wanted = cast("tuple[Any, tuple[bool, ...], tuple[bool, ...]]", problem.attributes)
+    layer = Layer(*given)
+    source = problem.inputs[sum(present) + layer.saved]
+    results = problem.outputs
+    steps = layer.steps(source.shape)
+    rows, compute = prod(source.shape[:-1]), _numpy_dtype(source)
+
+    def kernel(*arguments: Any) -> tuple[Array, ...]:
+        had = _passed(layer, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])
+        before = previous(had.states, had.initial[0], steps)
+        makers = _by_operands(layer, had, _found(layer, steps, had, before), before)
+        made = [make() for make, want in zip(makers, wanted, strict=True) if want]
+        to = source.dtype.numpy
+        return tuple([it.astype(to, copy=False).reshape(of.shape) for it, of in zip(made, results, strict=True)])
+
+    return kernel

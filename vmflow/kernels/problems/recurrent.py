@@ -1,0 +1,71 @@
+"""What recurrent layers consist of: their gates and parameters, and the steps of a sequence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+# Gates of each kind of layer.
+GATES: Final = {"rnn_tanh": 1, "rnn_relu": 1, "lstm": 4, "gru": 3}
+
+
+class Step(NamedTuple):
+    """One step: its `size` rows are ``start`` up to ``stop``."""
+
+    start: int
+    stop: int
+    size: int
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer, or their metas; `input_bias`, `state_bias` and `projection` may be None."""
+
+    by_input: Any
+    by_state: Any
+    input_bias: Any
+    state_bias: Any
+    projection: Any
+
+
+class Layer(NamedTuple):
+    """What a call is besides its operands.
+
+    Attributes:
+        kind: a key of `GATES`.
+        reverse: whether it begins with the last step.
+        biased, projected: which of the optional parameters there are.
+        sizes: the rows of each step of a packed sequence; empty for (steps, batch, features).
+    """
+
+    kind: str
+    reverse: bool
+    biased: bool
+    projected: bool
+    sizes: tuple[int, ...] = ()
+
+    @property
+    def states(self) -> int:
+        """How many tensors the state consists of."""
+        return 2 if self.kind == "lstm" else 1
+
+    @property
+    def saved(self) -> int:
+        """How many results are kept for the backward pass."""
+        return self.states + (self.kind in ("lstm", "gru"))
+
+    def split(self, operands: Sequence[Any]) -> tuple[list[Any], Weights]:
+        """The initial state, and the parameters, of all operands behind the input."""
+        given = list(operands)
+        state = [given.pop(0) for _ in range(self.states)]
+        by_input, by_state = given.pop(0), given.pop(0)
+        input_bias, state_bias = (given.pop(0), given.pop(0)) if self.biased else (None, None)
+        return state, Weights(by_input, by_state, input_bias, state_bias, given.pop(0) if self.projected else None)
+
+    def steps(self, shape: tuple[int, ...]) -> list[Step]:
+        """The steps of an input of this shape, in the order in which they run."""
+        found: list[Step] = []
+        start = 0
+        for size in self.sizes or (shape[1],) * shape[0]:
+            found.append(Step(start, start + size, size))
+            start += size
+        return found[::-1] if self.reverse else found
