@@ -215,6 +215,6 @@ def test_many_probabilities_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_is_causal_is_left_out() -> None:
-    it = kernels.Problem(np, (1,), 256, 256, np.float32(1), True)
+    it = kernels.Scores((1,), 256, 256, np.float32(1), True)
     computed = sum([(rows.stop - rows.start) * keys for _, rows, keys in it.blocks()])
     assert computed == 64 * (64 + 128 + 192 + 256)

@@ -1,4 +1,4 @@
-"""Attention: one op forward and one backward; `vmflow.kernels.numpy.attention` has how they are computed.
+"""Attention: one op forward and one backward.
 
 The probabilities are kept for the backward pass, or, where they are many, only what it takes to compute them again.
 
@@ -7,21 +7,15 @@ A backward pass that is recorded itself (``create_graph=True``) is written in di
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, cast
-
-import numpy as np
 
 from vmflow import autograd, dtypes, random
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.dtypes import BOOL, FLOATING
-from vmflow.instructions.blob import Array, TensorMeta, meta
-from vmflow.kernels.numpy import attention as kernels
-from vmflow.kernels.numpy.attention import Kept, Problem
-from vmflow.kernels.numpy.dropout import kept_elements
-from vmflow.kernels.numpy.random import generator_at
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.attention import Extent
 
 from .activation import softmax
 from .autocasting import autocast_as_op
@@ -38,10 +32,8 @@ from .table import (
     Kinds,
     Metas,
     OpExpr,
-    array_module,
     broadcast_shapes,
     common_device,
-    computed_by,
 )
 
 if TYPE_CHECKING:
@@ -88,10 +80,8 @@ def _check(metas: Metas) -> None:
             raise ValueError(f"{_NAME}: a mask of shape {list(mask.shape)} does not broadcast to {list(scores)}")
 
 
-def _problem(options: _Options, metas: Metas) -> Problem:
-    query, key = metas[:2]
-    factor = computes_in(query).numpy.type(options[0])
-    return Problem(array_module(query.device), _leading(metas), query.shape[-2], key.shape[-2], factor, options[1])
+def _extent(metas: Metas) -> Extent:
+    return Extent(_leading(metas), metas[0].shape[-2], metas[1].shape[-2])
 
 
 def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -100,39 +90,13 @@ def _infer_attention(attributes: Attributes, metas: Metas, kinds: Kinds) -> Infe
     _check(metas)
     device = common_device(_NAME, metas)
     query, value = metas[0], metas[2]
-    it = _problem(options, metas)
-    xp = it.xp
-    compute, to = computes_in(query).numpy, query.dtype.numpy
+    it = _extent(metas)
     output = meta((*it.leading, it.length, value.shape[-1]), query.dtype, device)
     probabilities = meta((*it.leading, it.length, it.others), query.dtype, device)
     kept = probabilities if keeps else meta((*it.leading, it.length), computes_in(query), device)
-
-    def kernel(*arguments: Any) -> tuple[Array, Array]:
-        out = arguments[-1]
-        arrays = [array.astype(compute, copy=False) for array in arguments[:3]]
-        scale = _dropout(arguments, probabilities, p, compute) if p else None
-        result, memory = [
-            xp.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
-            for place, wanted in enumerate((output, kept))
-        ]
-        to_keep = (memory, None) if keeps else (None, memory)
-        kernels.forward(it, (*arrays, *arguments[3 : len(metas)]), scale, result, *to_keep)
-        return result.astype(to, copy=False), memory.astype(kept.dtype.numpy, copy=False)
-
     products = prod(probabilities.shape) * (query.shape[-1] + value.shape[-1])
     cost = products * _PER_PRODUCT + probabilities.numel * (DEAR + 5 * CHEAP + (6 if p else 0)) + 10000
-    return computed_by((output, kept), kernel, cost)
-
-
-def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
-    """What weights are multiplied by: 0 where they are dropped."""
-    kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
-    return np.asarray(kept * compute.type(_growth(p)))
-
-
-def _growth(p: float) -> float:
-    """What is not dropped is multiplied by this."""
-    return 1 / (1 - p) if p < 1 else 0.0
+    return Inferred((output, kept), cost, it)
 
 
 # Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
@@ -140,7 +104,7 @@ _Backward = tuple[_Options, tuple[bool, bool], tuple[bool, ...]]
 
 
 def _check_kept(
-    it: Problem, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
+    it: Extent, options: _Options, present: tuple[bool, bool], metas: Metas, query: TensorMeta, value: TensorMeta
 ) -> None:
     """Raise unless these are the gradients by the results, and what the forward op has kept."""
     *gradients, kept = metas
@@ -160,43 +124,21 @@ def _check_kept(
 def _infer_backward(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
     """Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept."""
     options, present, wanted = cast("_Backward", attributes)
-    _, _, p, keeps = options
     gradients = sum(present)
-    query, key, value, *masks = operands = metas[gradients + 1 :]
+    query, key, value, *_ = operands = metas[gradients + 1 :]
     _check(operands)
-    it = _problem(options, operands)
+    it = _extent(operands)
     _check_kept(it, options, present, metas[: gradients + 1], query, value)
-    xp = it.xp
-    compute, to = computes_in(query).numpy, query.dtype.numpy
     probabilities = meta((*it.leading, it.length, it.others), query.dtype, query.device)
     whole = [meta((*it.leading, *each.shape[-2:]), each.dtype, each.device) for each in (query, key, value)]
     whole = [each for each, want in zip((*whole, probabilities), wanted, strict=False) if want]
-
-    def kernel(*arguments: Any) -> tuple[Array, ...]:
-        out = arguments[-1]
-        arrays = [array.astype(compute, copy=False) for array in arguments[: gradients + 4]]
-        given = iter(arrays[:gradients])
-        by_result, by_weights = [next(given) if there else None for there in present]
-        kept, *three = arrays[gradients:]
-        mask = None
-        if masks:
-            mask = xp.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
-        scale = _dropout(arguments, probabilities, p, compute) if p else None
-        fits = out is not None and to == compute
-        results = list(out) if fits else [xp.empty(each.shape, compute) for each in whole]
-        places = iter(results)
-        found = [next(places) if want else None for want in (*wanted, False)[:4]]
-        memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
-        kernels.backward(it, by_result, by_weights, memory, three, scale, found)
-        return tuple([array.astype(to, copy=False) for array in results])
-
     products = probabilities.numel * (query.shape[-1] + value.shape[-1])
-    return computed_by(tuple(whole), kernel, products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000)
+    return Inferred(tuple(whole), products * 2 * _PER_PRODUCT + probabilities.numel * CHEAP * 6 + 10000, it)
 
 
-_ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True))
+_ATTENTION = OpExpr(_NAME, _infer_attention, Form((3, 4), _Options, (0, 2), draws=True), "attention")
 _BACKWARD = OpExpr(
-    "scaled_dot_product_attention_gradient", _infer_backward, Form((4, 7), _Backward, (0, 2), draws=True)
+    "scaled_dot_product_attention_gradient", _infer_backward, Form((4, 7), _Backward, (0, 2), draws=True), "attention"
 )
 
 

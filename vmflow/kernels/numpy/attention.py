@@ -8,15 +8,20 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from vmflow.instructions.blob import Array
+from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.native import attention as in_c
 from vmflow.kernels.native.rows import Softmax
+from vmflow.kernels.problems.attention import Extent
 
 from . import sums
+from .dropout import kept_elements
+from .half import computes_in
+from .random import generator_at
 
 # Elements of the scores in a block.
 BLOCK: Final = 1 << 18
@@ -32,18 +37,16 @@ _SOFTMAX_IN_C: Final = Softmax(logarithm=False)
 Index = tuple[Any, ...]
 
 
-class Problem(NamedTuple):
-    """One attention.
+class Scores(NamedTuple):
+    """What queries and keys have to do with each other.
 
     Attributes:
-        xp: the array module.
         leading: the dimensions before the last two.
         length, others: how many queries and keys there are.
         factor: the scores are multiplied by it; of the dtype to compute in.
         causal: whether query l attends to keys up to l only.
     """
 
-    xp: Any
     leading: tuple[int, ...]
     length: int
     others: int
@@ -52,7 +55,7 @@ class Problem(NamedTuple):
 
     def spread(self, array: Array) -> Array:
         """A view of an operand with all leading dimensions."""
-        return self.xp.broadcast_to(array, (*self.leading, *array.shape[-2:]))
+        return np.broadcast_to(array, (*self.leading, *array.shape[-2:]))
 
     def blocks(self) -> Iterator[tuple[Index, slice, int]]:
         """Of each block the index of its heads, its rows, and how many keys they see; the last rows come first."""
@@ -60,43 +63,42 @@ class Problem(NamedTuple):
         rows = max(min(most, BLOCK // max(self.others, 1)), 1)
         together = max(BLOCK // (rows * max(self.others, 1)), 1)
         heads = [slice(it, it + together) for it in range(0, self.leading[-1], together)] if self.leading else [...]
-        for outer in self.xp.ndindex(self.leading[:-1]):
+        for outer in np.ndindex(self.leading[:-1]):
             for some in heads:
                 for start in range(0, self.length, rows)[::-1]:
                     stop = min(start + rows, self.length)
                     yield (*outer, some), slice(start, stop), min(stop, self.others) if self.causal else self.others
 
-    def scores(self, query: Array, key: Array, mask: Array | None, index: Index, rows: slice, keys: int) -> Array:
+    def block(self, query: Array, key: Array, mask: Array | None, index: Index, rows: slice, keys: int) -> Array:
         """The scores of a block, -inf where nothing may be attended to."""
-        xp = self.xp
-        found = xp.matmul(query[index][..., rows, :] * self.factor, key[index][..., :keys, :].swapaxes(-1, -2))
+        found = np.matmul(query[index][..., rows, :] * self.factor, key[index][..., :keys, :].swapaxes(-1, -2))
         if self.causal and keys > rows.start + 1:
             corner = found[..., rows.start :]
-            xp.copyto(corner, -xp.inf, where=_behind(xp, *corner.shape[-2:]))
+            np.copyto(corner, -np.inf, where=_behind(*corner.shape[-2:]))
         if mask is not None:
             part = mask[index][..., rows, :keys]
             if mask.dtype == bool:
-                xp.copyto(found, -xp.inf, where=~part)
+                np.copyto(found, -np.inf, where=~part)
             else:
-                xp.add(found, part.astype(found.dtype, copy=False), found)
+                np.add(found, part.astype(found.dtype, copy=False), found)
         return found
 
 
 @functools.lru_cache(64)
-def _behind(xp: Any, rows: int, keys: int) -> Array:
+def _behind(rows: int, keys: int) -> Array:
     """Which keys come behind which rows."""
-    result: Array = ~xp.tri(rows, keys, dtype=bool)
+    result: Array = ~np.tri(rows, keys, dtype=bool)
     result.flags.writeable = False
     return result
 
 
-def _sum_of_rows(xp: Any, array: Array) -> Array:
+def _sum_of_rows(array: Array) -> Array:
     if array.shape[-1] > _SHORT:
-        return xp.add.reduce(array, -1)
-    return xp.matmul(array, sums.ones(array.shape[-1], array.dtype))
+        return np.add.reduce(array, -1)
+    return np.matmul(array, sums.ones(array.shape[-1], array.dtype))
 
 
-def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> None:
+def _softmax(scores: Array, masked: bool, logarithms: Array | None) -> None:
     """In place along the last dimension, where a row of -inf alone becomes zeros.
 
     Args:
@@ -108,19 +110,19 @@ def _softmax(xp: Any, scores: Array, masked: bool, logarithms: Array | None) -> 
         return
     highest = scores.max(-1, keepdims=True)
     if masked:
-        xp.copyto(highest, 0, where=highest == -xp.inf)
-    xp.subtract(scores, highest, scores)
-    xp.exp(scores, scores)
-    total = _sum_of_rows(xp, scores)[..., None]
+        np.copyto(highest, 0, where=highest == -np.inf)
+    np.subtract(scores, highest, scores)
+    np.exp(scores, scores)
+    total = _sum_of_rows(scores)[..., None]
     if masked:
-        xp.copyto(total, 1, where=total == 0)
-    xp.multiply(scores, 1 / total, scores)
+        np.copyto(total, 1, where=total == 0)
+    np.multiply(scores, 1 / total, scores)
     if logarithms is not None:
-        logarithms[...] = (highest + xp.log(total))[..., 0]
+        logarithms[...] = (highest + np.log(total))[..., 0]
 
 
 def forward(
-    it: Problem,
+    it: Scores,
     operands: Sequence[Array],
     scale: Array | None,
     result: Array,
@@ -135,30 +137,29 @@ def forward(
         probabilities: (..., length, others), takes the softmaxes if given.
         logarithms: (..., length), takes those of `_softmax` if given.
     """
-    xp = it.xp
     query, key, value = map(it.spread, operands[:3])
-    mask = xp.broadcast_to(operands[3], (*it.leading, it.length, it.others)) if len(operands) > 3 else None
+    mask = np.broadcast_to(operands[3], (*it.leading, it.length, it.others)) if len(operands) > 3 else None
     if not it.others:
         result[...] = 0
         if logarithms is not None:
             logarithms[...] = 0
         return
-    if mask is None and scale is None and it.xp is np:
+    if mask is None and scale is None:
         kept = logarithms if probabilities is None else probabilities
         if kept is not None and in_c.attention(
             query, key, value, float(it.factor), it.causal, result, kept, probabilities is not None
         ):
             return
     for index, rows, keys in it.blocks():
-        scores = it.scores(query, key, mask, index, rows, keys)
-        _softmax(xp, scores, mask is not None, None if logarithms is None else logarithms[index][..., rows])
+        scores = it.block(query, key, mask, index, rows, keys)
+        _softmax(scores, mask is not None, None if logarithms is None else logarithms[index][..., rows])
         if probabilities is not None:
             place = probabilities[index][..., rows, :]
             place[..., :keys] = scores
             place[..., keys:] = 0
         if scale is not None:
-            xp.multiply(scores, scale[index][..., rows, :keys], scores)
-        xp.matmul(scores, value[index][..., :keys, :], result[index][..., rows, :])
+            np.multiply(scores, scale[index][..., rows, :keys], scores)
+        np.matmul(scores, value[index][..., :keys, :], result[index][..., rows, :])
 
 
 class Kept(NamedTuple):
@@ -174,18 +175,18 @@ class Kept(NamedTuple):
     logarithms: Array | None
     mask: Array | None
 
-    def block(self, it: Problem, query: Array, key: Array, index: Index, rows: slice, keys: int) -> Array:
+    def block(self, it: Scores, query: Array, key: Array, index: Index, rows: slice, keys: int) -> Array:
         """The softmaxes of a block."""
         if self.probabilities is not None:
             return self.probabilities[index][..., rows, :keys]
         assert self.logarithms is not None
-        scores = it.scores(query, key, self.mask, index, rows, keys)
-        it.xp.subtract(scores, self.logarithms[index][..., rows, None], scores)
-        return it.xp.exp(scores, scores)
+        scores = it.block(query, key, self.mask, index, rows, keys)
+        np.subtract(scores, self.logarithms[index][..., rows, None], scores)
+        return np.exp(scores, scores)
 
 
 def backward(
-    it: Problem,
+    it: Scores,
     by_result: Array | None,
     by_weights: Array | None,
     kept: Kept,
@@ -200,12 +201,11 @@ def backward(
         operands: query, key and value.
         scale: as for `forward`.
     """
-    xp = it.xp
     query, key, value = map(it.spread, operands)
     by_query, by_key, by_value, by_mask = found
     if by_result is not None and by_weights is None and by_mask is None and scale is None and kept.mask is None:
         memory = kept.logarithms if kept.probabilities is None else kept.probabilities
-        if xp is np and in_c.attention_gradient(
+        if in_c.attention_gradient(
             *(query, key, value, float(it.factor), it.causal, by_result, memory),
             *(kept.probabilities is not None, found[:3]),
         ):
@@ -225,25 +225,25 @@ def backward(
             if by_value is not None:
                 used = weights if part is None else weights * part
                 _put(it, by_value[index], used, outer, rows, keys)
-            slopes = xp.matmul(outer, value[index][..., :keys, :].swapaxes(-1, -2))
+            slopes = np.matmul(outer, value[index][..., :keys, :].swapaxes(-1, -2))
             if part is not None:
-                xp.multiply(slopes, part, slopes)
+                np.multiply(slopes, part, slopes)
             if by_weights is not None:
-                xp.add(slopes, by_weights[index][..., rows, :keys], slopes)
-        xp.subtract(slopes, xp.vecdot(slopes, weights)[..., None], slopes)
-        xp.multiply(slopes, weights, slopes)
+                np.add(slopes, by_weights[index][..., rows, :keys], slopes)
+        np.subtract(slopes, np.vecdot(slopes, weights)[..., None], slopes)
+        np.multiply(slopes, weights, slopes)
         if by_mask is not None:
             by_mask[index][..., rows, :keys] = slopes
         if by_query is not None:
-            xp.matmul(slopes, key[index][..., :keys, :], by_query[index][..., rows, :])
+            np.matmul(slopes, key[index][..., :keys, :], by_query[index][..., rows, :])
         if by_key is not None:
             _put(it, by_key[index], slopes, query[index][..., rows, :], rows, keys)
     for array in (by_query, by_key):
         if array is not None:
-            xp.multiply(array, it.factor, array)
+            np.multiply(array, it.factor, array)
 
 
-def _put(it: Problem, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
+def _put(it: Scores, target: Array, weights: Array, outer: Array, rows: slice, keys: int) -> None:
     """Add the transposed weights times `outer` to the first keys of `target`; the last rows, which come first, set it.
 
     Where the last rows do not reach all keys, the rest is 0 beforehand.
@@ -251,6 +251,96 @@ def _put(it: Problem, target: Array, weights: Array, outer: Array, rows: slice, 
     turned = weights.swapaxes(-1, -2)
     place = target[..., :keys, :]
     if rows.stop == it.length:
-        it.xp.matmul(turned, outer, place)
+        np.matmul(turned, outer, place)
     else:
-        it.xp.add(place, it.xp.matmul(turned, outer), place)
+        np.add(place, np.matmul(turned, outer), place)
+
+
+# The ops
+
+# (factor of the scores, whether they are causal, probability of dropping a weight, whether the probabilities are kept;
+# else it is the logarithms of what they were divided by)
+_Options = tuple[float, bool, float, bool]
+
+
+def _scores(extent: Extent, options: _Options, compute: np.dtype[Any]) -> Scores:
+    return Scores(*extent, compute.type(options[0]), options[1])
+
+
+def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
+    """One for each query and key."""
+    return meta((*it.leading, it.length, it.others), query.dtype, query.device)
+
+
+def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
+    """What weights are multiplied by: 0 where they are dropped."""
+    kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
+    return np.asarray(kept * compute.type(_growth(p)))
+
+
+def _growth(p: float) -> float:
+    """What is not dropped is multiplied by this."""
+    return 1 / (1 - p) if p < 1 else 0.0
+
+
+@builds("scaled_dot_product_attention")
+def _attention(problem: Problem) -> Function:
+    options = cast("_Options", problem.attributes)
+    _, _, p, keeps = options
+    query = problem.inputs[0]
+    inputs = len(problem.inputs)
+    compute, to = computes_in(query.dtype), query.dtype.numpy
+    it = _scores(problem.details, options, compute)
+    probabilities = _probabilities(it, query)
+    output, kept = problem.outputs
+
+    def kernel(*arguments: Any) -> tuple[Array, Array]:
+        out = arguments[-1]
+        arrays = [array.astype(compute, copy=False) for array in arguments[:3]]
+        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        result, memory = [
+            np.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
+            for place, wanted in enumerate((output, kept))
+        ]
+        to_keep = (memory, None) if keeps else (None, memory)
+        forward(it, (*arrays, *arguments[3:inputs]), scale, result, *to_keep)
+        return result.astype(to, copy=False), memory.astype(kept.dtype.numpy, copy=False)
+
+    return kernel
+
+
+@builds("scaled_dot_product_attention_gradient")
+def _attention_gradient(problem: Problem) -> Function:
+    """Attributes: those of the forward op; which of its results have a gradient; whether each operand wants one.
+
+    Operands: the gradients there are, what was kept, query, key, value; a mask if probabilities were not kept.
+    """
+    options, present, wanted = cast("tuple[_Options, tuple[bool, bool], tuple[bool, ...]]", problem.attributes)
+    _, _, p, keeps = options
+    gradients = sum(present)
+    query = problem.inputs[gradients + 1]
+    masked = len(problem.inputs) > gradients + 4
+    compute, to = computes_in(query.dtype), query.dtype.numpy
+    it = _scores(problem.details, options, compute)
+    probabilities = _probabilities(it, query)
+    whole = problem.outputs
+
+    def kernel(*arguments: Any) -> tuple[Array, ...]:
+        out = arguments[-1]
+        arrays = [array.astype(compute, copy=False) for array in arguments[: gradients + 4]]
+        given = iter(arrays[:gradients])
+        by_result, by_weights = [next(given) if there else None for there in present]
+        kept, *three = arrays[gradients:]
+        mask = None
+        if masked:
+            mask = np.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
+        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        fits = out is not None and to == compute
+        results = list(out) if fits else [np.empty(each.shape, compute) for each in whole]
+        places = iter(results)
+        found = [next(places) if want else None for want in (*wanted, False)[:4]]
+        memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
+        backward(it, by_result, by_weights, memory, three, scale, found)
+        return tuple([array.astype(to, copy=False) for array in results])
+
+    return kernel

@@ -13,7 +13,8 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 
-from .linear_algebra import explained, lapack_dtype
+from .half import computes_in
+from .linear_algebra import explained
 
 # From an array of matrices and the attributes to the results.
 Factor: TypeAlias = Callable[[Array, Any], tuple[Array, ...]]
@@ -25,7 +26,7 @@ def _factored(problem: Problem) -> Function:
     name, attributes = problem.op, problem.attributes
     factor = _FACTORS[name]
     dtype = problem.inputs[0].dtype
-    wide, to = lapack_dtype(dtype), dtype.numpy
+    wide, to = computes_in(dtype), dtype.numpy
     several = len(problem.outputs) > 1
 
     def kernel(array: Array, out: Any) -> Any:
@@ -41,7 +42,7 @@ def _factored(problem: Problem) -> Function:
 def _solve_triangular(problem: Problem) -> Function:
     upper, unitriangular = cast("tuple[bool, bool]", problem.attributes)
     (output,) = problem.outputs
-    wide, to = lapack_dtype(output.dtype), output.dtype.numpy
+    wide, to = computes_in(output.dtype), output.dtype.numpy
 
     def kernel(array: Array, values: Array, out: Array | None) -> Array:
         # LAPACK is given an upper triangle, which needs no pivots: it only substitutes backwards.

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from vmflow import dtypes
+from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function
+
+
+def computes_in(dtype: DType) -> Any:
+    """The numpy dtype to compute in: float32 for half precision, else the same."""
+    return (dtypes.float32 if dtypes.is_half(dtype) else dtype).numpy
 
 
 def in_single(kernel: Function, half: bool) -> Function:

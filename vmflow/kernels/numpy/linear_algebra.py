@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import dtype as DType
 from vmflow.errors import LinAlgError
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
 
+from .half import computes_in
 from .products import ProductInC, call_of, product_kernel
 
 
@@ -43,12 +42,7 @@ def _matmul(problem: Problem) -> Kernel:
     return Kernel(kernel, placed=placed if by_c else None)
 
 
-# What LAPACK does
-
-
-def lapack_dtype(dtype: DType) -> Any:
-    """The numpy dtype in which LAPACK, which has no half precision, computes."""
-    return dtypes.float32.numpy if dtypes.is_half(dtype) else dtype.numpy
+# What LAPACK does, which has no half precision
 
 
 @contextmanager
@@ -63,7 +57,7 @@ def explained(name: str) -> Iterator[None]:
 @builds("inv")
 def _inv(problem: Problem) -> Function:
     (output,) = problem.outputs
-    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+    to, wide = output.dtype.numpy, computes_in(output.dtype)
 
     def kernel(array: Array, out: Array | None) -> Array:
         with explained("inv"):
@@ -75,7 +69,7 @@ def _inv(problem: Problem) -> Function:
 @builds("solve")
 def _solve(problem: Problem) -> Function:
     (output,) = problem.outputs
-    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+    to, wide = output.dtype.numpy, computes_in(output.dtype)
 
     def kernel(array: Array, values: Array, out: Array | None) -> Array:
         with explained("solve"):
@@ -88,7 +82,7 @@ def _solve(problem: Problem) -> Function:
 @builds("det")
 def _det(problem: Problem) -> Function:
     (output,) = problem.outputs
-    to, wide = output.dtype.numpy, lapack_dtype(output.dtype)
+    to, wide = output.dtype.numpy, computes_in(output.dtype)
 
     def kernel(array: Array, out: Array | None) -> Array:
         return np.asarray(np.linalg.det(array.astype(wide, copy=False))).astype(to, copy=False)

@@ -14,10 +14,11 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
-from vmflow import dtypes
-from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.problems.recurrent import Layer, Step, Weights
+
+from .half import computes_in
 
 # Elements that are worked on while they are in the cache.
 _IN_CACHE: Final = 1 << 15
@@ -326,17 +327,12 @@ def _gru_factors(gates: Array, before: Array) -> Array:
 # Layers
 
 
-def _numpy_dtype(source: TensorMeta) -> Any:
-    """The numpy dtype to compute in: float32 for half precision, else the tensor's own."""
-    return (dtypes.float32 if dtypes.is_half(source.dtype) else source.dtype).numpy
-
-
 @builds("rnn_layer", "lstm_layer", "gru_layer")
 def _forward(problem: Problem) -> Function:
     layer = Layer(*problem.attributes)
     source, output = problem.inputs[0], problem.outputs[0]
     steps = layer.steps(source.shape)
-    rows, features, compute = prod(source.shape[:-1]), source.shape[-1], _numpy_dtype(source)
+    rows, features, compute = prod(source.shape[:-1]), source.shape[-1], computes_in(source.dtype)
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
         array, *rest = [it.astype(compute, copy=False) for it in arguments[:-1]]
@@ -455,7 +451,7 @@ def _backward(problem: Problem) -> Function:
     source = problem.inputs[sum(present) + layer.saved]
     results = problem.outputs
     steps = layer.steps(source.shape)
-    rows, compute = prod(source.shape[:-1]), _numpy_dtype(source)
+    rows, compute = prod(source.shape[:-1]), computes_in(source.dtype)
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
         had = _passed(layer, rows, present, [it.astype(compute, copy=False) for it in arguments[:-1]])

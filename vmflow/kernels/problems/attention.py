@@ -1,0 +1,18 @@
+"""How many scores an attention has."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Extent(NamedTuple):
+    """One score for each query and key.
+
+    Attributes:
+        leading: the dimensions before the last two, to which those of query, key and value broadcast.
+        length, others: how many queries and keys there are.
+    """
+
+    leading: tuple[int, ...]
+    length: int
+    others: int
