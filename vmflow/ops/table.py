@@ -117,21 +117,6 @@ class OpPlan(CallPlan):
         self.step: Step | Literal[False] | None = None
 
 
-Placed: TypeAlias = Any
-
-
-def computed_by(outputs: Any, function: Any, cost: float, bound: Any = None, placed: Any = None) -> Inferred:
-    """What is inferred together with its kernel."""
-    each = None if placed is None else (lambda inputs, outs, scratch: placed(inputs, outs))
-    return Inferred(outputs, cost, Kernel(function, bound=bound, placed=each))
-
-
-def array_module(device: Device) -> Any:
-    """The array library that computes on `device`."""
-    device.require()
-    return np
-
-
 @final
 class Recent:
     """The last inference of an op of one or two inputs and at most one scalar: often the next is the same.
