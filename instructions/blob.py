@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import prod
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 
@@ -81,7 +81,7 @@ def contiguous_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 # Results on the host up to this size are made by the kernel itself: numpy is fastest so.
-LET_KERNEL_ALLOCATE = 1 << 16
+LET_KERNEL_ALLOCATE: Final = 1 << 16
 
 
 def places_memory(meta: TensorMeta) -> bool:

@@ -122,7 +122,8 @@ def op_call(
 ) -> OpCall:
     """The call of a function for which there is no plan yet; see `CallPlan` and `OpCall`."""
     allocates = any([places_memory(blob.meta) for blob in outputs])
-    return OpCall(CallPlan(name, function, 0, several, allocates), inputs, outputs, scalars)
+    plan = CallPlan(name, function, 0, several, allocates)
+    return OpCall(plan, inputs, outputs[0], scalars, outputs=outputs if several else None)
 
 
 @mypyc_attr(free_list_len=1)
@@ -137,13 +138,14 @@ class OpCall(InstructionPolicy):
     Args:
         plan: what the op's calls have in common.
         inputs: read.
-        outputs: written; a blob that is also an input makes the op an in-place one.
+        output: written; a blob that is also an input makes the op an in-place one.
         scalars: Python numbers handed to the kernel after the arrays.
+        outputs: all that are written, if the kernel returns a tuple of results.
         step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
             large and makes one new array.
     """
 
-    __slots__ = ("inputs", "name", "outputs", "plan", "prepares", "scalars", "step")
+    __slots__ = ("_outputs", "inputs", "name", "output", "plan", "prepares", "scalars", "step")
 
     fusable = True
 
@@ -151,17 +153,24 @@ class OpCall(InstructionPolicy):
         self,
         plan: CallPlan,
         inputs: tuple[Blob, ...],
-        outputs: tuple[Blob, ...],
+        output: Blob,
         scalars: tuple[Any, ...] = (),
         step: Step | None = None,
+        outputs: tuple[Blob, ...] | None = None,
     ) -> None:
         self.plan = plan
         self.name = plan.name
         self.prepares = plan.allocates
         self.inputs = inputs
-        self.outputs = outputs
+        self.output = output
+        self._outputs = outputs
         self.scalars = scalars
         self.step = step
+
+    @property
+    def outputs(self) -> tuple[Blob, ...]:
+        """All that are written."""
+        return (self.output,) if self._outputs is None else self._outputs
 
     def prepare(self, instruction: Instruction) -> None:
         for source in self.inputs:
@@ -177,51 +186,46 @@ class OpCall(InstructionPolicy):
                 output.storage.failure = failure
 
     def compute(self) -> None:
-        arrays: list[Array] = []
         strided = False
         for blob in self.inputs:
-            storage = blob.storage
-            if storage.failure is not None:
-                self.fail(storage.failure)
+            failure = blob.storage.failure
+            if failure is not None:
+                self.fail(failure)
                 return
-            if blob.strides is None:
-                arrays.append(storage.array)
-            else:
+            if blob.strides is not None:
                 strided = True
-                arrays.append(blob.array())
-        plan = self.plan
-        if plan.several:
-            self._store_all(plan.function(*arrays, *self.scalars, self._destinations(strided)))
+        if self.plan.several:
+            self._store_all(self._called(self._destinations(strided)))
             return
-        output = self.outputs[0]
+        output = self.output
         storage = output.storage
         if output.strides is None:
             meta = output.meta
             # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
             if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
-                storage.array = self._result(arrays, None)
+                storage.array = self._called(None)
                 storage.failure = None
                 return
         elif storage.failure is not None:
             return  # writing a part does not mend the whole
         out = output.destination()
-        result = self._result(arrays, out)
+        result = self._called(out)
         if result is not out:
             # Whether the dtype fits was decided when the op was issued: int64 into uint8 does, and numpy says no.
             np.copyto(out, result, casting="unsafe")
         storage.failure = None
 
-    def _result(self, arrays: list[Array], out: Array | None) -> Array:
-        """The one result; the commonest calls without a list of all arguments in between."""
-        function, scalars = self.plan.function, self.scalars
-        if scalars:
-            if len(scalars) == len(arrays) == 1:
-                return function(arrays[0], scalars[0], out)
-        elif len(arrays) == 2:
-            return function(arrays[0], arrays[1], out)
-        elif len(arrays) == 1:
-            return function(arrays[0], out)
-        return function(*arrays, *scalars, out)
+    def _called(self, out: Any) -> Any:
+        """What the kernel returns; for the commonest calls without a list of all arguments in between."""
+        function, inputs, scalars = self.plan.function, self.inputs, self.scalars
+        if not scalars:
+            if len(inputs) == 2:
+                return function(inputs[0].array(), inputs[1].array(), out)
+            if len(inputs) == 1:
+                return function(inputs[0].array(), out)
+        elif len(inputs) == 1 and len(scalars) == 1:
+            return function(inputs[0].array(), scalars[0], out)
+        return function(*[blob.array() for blob in inputs], *scalars, out)
 
     def _destinations(self, strided: bool) -> tuple[Array, ...] | None:
         if not strided and all(output.storage.array is None for output in self.outputs):
@@ -249,5 +253,5 @@ class OpCall(InstructionPolicy):
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])
         outputs = ", ".join([repr(blob.meta) for blob in self.outputs])
-        device = self.outputs[0].meta.device if self.outputs else ""
+        device = self.output.meta.device
         return f"{self.name}({inputs}) -> {outputs} on {device}"

@@ -36,7 +36,6 @@ from .vm.virtual_machine import VirtualMachine, default_machine
 if TYPE_CHECKING:
     from .multi_tensor import Update
     from .random import Generator
-    from .streams.stream import Stream
     from .tensors import Tensor
 
 # Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
@@ -101,10 +100,11 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
-        machine: VirtualMachine = mode.machine or default_machine()
+        machine: VirtualMachine = _machine_of(mode)
         stream = inline.compute_stream(machine, plan.outputs[0].device)
         outputs = tuple([Blob(Storage(machine, None, stream), output) for output in plan.outputs])
-        _submit(machine, stream, plan, blobs, outputs, attributes, scalars, mode)
+        call = OpCall(_plan_in(mode, plan), blobs, outputs[0], scalars, outputs=outputs if plan.several else None)
+        inline.submit(machine, stream, call, mode, plan.leased)
         return tuple([new_tensor(blob, Lease(blob.storage) if _leased(blob.meta) else None) for blob in outputs])
 
     def call_into(
@@ -124,12 +124,10 @@ class EagerLocalInterpreter:
         output = plan.outputs[0]
         if output is not blob.meta or blob.strides is not None:
             check_fits(op.name, output, target)
-        machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+        machine: VirtualMachine = _machine_of(mode)
         stream = inline.compute_stream(machine, output.device)
-        call_plan: CallPlan = plan if output.dtype is blob.meta.dtype else plan.apart()
-        if mode.anomaly:
-            call_plan = call_plan.replaced(checked(op.name, call_plan.function))
-        inline.submit(machine, stream, OpCall(call_plan, blobs, (blob,), scalars), mode, plan.leased)
+        call_plan = _plan_in(mode, plan if output.dtype is blob.meta.dtype else plan.apart())
+        inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
         """Another way of seeing `source`'s memory."""
@@ -164,11 +162,8 @@ def dispatch(
         result = computed(op, _blobs(op, inputs), attributes, scalars, mode)
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
-    if mode.grad and op.rule is not None:
-        for tensor in inputs:
-            if _requires_grad(tensor):
-                _node.record(op, inputs, attributes, scalars, (result,))
-                break
+    if mode.grad and op.rule is not None and _any_requires_grad(inputs):
+        _node.record(op, inputs, attributes, scalars, (result,))
     return result
 
 
@@ -178,32 +173,26 @@ def computed(
     """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     output = plan.outputs[0]
-    machine: VirtualMachine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+    machine: VirtualMachine = _machine_of(mode)
     stream = inline.compute_stream(machine, output.device)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
-    _submit(machine, stream, plan, blobs, (blob,), attributes, scalars, mode)
+    step = _step(plan, blobs, attributes) if plan.cost >= CHAINED_FROM and not mode.anomaly else None
+    call = OpCall(plan if not mode.anomaly else _plan_in(mode, plan), blobs, blob, scalars, step)
+    inline.submit(machine, stream, call, mode, plan.leased)
     return new_tensor(blob, Lease(storage) if plan.leased else None)
 
 
-def _submit(
-    machine: VirtualMachine,
-    stream: Stream,
-    plan: OpPlan,
-    blobs: tuple[Blob, ...],
-    outputs: tuple[Blob, ...],
-    attributes: Attributes,
-    scalars: tuple[Any, ...],
-    mode: Mode,
-) -> None:
-    """Submit a call with new results."""
-    step: Step | None = None
-    call_plan: CallPlan = plan
-    if mode.anomaly:
-        call_plan = plan.replaced(checked(plan.name, plan.function))
-    elif plan.cost >= CHAINED_FROM and not plan.several:
-        step = _step(plan, blobs, attributes)
-    inline.submit(machine, stream, OpCall(call_plan, blobs, outputs, scalars, step), mode, plan.leased)
+def _machine_of(mode: Mode) -> VirtualMachine:
+    machine: VirtualMachine | None = mode.machine
+    if machine is not None:
+        return machine
+    return DEFAULT[0] if DEFAULT else default_machine()
+
+
+def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:
+    """The plan as it is to be called in this mode."""
+    return plan.replaced(checked(plan.name, plan.function)) if mode.anomaly else plan
 
 
 def _step(plan: OpPlan, blobs: tuple[Blob, ...], attributes: Attributes) -> Step | None:
@@ -233,11 +222,14 @@ def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
         raise caused_by(not_tensors(op.name.removesuffix("_scalar"), tensors), None)  # noqa: B904
 
 
-def _requires_grad(tensor: Tensor) -> bool:
-    """`Tensor.requires_grad`, without a property's call."""
-    fields: TensorFields = tensor
-    autograd = fields._autograd
-    return autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor)
+def _any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether one of them is `Tensor.requires_grad`, without a property's call."""
+    for tensor in tensors:
+        fields: TensorFields = tensor
+        autograd = fields._autograd
+        if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
+            return True
+    return False
 
 
 def dispatch_several(
@@ -267,11 +259,7 @@ def dispatch_into(
             not fit the target.
     """
     mode = _current_mode()
-    recorded = False
-    if mode.grad:
-        recorded = _requires_grad(target)
-        for tensor in inputs:
-            recorded = recorded or _requires_grad(tensor)
+    recorded = mode.grad and (_any_requires_grad(inputs) or _any_requires_grad((target,)))
     before = inputs
     if recorded:
         _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)
@@ -313,7 +301,7 @@ def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
     """Copy between the host and another device, on the accelerator's own stream for that direction."""
     mode = _current_mode()
     if mode.interpreter is None:
-        result = _transfer(op, source, device, mode.machine or default_machine())
+        result = _transfer(op, source, device, _machine_of(mode))
     else:
         result = mode.interpreter.transfer(op, source, device, mode)
     if mode.grad and source.requires_grad:
@@ -404,19 +392,23 @@ def plan_of(
     It is kept by operands and attributes, and what was asked for last is at hand.
     """
     count = len(blobs)
-    kind = type(scalars[0]) if scalars else None
     recent = op.recent
     if (
         recent is not None
-        and 1 <= count <= 2
-        and recent.first is blobs[0].meta
-        and recent.second is (blobs[1].meta if count == 2 else None)
-        and recent.kind is kind
-        and len(scalars) <= 1
         and recent.default is default
         and (recent.attributes is attributes or recent.attributes == attributes)
     ):
-        return recent.plan
+        if count == 2:
+            if blobs[0].meta is recent.first and blobs[1].meta is recent.second and not scalars and recent.kind is None:
+                return recent.plan
+        elif (
+            count == 1
+            and blobs[0].meta is recent.first
+            and recent.second is None
+            and len(scalars) <= 1
+            and recent.kind is (type(scalars[0]) if scalars else None)
+        ):
+            return recent.plan
     metas = tuple([blob.meta for blob in blobs])
     kinds = tuple([type(scalar) for scalar in scalars]) if scalars else ()
     key = (metas, attributes, kinds, default)
@@ -435,7 +427,7 @@ def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
-    machine: VirtualMachine = mode.machine or default_machine()
+    machine: VirtualMachine = _machine_of(mode)
     stream = inline.compute_stream(machine, outputs[0].meta.device)
     inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)
 

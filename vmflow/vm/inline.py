@@ -119,17 +119,21 @@ def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple
                 return fields._in_context(function, arguments[0], arguments[1])
             case 3:
                 return fields._in_context(function, arguments[0], arguments[1], arguments[2])
-            case 4:
-                return fields._in_context(function, arguments[0], arguments[1], arguments[2], arguments[3])
             case _:
                 return fields._in_context(function, *arguments)
     finally:
         # No call before this, for the same reason.
         turn.owner = None
-        if turn._sleepers:
-            turn.wake()
-        if fields._enlisted:
-            machine._pass_on()
+        _let_others(machine)
+
+
+def _let_others(machine: VirtualMachine) -> None:
+    """After a turn: wake those who wait for theirs."""
+    fields: MachineFields = machine
+    if fields._turn_lock._sleepers:
+        fields._turn_lock.wake()
+    if fields._enlisted:
+        machine._pass_on()
 
 
 def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
@@ -236,38 +240,59 @@ def issue_call(
 def _is_ready(machine: VirtualMachine, stream: Stream, call: OpCall) -> bool:
     """Whether the operands have values that may be used on this stream with nothing to wait for.
 
-    Results that exist already are not left half changed by Ctrl-C: only what is not torn may write them here.
+    A result that exists already, of which there is one, must not be left half changed by Ctrl-C: only what cannot be
+    torn may write it here.
     """
     for blob in call.inputs:
         storage = blob.storage
         if storage.array is None or storage.failure is not None:
             return False
-        if not _is_here(machine, stream, storage):
+        if (storage.stream is not stream or storage.machine is not machine) and not _bring(machine, stream, storage):
             return False
-    for blob in call.outputs:
-        storage = blob.storage
-        if storage.array is not None and not call.plan.atomic:
-            return False
-        if not _is_here(machine, stream, storage):
-            return False
-    return True
+    storage = call.output.storage
+    if storage.array is not None and not call.plan.atomic:
+        return False
+    return (storage.stream is stream and storage.machine is machine) or _bring(machine, stream, storage)
 
 
-def _is_here(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
-    if storage.stream is not stream or storage.machine is not machine:
-        if storage.machine is not None:
-            return False
-        machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
+def _bring(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
+    """Whether a storage that was used elsewhere, or not at all, can be used here without waiting; then it is here."""
+    if storage.machine is not None:
+        return False
+    machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
     return True
 
 
 def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mode) -> bool:
-    """Whether the call was made; if it has failed, its outputs tell of it, as those of an instruction would."""
-    return call(machine, _compute_or_poison, (machine, stream, of, mode)) is None
+    """Whether the call was made; if it has failed, its outputs tell of it, as those of an instruction would.
 
-
-def _compute_or_poison(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mode) -> None:
+    As `call`, written out, since every small op passes here.
+    """
+    fields: MachineFields = machine
+    turn = fields._turn_lock
+    engine = fields.engine
+    me: Any = _get_ident()
+    if turn.owner is not None:
+        return False
+    turn.owner = turn.owner or me
+    if turn.owner is not me:
+        return False
     try:
-        of.compute()
-    except Exception as error:
-        poison(machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
+        if engine.pending or engine.lively.count or fields._refusing:
+            return False
+        try:
+            fields._in_context(_COMPUTE, of)
+        except Exception as error:
+            poison(machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
+        return True
+    finally:
+        turn.owner = None
+        _let_others(machine)
+
+
+def _compute_op(of: OpCall) -> None:
+    of.compute()
+
+
+# As a value a compiled function is looked up by its name each time.
+_COMPUTE: Final = _compute_op
