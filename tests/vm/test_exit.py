@@ -196,7 +196,7 @@ def test_an_interrupt_leaves_the_machine_usable(handler: str) -> None:
         signal.signal(signal.SIGALRM, lambda *_: signal.raise_signal(signal.SIGINT))
         interrupted = 0
         x = flow.ones(64, 64)
-        (x @ x).numpy()  # the first product looks up what processor this is, in a file
+        x.copy_(x @ x * (1 / 64)).numpy()  # the first ones import kernels, and look up what processor this is
         for delay in range(100):
             try:
                 # Inside the block: on a busy machine the first alarm is there before the next line is.
