@@ -13,7 +13,8 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from vmflow.interpreter import check_fits, eagerly, new_tensor, plan_of, view_of
+from vmflow.interpreter import eagerly, new_tensor, plan_of, view_of
+from vmflow.operands import check_fits
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
 
 from . import accumulation, args_tree, naming

@@ -6,9 +6,9 @@ mode, and has the same methods and some more, for what is eager elsewhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -20,13 +20,12 @@ from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from .instructions.builder import physical_run
 from .instructions.op_call import CallPlan, OpCall, Step
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
 from .kernels.generation import GENERATION
 from .native import caused_by
-from .operands import not_tensors
+from .operands import check_fits, not_tensors
 from .ops.table import LEASED_FROM, Attributes, OpExpr, OpPlan, Recent, ViewExpr
 from .tensor_fields import CLASS, TensorFields
 from .vm import inline
@@ -34,8 +33,6 @@ from .vm.machine_fields import DEFAULT, MachineFields
 from .vm.virtual_machine import VirtualMachine, default_machine
 
 if TYPE_CHECKING:
-    from .multi_tensor import Update
-    from .random import Generator
     from .tensors import Tensor
 
 # Ops of so many nanoseconds wait for others that go on with what they make, see `vmflow.instructions.chain`: below, the
@@ -45,50 +42,6 @@ CHAINED_FROM: Final = 250_000
 _HOST: Final = Device("cpu")
 
 _current_mode: Final[Callable[[], Mode]] = MODE.get
-
-
-class Interpreter(Protocol):
-    """What turns ops into results."""
-
-    def call(
-        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
-    ) -> tuple[Tensor, ...]: ...
-
-    def call_into(
-        self,
-        op: OpExpr,
-        target: Tensor,
-        inputs: tuple[Tensor, ...],
-        attributes: Attributes,
-        scalars: tuple[Any, ...],
-        mode: Mode,
-    ) -> None: ...
-
-    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor: ...
-
-
-class Recorder(Interpreter, Protocol):
-    """An interpreter that runs nothing.
-
-    Attributes:
-        node: the step of the backward pass at hand, set by whoever walks through the graph of autograd.
-    """
-
-    node: _node.Node | None
-
-    def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor: ...
-
-    def update(self, update: Update, mode: Mode) -> None: ...
-
-    def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]: ...
-
-    def made(self, storage: Storage) -> None: ...
-
-    def batches(self, source: Iterable[Any]) -> Iterator[Any]: ...
-
-    def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
-
-    def accumulates(self, autograd: _node.AutogradMeta) -> None: ...
 
 
 class EagerLocalInterpreter:
@@ -297,43 +250,6 @@ def dispatch_view(op: ViewExpr, source: Tensor, attributes: Attributes = ()) -> 
     return result
 
 
-def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
-    """Copy between the host and another device, on the accelerator's own stream for that direction."""
-    mode = _current_mode()
-    if mode.interpreter is None:
-        result = _transfer(op, source, device, _machine_of(mode))
-    else:
-        result = mode.interpreter.transfer(op, source, device, mode)
-    if mode.grad and source.requires_grad:
-        _node.record(op, (source,), (), (), (result,))
-    return result
-
-
-def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachine) -> Tensor:
-    blob = source._blob
-    upwards = blob.meta.device.type == "cpu"
-    stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
-    home = machine.stream(device)
-    copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
-    if upwards:
-        physical_run(machine, lambda builder: builder.allocate_tensor(copy))
-    # If there was no memory for the copy, it holds that failure, which is to be handed on: hence it is an operand.
-    operands = (blob, copy) if upwards else (blob,)
-    physical_run(
-        machine,
-        lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
-    )
-    return new_tensor(copy, Lease(copy.storage) if _leased(copy.meta) else None)
-
-
-def _copy(array: Array, *more: Array | None) -> Array:
-    out = more[-1]
-    if out is None:
-        return array.copy(order="C")
-    out[...] = array
-    return out
-
-
 def new_tensor(blob: Blob, lease: Lease | None) -> Tensor:
     """A tensor of this blob, without autograd history."""
     tensor: Tensor = _new(CLASS[0])
@@ -430,30 +346,3 @@ def issue_policy(
     machine: VirtualMachine = _machine_of(mode)
     stream = inline.compute_stream(machine, outputs[0].meta.device)
     inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)
-
-
-def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
-    """Raise RuntimeError unless such a result can be written into `target`."""
-    strides = target._blob.strides
-    if (
-        strides is not None
-        and any([stride == 0 and size > 1 for stride, size in zip(strides, target._blob.meta.shape, strict=True)])
-        and target._blob.meta.numel
-    ):
-        raise RuntimeError(
-            f"{name}: several elements of an expanded tensor of shape {list(target.shape)} share one place in memory; "
-            "clone() it before changing it in place"
-        )
-    meta = target._blob.meta
-    if result is meta:
-        return
-    if result.shape != meta.shape:
-        raise RuntimeError(
-            f"{name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
-            f"{list(meta.shape)} that is to be written in place; no tensor is resized"
-        )
-    if result.dtype.category > meta.dtype.category:
-        raise RuntimeError(
-            f"{name}: the result is {result.dtype.name}, which cannot be written in place into a "
-            f"{meta.dtype.name} tensor; use the form that returns a new tensor"
-        )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .instructions.blob import TensorMeta
+    from .tensors import Tensor
 
 
 def described(given: Any) -> str:
@@ -48,3 +52,30 @@ def changed_leaf(name: str, shape: Sequence[int]) -> RuntimeError:
         f"its views; this one has the shape {list(shape)}. Do it under vmflow.no_grad(), or change a copy, "
         "x = x.clone(), through which gradients flow"
     )
+
+
+def check_fits(name: str, result: TensorMeta, target: Tensor) -> None:
+    """Raise RuntimeError unless such a result can be written into `target`."""
+    strides = target._blob.strides
+    if (
+        strides is not None
+        and any([stride == 0 and size > 1 for stride, size in zip(strides, target._blob.meta.shape, strict=True)])
+        and target._blob.meta.numel
+    ):
+        raise RuntimeError(
+            f"{name}: several elements of an expanded tensor of shape {list(target.shape)} share one place in memory; "
+            "clone() it before changing it in place"
+        )
+    meta = target._blob.meta
+    if result is meta:
+        return
+    if result.shape != meta.shape:
+        raise RuntimeError(
+            f"{name}: the result has shape {list(result.shape)}, which does not fit the tensor of shape "
+            f"{list(meta.shape)} that is to be written in place; no tensor is resized"
+        )
+    if result.dtype.category > meta.dtype.category:
+        raise RuntimeError(
+            f"{name}: the result is {result.dtype.name}, which cannot be written in place into a "
+            f"{meta.dtype.name} tensor; use the form that returns a new tensor"
+        )

@@ -17,7 +17,7 @@ from .grad_mode import set_grad_enabled as set_grad_enabled
 from .node import Edge, Place, check_history, edge_of
 
 if TYPE_CHECKING:
-    from vmflow.interpreter import Recorder
+    from vmflow.interpreters import Recorder
     from vmflow.tensors import Tensor
 
     from . import functional as functional

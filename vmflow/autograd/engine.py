@@ -16,7 +16,7 @@ from vmflow.errors import InternalError
 from .node import AutogradMeta, Edge, Node, OpNode, Place
 
 if TYPE_CHECKING:
-    from vmflow.interpreter import Recorder
+    from vmflow.interpreters import Recorder
     from vmflow.ops.gathering import DisjointSlices
     from vmflow.ops.table import ViewExpr
     from vmflow.tensors import Tensor

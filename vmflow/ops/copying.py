@@ -11,6 +11,7 @@ from vmflow import tensors as _tensors
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.transfers import dispatch_transfer
 
 from .elementwise import CHEAP, fitting
 from .table import (
@@ -70,7 +71,7 @@ def transfer(input: Tensor, device: Device) -> Tensor:
     """
     if "cpu" not in (input.device.type, device.type):
         input = transfer(input, Device("cpu"))
-    return _interpreter.dispatch_transfer(_TRANSFER, input, device)
+    return dispatch_transfer(_TRANSFER, input, device)
 
 
 def clone(input: Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import vmflow.tensors as _tensors
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
-from vmflow.operands import not_tensors
+from vmflow.operands import check_fits, not_tensors
 
 from .table import Attributes, OpExpr
 
@@ -55,7 +55,7 @@ def delivered(name: str, out: Tensor, inputs: tuple[Any, ...], compute: Callable
 
     check_destination(name, out, tuple([it for it in inputs if isinstance(it, _tensors.Tensor)]))
     result = compute()
-    _interpreter.check_fits(name, result._blob.meta, out)
+    check_fits(name, result._blob.meta, out)
     return copy_(out, result)
 
 
@@ -80,7 +80,7 @@ def delivered_all(name: str, out: Any, inputs: tuple[Any, ...], compute: Callabl
     if len(results) != len(out):
         raise ValueError(f"{name}: out must be {len(results)} tensors, got {len(out)}")
     for target, result in zip(out, results, strict=True):
-        _interpreter.check_fits(name, result._blob.meta, target)
+        check_fits(name, result._blob.meta, target)
     for target, result in zip(out, results, strict=True):
         copy_(target, result)
     together: Callable[..., _Results] = type(results)

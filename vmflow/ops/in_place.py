@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import set_grad_enabled
 from vmflow.context import MODE
-from vmflow.operands import changed_leaf
+from vmflow.operands import changed_leaf, check_fits
 
 from . import (
     activation,
@@ -98,7 +98,7 @@ def _copied(function: Form) -> Form:
         # What the gradient needs of the tensor must stay as it was.
         before = clone(input) if MODE.get().grad and input.requires_grad else input
         result = function(before, *args, **kwargs)
-        _interpreter.check_fits(f"{name}_", result._blob.meta, input)
+        check_fits(f"{name}_", result._blob.meta, input)
         return copy_(input, result)
 
     _named(form, name)

@@ -48,7 +48,7 @@ class _Unknown(Storage):
 
 @final
 class Recording:
-    """An interpreter that takes down elementwise ops as steps; see `vmflow.interpreter.Recorder`.
+    """An interpreter that takes down elementwise ops as steps; see `vmflow.interpreters.Recorder`.
 
     Args:
         name: of the op that they become, for errors.

@@ -1,0 +1,63 @@
+"""What an interpreter is: what turns ops into results, or takes them down.
+
+The eager one is in `interpreter`; those that take ops down are in `vmflow.graph_mode.lazy` and `vmflow.ops.recording`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from .autograd.node import AutogradMeta, Node
+    from .context import Mode
+    from .devices import device as Device
+    from .instructions.blob import Storage
+    from .multi_tensor import Update
+    from .ops.table import Attributes, OpExpr, ViewExpr
+    from .random import Generator
+    from .tensors import Tensor
+
+
+class Interpreter(Protocol):
+    """What turns ops into results."""
+
+    def call(
+        self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
+    ) -> tuple[Tensor, ...]: ...
+
+    def call_into(
+        self,
+        op: OpExpr,
+        target: Tensor,
+        inputs: tuple[Tensor, ...],
+        attributes: Attributes,
+        scalars: tuple[Any, ...],
+        mode: Mode,
+    ) -> None: ...
+
+    def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor: ...
+
+
+class Recorder(Interpreter, Protocol):
+    """An interpreter that runs nothing.
+
+    Attributes:
+        node: the step of the backward pass at hand, set by whoever walks through the graph of autograd.
+    """
+
+    node: Node | None
+
+    def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor: ...
+
+    def update(self, update: Update, mode: Mode) -> None: ...
+
+    def draw(self, generator: Generator, default: bool, elements: int) -> tuple[Any, Any]: ...
+
+    def made(self, storage: Storage) -> None: ...
+
+    def batches(self, source: Iterable[Any]) -> Iterator[Any]: ...
+
+    def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]: ...
+
+    def accumulates(self, autograd: AutogradMeta) -> None: ...

@@ -1,0 +1,55 @@
+"""Copies between the host and another device."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from . import interpreter as _interpreter
+from .autograd import node as _node
+from .context import MODE
+from .devices import device as Device
+from .instructions.blob import Array, Blob, Storage, meta
+from .instructions.builder import physical_run
+from .instructions.release_tensor import Lease
+from .ops.table import LEASED_FROM, OpExpr
+from .vm.virtual_machine import VirtualMachine, default_machine
+
+if TYPE_CHECKING:
+    from .tensors import Tensor
+
+
+def dispatch_transfer(op: OpExpr, source: Tensor, device: Device) -> Tensor:
+    """Copy between the host and another device, on the accelerator's own stream for that direction."""
+    mode = MODE.get()
+    if mode.interpreter is None:
+        result = _transfer(op, source, device, mode.machine or default_machine())
+    else:
+        result = mode.interpreter.transfer(op, source, device, mode)
+    if mode.grad and source.requires_grad:
+        _node.record(op, (source,), (), (), (result,))
+    return result
+
+
+def _transfer(op: OpExpr, source: Tensor, device: Device, machine: VirtualMachine) -> Tensor:
+    blob = source._blob
+    upwards = blob.meta.device.type == "cpu"
+    stream = machine.stream(device, "host_to_device") if upwards else machine.stream(blob.meta.device, "device_to_host")
+    home = machine.stream(device)
+    copy = Blob(Storage(machine, None, home), meta(blob.meta.shape, blob.meta.dtype, device))
+    if upwards:
+        physical_run(machine, lambda builder: builder.allocate_tensor(copy))
+    # If there was no memory for the copy, it holds that failure, which is to be handed on: hence it is an operand.
+    operands = (blob, copy) if upwards else (blob,)
+    physical_run(
+        machine,
+        lambda builder: builder.op_call(op.name, _copy, operands, (copy,), cost=copy.meta.nbytes, stream=stream),
+    )
+    return _interpreter.new_tensor(copy, Lease(copy.storage) if copy.meta.nbytes >= LEASED_FROM else None)
+
+
+def _copy(array: Array, *more: Array | None) -> Array:
+    out = more[-1]
+    if out is None:
+        return array.copy(order="C")
+    out[...] = array
+    return out
