@@ -150,22 +150,30 @@ class Storage:
         self.machine = dependence.machine
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
-        """Get memory for an array of this meta, to be used by `instruction` and what comes after.
+        """Get memory for an array of this meta, to be used by `instruction` and what comes after; see `allocate_on`."""
+        if self.array is None:
+            owner = (instruction.name, instruction.code, instruction.last, self.dependence)
+            self.allocate_on(instruction.stream, meta, owner)
+
+    def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
+        """Get memory for an array of this meta, to be used on this stream from now on.
 
         Not if it has some.  Nor for what kernels make themselves: a worker may be doing so at this moment, and what it
         has made must not be replaced.
+
+        Args:
+            owner: who asks for it: the name of an instruction, the user's line, and what orders the accesses, of which
+                the last three may be unknown.
 
         Raises:
             OutOfMemory: if the device has no room for it.
         """
         if self.array is not None or not places_memory(meta):
             return
-        allocator = instruction.stream.allocator
+        allocator = stream.allocator
         # A stream that copies to the host has its device's allocator, which has nothing to give for the host.
-        if allocator is not None and instruction.stream.device is meta.device:
-            allocation = allocator.allocate(
-                meta.nbytes, (instruction.name, instruction.code, instruction.last, self.dependence)
-            )
+        if allocator is not None and stream.device is meta.device:
+            allocation = allocator.allocate(meta.nbytes, owner)
             self.allocation = allocation
             self.array = allocation.array(meta.sizes, meta.dtype.numpy)
 

@@ -14,6 +14,8 @@ from .failure import Failure
 from .policy import InstructionPolicy
 
 if TYPE_CHECKING:
+    from vmflow.streams.stream import Stream
+
     from .instruction import Instruction
 
 # kernel(*input arrays, *scalars, out): `out` is where the result should go (a tuple of arrays for an op of several
@@ -179,6 +181,12 @@ class OpCall(InstructionPolicy):
         for output in self.outputs:
             if output.strides is None:
                 output.storage.allocate(output.meta, instruction)
+
+    def prepare_on(self, stream: Stream) -> None:
+        """The same for a call that becomes no instruction."""
+        for output in self.outputs:
+            if output.strides is None:
+                output.storage.allocate_on(stream, output.meta, (self.name, None, 0, None))
 
     def doom(self, failure: Failure) -> None:
         for output in self.outputs:

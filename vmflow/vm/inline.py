@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.devices import device as Device
@@ -18,6 +19,7 @@ from vmflow.instructions.builder import issue
 from vmflow.instructions.instruction import ERASED, Dependence, Instruction
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.policy import InstructionPolicy
+from vmflow.streams.allocator import BinAllocator
 from vmflow.streams.stream import Stream
 
 from . import running
@@ -34,6 +36,10 @@ if TYPE_CHECKING:
 
 # What `call` returns if it has not called anything.
 NOT_NOW: Final = object()
+
+# Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
+# steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
+_ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 _get_ident: Final = threading.get_ident
 
@@ -203,7 +209,8 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
         nbytes: of its results, if they are large; for back-pressure.
     """
     if (
-        not call.prepares
+        (_ALLOCATES_WHOLE or not call.prepares)
+        and call.step is None  # else it may wait for others, which `issue` sees to
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and possible(machine, stream, call.plan.cost)
@@ -280,6 +287,11 @@ def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mod
     try:
         if engine.pending or engine.lively.count or fields._refusing:
             return False
+        if of.prepares:
+            try:
+                of.prepare_on(stream)
+            except Exception:
+                return False  # as an instruction it has the memory that others will not use any more
         try:
             fields._in_context(_COMPUTE, of)
         except Exception as error:
