@@ -10,6 +10,7 @@ from .context import MODE
 from .instructions.blob import Array
 from .instructions.multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .interpreter import issue_policy
+from .kernels.updates import choose_update
 
 if TYPE_CHECKING:
     from .tensors import Tensor
@@ -101,9 +102,5 @@ def zero_gradients(tensors: Iterable[Tensor], set_to_none: bool) -> None:
         else:
             gradients.append(tensor.grad.detach_())
     if gradients:
-        issue_update(Update("zero_grad", _zero, (), gradients, sum([it.numel() for it in gradients]) // 4, True))
-
-
-def _zero(inputs: list[Array], outputs: list[Array]) -> None:
-    for array in outputs:
-        array[...] = 0
+        zero = choose_update("zero", gradients[0].device).kernel()
+        issue_update(Update("zero_grad", zero, (), gradients, sum([it.numel() for it in gradients]) // 4, True))

@@ -342,7 +342,7 @@ OPTIMIZERS: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str, dtype: str, cuts: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     # What numpy computes is cut at the borders of its own pieces.
-    monkeypatch.setattr("vmflow.kernels.updates.PIECE", 64)
+    monkeypatch.setattr("vmflow.kernels.numpy.updates.pieces.PIECE", 64)
     kind, settings = OPTIMIZERS[name]
 
     def compute() -> list[Array]:

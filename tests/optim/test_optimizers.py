@@ -181,7 +181,7 @@ def test_views_of_one_vector_are_trained_apart() -> None:
     transposed=st.booleans(),
 )
 def test_pieces_cover_every_element_once(shape: list[int], size: int, kind: Any, transposed: bool) -> None:
-    from vmflow.kernels.updates import pieces
+    from vmflow.kernels.numpy.updates.pieces import pieces
 
     first, second = np.zeros(shape, kind), np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind)
     if kind is np.complex128:

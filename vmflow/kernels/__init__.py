@@ -1,6 +1,6 @@
 """How ops are computed.
 
-`choosing` is the door: `choose` finds the `Kernel` for a `Problem`.  `problems` has what inference tells kernels beside
-shapes and dtypes, `numpy` the host's kernels, and `native` those of them that are C.  Nothing outside of this folder
-knows which of them computes.
+`choosing` is the door: `choose` finds the `Kernel` for a `Problem`; `updates` is that of what changes arrays in place.
+`problems` has what inference tells kernels beside shapes and dtypes, `numpy` the host's kernels, and `native` those of
+them that are C.  Nothing outside of this folder knows which of them computes.
 """

@@ -116,7 +116,7 @@ class Problem:
 Builder: TypeAlias = "Callable[[Problem], Kernel | Function]"
 
 # By the type of the device, the package in which each family has a module.  The simulated device computes as the host.
-_PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"}
+PACKAGES: Final = {"cpu": "vmflow.kernels.numpy", "sim": "vmflow.kernels.numpy"}
 
 # By package, the builders by op or family.
 _BUILDERS: Final[dict[str, dict[str, Builder]]] = {"vmflow.kernels.numpy": {}}
@@ -161,7 +161,7 @@ def choose(problem: Problem, device: Device) -> Kernel:
     if isinstance(problem.details, Kernel):
         return problem.details
     device.require()
-    package = _PACKAGES[device.type]
+    package = PACKAGES[device.type]
     builders = _BUILDERS[package]
     builder = builders.get(problem.op)
     if builder is None and problem.family:

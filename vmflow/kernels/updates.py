@@ -1,81 +1,104 @@
-"""Kernels of updates, which change many arrays in place: walking through large arrays in small pieces.
+"""The door to what changes many arrays in place: `choose_update` finds the `Rule`, which makes the kernels of updates.
 
-`Steps` does what the commonest optimizers do for many parameters by one call of C.
+Such are the steps of optimizers above all.  They are not ops, and see arrays only when they run: no metas are told.
+What a kernel has to know beside the arrays are the rule's settings; see `vmflow.kernels.problems.updates`.
+
+A device's package, see `vmflow.kernels.choosing`, has a package `updates` of modules, which declare the rules.  It is
+imported when the first update is chosen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-import numpy as np
+from .choosing import PACKAGES
 
-from vmflow.instructions.blob import Array
+if TYPE_CHECKING:
+    from vmflow.devices import device as Device
+    from vmflow.instructions.blob import Array
 
-from .intra_op import over
-from .native.steps import Steps as Steps
+# kernel(arrays of the inputs, arrays of the outputs); see `vmflow.instructions.multi_tensor_update`.
+UpdateKernel: TypeAlias = "Callable[[list[Array], list[Array]], object]"
 
-# Elements per piece: what an optimizer touches of one piece should stay in the core's cache between its passes.
-# Measured on Adam: fastest from 2**15 to 2**16, and about twice as slow over the whole array at once.
-PIECE: Final = 1 << 15
-
-
-def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
-    """Arrays of one shape, cut alike into real floating-point pieces that share their memory.
-
-    For elementwise work only: complex arrays come as their real and their imaginary parts.
-    """
-    if arrays[0].dtype.kind == "c":
-        yield from pieces([array.real for array in arrays], size)
-        yield from pieces([array.imag for array in arrays], size)
-    elif arrays[0].size <= size or not all([array.flags.c_contiguous for array in arrays]):
-        yield list(arrays)
-    else:
-        flat = [array.reshape(-1) for array in arrays]
-        for start in range(0, flat[0].size, size):
-            yield [array[start : start + size] for array in flat]
+# builder(settings), or builder(memory, settings) of a rule that has a memory.
+UpdateBuilder: TypeAlias = Callable[..., UpdateKernel]
 
 
-def widened(array: Array) -> Array:
-    """float32 for the 16-bit dtypes, in which sums and squares lose too much; other arrays as they are."""
-    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+@final
+class Rule:
+    """How some arrays are changed.
 
-
-def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> Iterator[list[Array]]:
-    """For an elementwise update: piece by piece, what is written, what is read, and so many arrays to work in.
-
-    Pieces of 16-bit dtypes come as float32 copies; once the consumer asks for the next piece, the written ones are
-    rounded back, so that a long chain of operations is rounded once.
-    """
-    room: list[Array] = []
-    for piece in pieces([*written, *read]):
-        wide = [widened(array) for array in piece]
-        if not room or room[0].shape != wide[0].shape:
-            room = [np.empty_like(wide[0]) for _ in range(scratch)]
-        yield wide + room
-        for array, result in zip(piece[: len(written)], wide, strict=False):
-            if result is not array:
-                array[...] = result
-
-
-def change_pieces(
-    change: Callable[[list[Array]], object], written: Sequence[Array], read: Sequence[Array], scratch: int, cost: int
-) -> None:
-    """An elementwise update, piece by piece, by several threads where that is worth it.
+    It may remember something from one update to the next, such as where the arrays lie: whoever changes the same arrays
+    again and again keeps a rule for them.
 
     Args:
-        change: called with what `updated` makes of each piece.
-        written, read, scratch: see `updated`.
-        cost: nanoseconds per element, estimated.
+        builder: makes the kernel.
+        memory: what it is given before the settings, if anything.
+
+    Attributes:
+        kernel: called with the settings, of the type that the rule has in `vmflow.kernels.problems.updates`, and with
+            nothing for a rule that has none: the kernel of one update.
     """
-    arrays = [*written, *read]
 
-    def some(part: list[Array]) -> None:
-        for piece in updated(part[: len(written)], part[len(written) :], scratch):
-            change(piece)
+    __slots__ = ("kernel",)
 
-    if not all([it.flags.c_contiguous for it in arrays]):
-        some(arrays)
-        return
-    flat = [it.reshape(-1) for it in arrays]
-    over(flat[0].size, flat[0].size * cost, lambda start, stop: some([it[start:stop] for it in flat]), PIECE)
+    def __init__(self, builder: UpdateBuilder, *memory: Any) -> None:
+        self.kernel: UpdateBuilder = partial(builder, *memory) if memory else builder
+
+
+# By package, the rules by name, or what makes them where they have a memory.
+_RULES: Final[dict[str, dict[str, Rule | Callable[[], Rule]]]] = {"vmflow.kernels.numpy": {}}
+
+# By name and device, those without a memory, once they were chosen: some are chosen for each batch.
+_CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
+
+
+def builds_update(
+    rule: str, memory: Callable[[], Any] | None = None, package: str = "vmflow.kernels.numpy"
+) -> Callable[[UpdateBuilder], UpdateBuilder]:
+    """Declare the decorated function the builder of this rule's kernels.
+
+    Args:
+        rule: its name.
+        memory: makes the memory of a rule, where it has one.
+        package: of the device.
+
+    Raises:
+        ValueError: if there is one already.
+    """
+    rules = _RULES[package]
+
+    def declare(builder: UpdateBuilder) -> UpdateBuilder:
+        if rule in rules:
+            raise ValueError(f"the update {rule!r} has two builders in {package}")
+        rules[rule] = Rule(builder) if memory is None else lambda: Rule(builder, memory())
+        return builder
+
+    return declare
+
+
+def choose_update(rule: str, device: Device) -> Rule:
+    """The rule of this name, for arrays on that device.
+
+    Raises:
+        DeviceUnavailable: if nothing can be computed there.
+        NotImplementedError: if the device has no such rule.
+    """
+    chosen = _CHOSEN.get((rule, device))
+    if chosen is not None:
+        return chosen
+    device.require()
+    package = PACKAGES[device.type]
+    rules = _RULES[package]
+    if rule not in rules:
+        import_module(f"{package}.updates")
+    found = rules.get(rule)
+    if found is None:
+        raise NotImplementedError(f"the update {rule!r} has no kernel for {device}")
+    if not isinstance(found, Rule):
+        return found()
+    _CHOSEN[rule, device] = found
+    return found

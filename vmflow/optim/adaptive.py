@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Unpack
 
-import numpy as np
-
-from vmflow.instructions.blob import Array
+from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .elementwise import COUNTS, average, average_square, decayed, elementwise_update, remember, root, step_along
+from .elementwise import COUNTS, group_update, rate_of, remember
 from .optimizer import Execution, Optimizer, Parameters, check_not_negative
 
 
@@ -67,22 +65,14 @@ class Adagrad(Optimizer):
         check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        slowing, eps = group["lr_decay"], group["eps"]
-        weight_decay, maximize = group["weight_decay"], group["maximize"]
-
-        def plan(lr: float, counts: list[Array]) -> float:
-            counts[0] += 1
-            return float(lr / (1 + (float(counts[0]) - 1) * slowing))
-
-        def move(size: float, arrays: list[Array]) -> None:
-            parameter, total, gradient, room, work = arrays
-            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
-            np.multiply(gradient, gradient, out=work)
-            np.add(total, work, out=total)
-            step_along(parameter, gradient, root(total, eps, work), size)
-
-        first = group["initial_accumulator_value"]
-        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped={"sum": first}, scratch=2, cost=3)
+        settings = updates.Adagrad(
+            rate_of(group),
+            group["lr_decay"],
+            group["eps"],
+            group["weight_decay"],
+            group["maximize"],
+        )
+        return group_update(self, group, "adagrad", settings, shaped={"sum": group["initial_accumulator_value"]})
 
 
 def _first_sum(parameter: Tensor, group: dict[str, Any]) -> dict[str, complex]:
@@ -128,23 +118,14 @@ class Adadelta(Optimizer):
             raise ValueError(f"Adadelta: rho must be within [0, 1], got {group['rho']!r}")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        rho, eps = group["rho"], group["eps"]
-        weight_decay, maximize = group["weight_decay"], group["maximize"]
-
-        def move(lr: float, arrays: list[Array]) -> None:
-            parameter, square, moved, gradient, room, work, change = arrays
-            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
-            average_square(square, gradient, rho, work)
-            np.sqrt(np.add(square, eps, out=work), out=work)
-            np.sqrt(np.add(moved, eps, out=change), out=change)
-            np.divide(change, work, out=change)
-            np.multiply(change, gradient, out=change)
-            average_square(moved, change, rho, work)
-            np.multiply(change, lr, out=change)
-            np.subtract(parameter, change, out=parameter)
-
-        shaped = dict.fromkeys(self.shaped, 0.0)
-        return elementwise_update(self, group, _counted, move, counts=COUNTS, shaped=shaped, scratch=3, cost=6)
+        settings = updates.Adadelta(
+            rate_of(group),
+            group["rho"],
+            group["eps"],
+            group["weight_decay"],
+            group["maximize"],
+        )
+        return group_update(self, group, "adadelta", settings, shaped=dict.fromkeys(self.shaped, 0.0))
 
 
 class RMSprop(Optimizer):
@@ -195,29 +176,19 @@ class RMSprop(Optimizer):
         check_not_negative("RMSprop", group, "lr", "alpha", "eps", "weight_decay", "momentum")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        alpha, eps, momentum, centered = group["alpha"], group["eps"], group["momentum"], group["centered"]
-        weight_decay, maximize = group["weight_decay"], group["maximize"]
-
-        def move(lr: float, arrays: list[Array]) -> None:
-            parameter, square, *more, gradient, room, work = arrays
-            gradient = decayed(parameter, gradient, weight_decay, maximize, room)
-            average_square(square, gradient, alpha, work)
-            if centered:
-                mean = more[-1]
-                average(mean, gradient, 1 - alpha, work)
-                np.multiply(mean, mean, out=work)
-                square = np.subtract(square, work, out=work)
-            root(square, eps, work)
-            if momentum:
-                repeated = np.multiply(more[0], momentum, out=more[0])
-                np.add(repeated, np.divide(gradient, work, out=work), out=repeated)
-                np.subtract(parameter, np.multiply(repeated, lr, out=work), out=parameter)
-            else:
-                step_along(parameter, gradient, work, lr)
-
+        momentum, centered = group["momentum"], group["centered"]
+        settings = updates.RMSprop(
+            rate_of(group),
+            group["alpha"],
+            group["eps"],
+            group["weight_decay"],
+            momentum,
+            centered,
+            group["maximize"],
+        )
         wanted = {"square_avg": True, "momentum_buffer": momentum, "grad_avg": centered}
         shaped = {name: 0.0 for name, used in wanted.items() if used}
-        return elementwise_update(self, group, _counted, move, counts=COUNTS, shaped=shaped, scratch=2, cost=4)
+        return group_update(self, group, "rmsprop", settings, shaped=shaped)
 
 
 class Rprop(Optimizer):
@@ -259,29 +230,13 @@ class Rprop(Optimizer):
             raise ValueError(f"Rprop: etas must be a factor within (0, 1) and one above 1, got {etas!r}")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        (shrink, grow), (least, most), maximize = group["etas"], group["step_sizes"], group["maximize"]
-
-        def plan(lr: float, counts: list[Array]) -> float | None:
-            """The first step size at the first step, found out only here: earlier steps may have been dropped."""
-            counts[0] += 1
-            return lr if float(counts[0]) == 1 else None
-
-        def move(first: float | None, arrays: list[Array]) -> None:
-            parameter, before, size, gradient, room, work = arrays
-            if first is not None:
-                size[...] = first
-            slope = np.negative(gradient, out=room) if maximize else gradient
-            turned = np.multiply(slope, before, out=work)
-            np.multiply(size, np.where(turned > 0, grow, np.where(turned < 0, shrink, 1.0)), out=size)
-            np.clip(size, least, most, out=size)
-            before[...] = np.where(turned < 0, 0, slope)
-            np.multiply(np.sign(before, out=work), size, out=work)
-            np.subtract(parameter, work, out=parameter)
-
-        shaped = dict.fromkeys(self.shaped, 0.0)
-        return elementwise_update(self, group, plan, move, counts=COUNTS, shaped=shaped, scratch=2, cost=8)
-
-
-def _counted(lr: float, counts: list[Array]) -> float:
-    counts[0] += 1
-    return lr
+        (shrink, grow), (least, most) = group["etas"], group["step_sizes"]
+        settings = updates.Rprop(
+            rate_of(group),
+            shrink,
+            grow,
+            least,
+            most,
+            group["maximize"],
+        )
+        return group_update(self, group, "rprop", settings, shaped=dict.fromkeys(self.shaped, 0.0))

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Any, Unpack
 
-import numpy as np
-
-from vmflow.instructions.blob import Array
-from vmflow.kernels.updates import updated
+from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .elementwise import AVERAGES, COUNTS, average, average_square, decayed, group_update, root
+from .elementwise import AVERAGES, group_update, rate_of
 from .optimizer import Execution, Optimizer, Parameters, check_averaging
 
 
@@ -72,46 +68,15 @@ class LAMB(Optimizer):
             raise ValueError("LAMB: amsgrad is not supported; Adam has it")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        settings = dict(group)
-
-        def change(lr: float, gradient: Array, written: list[Array]) -> None:
-            _step(settings, lr, gradient, *written)
-
-        return group_update(self, group, change, counts=COUNTS, shaped=AVERAGES, cost=8)
-
-
-def _step(
-    settings: dict[str, Any], lr: float, gradient: Array, parameter: Array, running: Array, square: Array, step: Array
-) -> None:
-    """One parameter, in two passes: both norms must be known before anything moves."""
-    (beta1, beta2), eps, maximize = settings["betas"], settings["eps"], settings["maximize"]
-    apart, coupled = (settings["weight_decay"], 0.0)[:: 1 if settings["adam_w_mode"] else -1]
-    step += 1
-    corrected = settings["do_bias_correction"]
-    first = 1 - beta1 ** float(step) if corrected else 1.0
-    second = sqrt(1 - beta2 ** float(step)) if corrected else 1.0
-
-    def direction(mean: Array, variance: Array, out: Array) -> Array:
-        root(variance, eps, out, second)
-        np.divide(mean, out, out=out)
-        return np.divide(out, first, out=out)
-
-    of_parameter, of_direction = 0.0, 0.0
-    for piece in updated([running, square], [parameter, gradient], scratch=2):
-        mean, variance, place, slope, room, work = piece
-        slope = decayed(place, slope, coupled, maximize, room)
-        average(mean, slope, 1 - beta1, work)
-        average_square(variance, slope, beta2, work)
-        of_parameter += _sum_of_squares(place)
-        of_direction += _sum_of_squares(direction(mean, variance, work))
-    ratio = sqrt(of_parameter / of_direction) if of_parameter > 0 and of_direction > 0 else 1.0
-    for place, mean, variance, room, work in updated([parameter], [running, square], scratch=2):
-        way = direction(mean, variance, work)
-        if apart:
-            way = np.add(way, np.multiply(place, apart, out=room), out=way)
-        np.subtract(place, np.multiply(way, lr * ratio, out=way), out=place)
-
-
-def _sum_of_squares(array: Array) -> float:
-    flat = array.reshape(-1)
-    return float(np.dot(flat, flat))
+        beta1, beta2 = group["betas"]
+        settings = updates.LAMB(
+            rate_of(group),
+            beta1,
+            beta2,
+            group["eps"],
+            group["weight_decay"],
+            group["adam_w_mode"],
+            group["do_bias_correction"],
+            group["maximize"],
+        )
+        return group_update(self, group, "lamb", settings, shaped=AVERAGES)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from vmflow.autograd import enable_grad, no_grad
-from vmflow.instructions.blob import Array
+from vmflow.kernels.problems.updates import Along
+from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.creation import zeros
 from vmflow.ops.joining import cat
@@ -218,15 +217,6 @@ def _number(scalar: Tensor) -> float:
 
 def _move(parameters: list[Tensor], origin: Tensor | None, direction: Tensor, distance: float) -> None:
     """Put the parameters this far along the direction, from the origin or from where they are."""
-
-    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-        way, *origins = inputs
-        begin = 0
-        for array in outputs:
-            end = begin + array.size
-            base = origins[0][begin:end].reshape(array.shape) if origins else array
-            np.add(base, (way[begin:end] * distance).reshape(array.shape).astype(array.dtype, copy=False), out=array)
-            begin = end
-
     inputs = [direction] if origin is None else [direction, origin]
+    kernel = choose_update("move_along", parameters[0].device).kernel(Along(distance, origin is not None))
     issue_update(Update("LBFGS.step", kernel, inputs, parameters, 2 * direction.numel()))

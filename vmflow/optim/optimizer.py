@@ -10,8 +10,9 @@ import numpy as np
 
 from vmflow.autograd import enable_grad
 from vmflow.context import MODE
+from vmflow.devices import device as Device
 from vmflow.interpreter import eagerly
-from vmflow.kernels.updates import Steps
+from vmflow.kernels.updates import Rule, choose_update
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
 from vmflow.ops import creation
@@ -76,7 +77,7 @@ class Optimizer:
         self._post_hooks: dict[int, StepPostHook] = {}
         self.state: defaultdict[Tensor, dict[str, Any]] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
-        self._steps: dict[tuple[int, str], Steps] = {}
+        self._rules: dict[tuple[int, str, Device], Rule] = {}
         given = listed(type(self).__name__, params)
         for group in given if given and isinstance(given[0], dict) else [{"params": given}]:
             self.add_param_group(group)
@@ -114,11 +115,12 @@ class Optimizer:
         """One step of the parameters of a group that have gradients; None if none has."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
 
-    def _steps_of(self, group: dict[str, Any], name: str) -> Steps:
-        """What takes the steps of a group's parameters in C; `name` is as there."""
-        found = self._steps.get((id(group), name))
+    def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
+        """The rule of this name that changes a group's parameters: the same one at each step."""
+        key = id(group), name, device
+        found = self._rules.get(key)
         if found is None:
-            found = self._steps[id(group), name] = Steps(name)
+            found = self._rules[key] = choose_update(name, device)
         return found
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
@@ -192,7 +194,7 @@ class Optimizer:
         return Handle(self._post_hooks, hook)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_steps": {}}
+        return {**self.__dict__, "_pre_hooks": {}, "_post_hooks": {}, "_rules": {}}
 
     def clip_grad(self, error_if_nonfinite: bool = False) -> None:
         """Clip the gradients of each group that has "clip_grad_max_norm", as `nn.utils.clip_grad_norm_` does.
@@ -278,7 +280,7 @@ class Optimizer:
             self.check_group(group)
         self.state = state
         self.param_groups = groups
-        self._steps = {}
+        self._rules = {}
 
     def _restored(self, number: Any, key: str, value: Any, parameter: Tensor) -> Any:
         """A copy of something remembered about a parameter, in its dtype; the count of steps keeps its own."""

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, Unpack
 
-import numpy as np
-
-from vmflow.instructions.blob import Array
-from vmflow.kernels.updates import Steps, change_pieces
+from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
 from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 
-from .elementwise import decayed, with_gradients
+from .elementwise import rate_of, with_gradients
 from .optimizer import Execution, Optimizer, Parameters, check_not_negative
 
 
@@ -84,88 +79,19 @@ class SGD(Optimizer):
         if not parameters:
             return None
         states = [self.state[it] for it in parameters] if group["momentum"] else []
-        lr = group["lr"]
-        kernel = _Step(
-            lr=None if isinstance(lr, Tensor) else lr,
-            momentum=group["momentum"],
-            dampening=group["dampening"],
-            weight_decay=group["weight_decay"],
-            nesterov=group["nesterov"],
-            maximize=group["maximize"],
-            filled=tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
-            steps=self._steps_of(group, "sgd_momentum_steps" if states else "sgd_steps"),
+        settings = updates.SGD(
+            rate_of(group),
+            group["momentum"],
+            group["dampening"],
+            group["weight_decay"],
+            group["nesterov"],
+            group["maximize"],
+            tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
         )
+        kernel = self._rule_of(group, "sgd", parameters[0].device).kernel(settings)
         for parameter, state in zip(parameters, states, strict=False):
             if "momentum_buffer" not in state:
                 state["momentum_buffer"] = zeros_like(parameter)
-        inputs = [it.grad for it in parameters] + ([lr] if kernel.lr is None else [])
+        inputs = [it.grad for it in parameters] + ([group["lr"]] if settings.lr is None else [])
         outputs = parameters + [state["momentum_buffer"] for state in states]
         return Update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
-
-
-# Not frozen, which would take 6 us for each.
-@dataclass(slots=True)
-class _Step:
-    """The kernel of one step.
-
-    Inputs: gradients, and the learning rate if it is a tensor (`lr` is None then).  Outputs: parameters, and the
-    running sums if there is momentum; `filled` says of each whether a step has been added to it, which may be found out
-    only now: the steps before may have been dropped.
-    """
-
-    lr: float | None
-    momentum: float
-    dampening: float
-    weight_decay: float
-    nesterov: bool
-    maximize: bool
-    filled: tuple[list[bool], ...]
-    steps: Steps = field(compare=False)
-
-    def __call__(self, inputs: list[Array], outputs: list[Array]) -> None:
-        lr = float(inputs.pop().item()) if self.lr is None else self.lr
-        count = len(inputs)
-        taken = set(self._together(inputs, outputs, lr))
-        for position, gradient in enumerate(inputs):
-            if position in taken:
-                continue
-            written, first = outputs[position::count], bool(self.momentum) and not self.filled[position][0]
-            move = partial(self._move, lr, first)
-            change_pieces(move, written, [gradient], scratch=1 + self.nesterov, cost=2 + len(written))
-        for flag in self.filled:
-            flag[0] = True
-
-    def _move(self, lr: float, first: bool, arrays: list[Array]) -> None:
-        gradient, *room = arrays[2 if self.momentum else 1 :]
-        direction = decayed(arrays[0], gradient, self.weight_decay, self.maximize, room[0])
-        if self.momentum:
-            direction = self._with_momentum(direction, arrays[1], room, first)
-        step = np.multiply(direction, lr, out=room[0])
-        np.subtract(arrays[0], step, out=arrays[0])
-
-    def _together(self, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
-        """Take the steps that C can take, and say of which parameters."""
-        count = len(inputs)
-        kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
-        step = self.steps.begin(kinds, inputs)
-        if step is None:
-            return []
-        decay, maximize = self.weight_decay, self.maximize
-        if self.momentum:
-            empty = [float(not self.filled[it][0]) for it in step.positions]
-            step.take(empty, lr, decay, self.momentum, 1 - self.dampening, maximize, self.nesterov)
-        else:
-            step.take((), lr, decay, maximize)
-        return step.positions
-
-    def _with_momentum(self, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
-        if first:
-            running[...] = direction
-        else:
-            np.multiply(running, self.momentum, out=running)
-            taken = np.multiply(direction, 1 - self.dampening, out=room[0]) if self.dampening else direction
-            np.add(running, taken, out=running)
-        if not self.nesterov:
-            return running
-        ahead = np.multiply(running, self.momentum, out=room[1])
-        return np.add(direction, ahead, out=ahead)

@@ -10,8 +10,8 @@ from typing import Any
 from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import int64
-from vmflow.instructions.blob import Array
-from vmflow.kernels.updates import updated
+from vmflow.kernels.problems.updates import Averages
+from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn.module import Module
 from vmflow.ops.creation import zeros
@@ -135,24 +135,10 @@ class AveragedModel(Module):
     def _issue(
         self, averaged: list[tuple[Tensor, Tensor]], copied: list[tuple[Tensor, Tensor]], function: Weighted
     ) -> None:
-        count = len(averaged)
-
-        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-            number = outputs.pop()
-            weight = function.weight_of(int(number)) if number else 1.0
-            for mine, theirs in zip(outputs[:count], inputs[:count], strict=True):
-                for old, new, work in updated([mine], [theirs], scratch=1):
-                    if weight == 1.0:
-                        old[...] = new  # exactly
-                    else:
-                        work[...] = (new - old) * weight
-                        old += work
-            for mine, theirs in zip(outputs[count:], inputs[count:], strict=True):
-                mine[...] = theirs
-            number += 1
-
         pairs = [*averaged, *copied]
         outputs = [*[mine for mine, _ in pairs], self.n_averaged]
+        settings = Averages(len(averaged), function.weight_of)
+        kernel = choose_update("average", outputs[0].device).kernel(settings)
         elements = sum([it.numel() for it in outputs])
         issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 

@@ -1,7 +1,7 @@
 /* Steps of optimizers, each in one pass over a parameter, its gradient and its state.
  *
- * The operations and their order are those of vmflow/optim, so that the results are the same to the bit.  REAL becomes
- * float and double.
+ * The operations and their order are those of vmflow/kernels/numpy/updates, so that the results are the same to the bit.
+ * REAL becomes float and double.
  */
 
 static inline REAL decayed_REAL(REAL parameter, REAL gradient, REAL decay, int64_t decays, int64_t maximizes) {
@@ -37,7 +37,8 @@ static void sgd_momentum_REAL(REAL *parameter, REAL *running, const REAL *gradie
     }
 }
 
-/* `shrink`: what the parameter is multiplied by beforehand; `eps` and `size`: as vmflow/optim/adam.py corrects them. */
+/* `shrink`: what the parameter is multiplied by beforehand; `eps` and `size`: as they are corrected in adam.py of that
+ * folder. */
 static void adam_REAL(REAL *parameter, REAL *average, REAL *square, const REAL *gradient, int64_t n, double shrink_,
                double decay_, int64_t maximizes, double beta1, double beta2, double eps_,
                double size_) {

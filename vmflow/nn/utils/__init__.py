@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
-import numpy as np
-
 from vmflow import dtypes
-from vmflow.instructions.blob import Array
-from vmflow.kernels.updates import widened
+from vmflow.kernels.problems.updates import Clip, ScaleToNorm, TotalNorm
+from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn import init
 from vmflow.nn.module import Module
@@ -116,13 +114,8 @@ def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -
     for gradient in gradients:
         if gradient.is_complex():
             raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")
-
-    def clip(inputs: list[Array], outputs: list[Array]) -> None:
-        for array in outputs:
-            np.maximum(array, np.asarray(-limit, array.dtype), out=array)
-            np.minimum(array, np.asarray(limit, array.dtype), out=array)
-
     if gradients:
+        clip = choose_update("clip", gradients[0].device).kernel(Clip(limit))
         issue_update(Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
 
 
@@ -135,36 +128,16 @@ def _total_norm(gradients: list[Tensor], order: float) -> Tensor:
         for gradient in gradients:
             dtype = dtypes.promote_types(dtype, gradient.dtype.to_real())
     norm = creation.zeros((), dtype=dtype)
-    norm_of = _NORMS.get(order) or _power_norm(order)
-
-    def measure(inputs: list[Array], outputs: list[Array]) -> None:
-        each = [norm_of(widened(array).reshape(-1)) for array in inputs]
-        outputs[0][...] = norm_of(np.array(each, np.float64))
-
     if gradients:
+        measure = choose_update("total_norm", norm.device).kernel(TotalNorm(order))
         issue_update(Update("total_norm", measure, gradients, [norm], _elements(gradients)))
     return norm
 
 
 def _scale_to(gradients: list[Tensor], limit: float, norm: Tensor) -> None:
-    def scale(inputs: list[Array], outputs: list[Array]) -> None:
-        factor = limit / (float(inputs[0]) + 1e-6)
-        if not factor >= 1.0:  # so that a NaN reaches the gradients, as plain arithmetic would have it
-            for array in outputs:
-                np.multiply(array, np.asarray(factor, array.dtype), out=array)
-
     if gradients:
+        scale = choose_update("scale_to_norm", gradients[0].device).kernel(ScaleToNorm(limit))
         issue_update(Update("clip_grad_norm_", scale, [norm], gradients, _elements(gradients)))
-
-
-def _power_norm(order: float) -> Callable[[Array], float]:
-    return lambda array: float(np.sum(np.abs(array) ** order) ** (1 / order))
-
-
-_NORMS: dict[float, Callable[[Array], float]] = {
-    2.0: lambda array: float(np.linalg.norm(array)),
-    math.inf: lambda array: float(np.max(np.abs(array), initial=0.0)),
-}
 
 
 def _elements(tensors: list[Tensor]) -> int:

@@ -1,0 +1,76 @@
+"""Walking through large arrays in small pieces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.intra_op import over
+
+# Elements per piece: what an optimizer touches of one piece should stay in the core's cache between its passes.
+# Measured on Adam: fastest from 2**15 to 2**16, and about twice as slow over the whole array at once.
+PIECE: Final = 1 << 15
+
+
+def pieces(arrays: Sequence[Array], size: int = PIECE) -> Iterator[list[Array]]:
+    """Arrays of one shape, cut alike into real floating-point pieces that share their memory.
+
+    For elementwise work only: complex arrays come as their real and their imaginary parts.
+    """
+    if arrays[0].dtype.kind == "c":
+        yield from pieces([array.real for array in arrays], size)
+        yield from pieces([array.imag for array in arrays], size)
+    elif arrays[0].size <= size or not all([array.flags.c_contiguous for array in arrays]):
+        yield list(arrays)
+    else:
+        flat = [array.reshape(-1) for array in arrays]
+        for start in range(0, flat[0].size, size):
+            yield [array[start : start + size] for array in flat]
+
+
+def widened(array: Array) -> Array:
+    """float32 for the 16-bit dtypes, in which sums and squares lose too much; other arrays as they are."""
+    return array.astype(np.float32) if array.dtype.itemsize == 2 else array
+
+
+def updated(written: Sequence[Array], read: Sequence[Array], scratch: int) -> Iterator[list[Array]]:
+    """For an elementwise update: piece by piece, what is written, what is read, and so many arrays to work in.
+
+    Pieces of 16-bit dtypes come as float32 copies; once the consumer asks for the next piece, the written ones are
+    rounded back, so that a long chain of operations is rounded once.
+    """
+    room: list[Array] = []
+    for piece in pieces([*written, *read]):
+        wide = [widened(array) for array in piece]
+        if not room or room[0].shape != wide[0].shape:
+            room = [np.empty_like(wide[0]) for _ in range(scratch)]
+        yield wide + room
+        for array, result in zip(piece[: len(written)], wide, strict=False):
+            if result is not array:
+                array[...] = result
+
+
+def change_pieces(
+    change: Callable[[list[Array]], object], written: Sequence[Array], read: Sequence[Array], scratch: int, cost: int
+) -> None:
+    """An elementwise update, piece by piece, by several threads where that is worth it.
+
+    Args:
+        change: called with what `updated` makes of each piece.
+        written, read, scratch: see `updated`.
+        cost: nanoseconds per element, estimated.
+    """
+    arrays = [*written, *read]
+
+    def some(part: list[Array]) -> None:
+        for piece in updated(part[: len(written)], part[len(written) :], scratch):
+            change(piece)
+
+    if not all([it.flags.c_contiguous for it in arrays]):
+        some(arrays)
+        return
+    flat = [it.reshape(-1) for it in arrays]
+    over(flat[0].size, flat[0].size * cost, lambda start, stop: some([it[start:stop] for it in flat]), PIECE)

@@ -1,0 +1,77 @@
+"""Gradient descent, with momentum."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.native.steps import Steps
+from vmflow.kernels.problems.updates import SGD
+from vmflow.kernels.updates import UpdateKernel, builds_update
+
+from .elementwise import decayed
+from .pieces import change_pieces
+
+# Steps without momentum and with it, each of which writes other arrays.
+_Steps: TypeAlias = tuple[Steps, Steps]
+
+
+@builds_update("sgd", memory=lambda: (Steps("sgd_steps"), Steps("sgd_momentum_steps")))
+def _sgd(memory: _Steps, settings: SGD) -> UpdateKernel:
+    return partial(_step, settings, memory[1 if settings.momentum else 0])
+
+
+def _step(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Array]) -> None:
+    lr = float(inputs.pop().item()) if settings.lr is None else settings.lr
+    count = len(inputs)
+    taken = set(_together(settings, steps, inputs, outputs, lr))
+    for position, gradient in enumerate(inputs):
+        if position in taken:
+            continue
+        written, first = outputs[position::count], bool(settings.momentum) and not settings.filled[position][0]
+        move = partial(_move, settings, lr, first)
+        change_pieces(move, written, [gradient], scratch=1 + settings.nesterov, cost=2 + len(written))
+    for flag in settings.filled:
+        flag[0] = True
+
+
+def _together(settings: SGD, steps: Steps, inputs: list[Array], outputs: list[Array], lr: float) -> list[int]:
+    """Take the steps that C can take, and say of which parameters."""
+    count = len(inputs)
+    kinds = [outputs[start : start + count] for start in range(0, len(outputs), count)]
+    step = steps.begin(kinds, inputs)
+    if step is None:
+        return []
+    _, momentum, dampening, decay, nesterov, maximize, filled = settings
+    if momentum:
+        empty = [float(not filled[it][0]) for it in step.positions]
+        step.take(empty, lr, decay, momentum, 1 - dampening, maximize, nesterov)
+    else:
+        step.take((), lr, decay, maximize)
+    return step.positions
+
+
+def _move(settings: SGD, lr: float, first: bool, arrays: list[Array]) -> None:
+    gradient, *room = arrays[2 if settings.momentum else 1 :]
+    direction = decayed(arrays[0], gradient, settings.weight_decay, settings.maximize, room[0])
+    if settings.momentum:
+        direction = _with_momentum(settings, direction, arrays[1], room, first)
+    step = np.multiply(direction, lr, out=room[0])
+    np.subtract(arrays[0], step, out=arrays[0])
+
+
+def _with_momentum(settings: SGD, direction: Array, running: Array, room: list[Array], first: bool) -> Array:
+    if first:
+        running[...] = direction
+    else:
+        np.multiply(running, settings.momentum, out=running)
+        dampening = settings.dampening
+        taken = np.multiply(direction, 1 - dampening, out=room[0]) if dampening else direction
+        np.add(running, taken, out=running)
+    if not settings.nesterov:
+        return running
+    ahead = np.multiply(running, settings.momentum, out=room[1])
+    return np.add(direction, ahead, out=ahead)
