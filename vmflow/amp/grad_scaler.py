@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from vmflow import dtypes
-from vmflow.instructions.blob import Array
 from vmflow.interpreter import eagerly
+from vmflow.kernels.problems.updates import AdaptScale
+from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.ops.creation import full, zeros
 from vmflow.optim.optimizer import Optimizer
@@ -121,7 +120,8 @@ class GradScaler:
                 # Not zero until they were looked at: if that is dropped, the gradients are not fit for a step.
                 findings.append(full((), 1.0, device=device, dtype=dtypes.float32))
             size = sum([it.numel() for it in chosen])
-            issue_update(Update("unscale_", _unscale, [scale.to(device)], [findings[-1], *chosen], size))
+            kernel = choose_update("unscale", device).kernel()
+            issue_update(Update("unscale_", kernel, [scale.to(device)], [findings[-1], *chosen], size))
         total = zeros((), dtype=dtypes.float32, device=scale.device) if not findings else findings[0].to(scale.device)
         for other in findings[1:]:
             total = total + other.to(scale.device)
@@ -166,31 +166,16 @@ class GradScaler:
         scale, tracker = self._tensors()
         if new_scale is not None:
             given = new_scale if isinstance(new_scale, Tensor) else full((), float(new_scale), device=scale.device)
-            issue_update(Update("GradScaler.update", _set_scale, [given.to(scale.device)], [scale], 0))
+            kernel = choose_update("set_scale", scale.device).kernel()
+            issue_update(Update("GradScaler.update", kernel, [given.to(scale.device)], [scale], 0))
         elif not self._found:
             raise RuntimeError("GradScaler.update: no gradients were unscaled since the last update()")
         else:
-            kernel = self._adapt(self._growth_factor, self._backoff_factor, self._growth_interval)
+            settings = AdaptScale(self._growth_factor, self._backoff_factor, self._growth_interval)
+            kernel = choose_update("adapt_scale", scale.device).kernel(settings)
             issue_update(Update("GradScaler.update", kernel, [*self._found.values()], [scale, tracker], 0))
         self._stages = {}
         self._found = {}
-
-    @staticmethod
-    def _adapt(growth: float, backoff: float, interval: int) -> Any:
-        def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-            scale, tracker = outputs
-            if any([bool(found) for found in inputs]):
-                scale *= backoff
-                tracker[...] = 0
-                return
-            tracker += 1
-            if tracker >= interval:
-                grown = float(scale) * growth
-                if np.isfinite(np.float32(grown)):
-                    scale[...] = grown
-                tracker[...] = 0
-
-        return kernel
 
     # What is known of it
 
@@ -254,17 +239,3 @@ class GradScaler:
         self._growth_interval = state_dict["growth_interval"]
         self._scale = None
         self._tensors()[1].fill_(state_dict["_growth_tracker"])
-
-
-def _unscale(inputs: list[Array], outputs: list[Array]) -> None:
-    found, *gradients = outputs
-    inverse = 1.0 / float(inputs[0])
-    finite = True
-    for gradient in gradients:
-        np.multiply(gradient, np.asarray(inverse, gradient.dtype), out=gradient)
-        finite = finite and bool(np.isfinite(gradient).all())
-    found[...] = not finite
-
-
-def _set_scale(inputs: list[Array], outputs: list[Array]) -> None:
-    outputs[0][...] = inputs[0]

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.kernels.problems.updates import RunningStatistics
+from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 
 from .elementwise import CHEAP
@@ -256,17 +258,10 @@ def move_statistics(moved: list[tuple[Tensor, Tensor, float]], batches: Tensor |
     Args:
         moved: what moves, where to, and a factor for the latter.
     """
-    factors = [factor for _, _, factor in moved]
-
-    def kernel(inputs: list[Array], outputs: list[Array]) -> None:
-        if batches is not None:
-            outputs[-1] += 1
-        share = 1.0 / float(outputs[-1]) if momentum is None else momentum
-        for old, new, factor in zip(outputs, inputs, factors, strict=False):
-            old[...] = old.astype(new.dtype, copy=False) * (1 - share) + new * (share * factor)
-
     inputs = [batch.detach() for _, batch, _ in moved]
     outputs = [running for running, _, _ in moved] + ([] if batches is None else [batches])
+    settings = RunningStatistics(tuple([factor for _, _, factor in moved]), batches is not None, momentum)
+    kernel = choose_update("running_statistics", outputs[0].device).kernel(settings)
     issue_update(Update("batch_norm.running", kernel, inputs, outputs, 3000))
 
 
