@@ -14,10 +14,12 @@ import pytest
 import vmflow as flow
 from tests.test_imports import MODULES, Import, _imports
 from vmflow.devices import device as Device
+from vmflow.errors import DeviceUnavailable
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.kernels import choosing
+from vmflow.kernels import choosing, updates
 from vmflow.kernels.choosing import Kernel, Problem, builds, choose
 from vmflow.kernels.generation import GENERATION
+from vmflow.kernels.updates import builds_update, choose_update
 from vmflow.ops.table import OPS, Inferred, OpExpr, OpPlan, ViewExpr
 
 pytestmark = pytest.mark.host
@@ -28,6 +30,13 @@ KERNELS = "vmflow.kernels"
 DOOR = frozenset(
     {f"{KERNELS}.{it}" for it in ("choosing", "generation", "intra_op", "codegen", "blas_core", "updates")}
 )
+
+# The names of updates that others may use.
+UPDATES = frozenset({"Rule", "choose_update"})
+
+# The packages and modules that change arrays in place by updates, and what they may name of numpy: a type of numbers.
+UPDATING = ("vmflow.optim", "vmflow.amp", "vmflow.nn.utils", "vmflow.multi_tensor")
+NAMED = frozenset({"np.number"})
 
 # What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
 BELOW = frozenset(
@@ -71,6 +80,31 @@ def test_of_threads_others_know_the_number() -> None:
                 assert "intra_op" not in [alias.name for alias in found.names], name
 
 
+def test_of_updates_others_know_the_rules() -> None:
+    module = f"{KERNELS}.updates"
+    found = 0
+    for name, path in MODULES.items():
+        if _within(name, KERNELS):
+            continue
+        for statement in ast.walk(ast.parse(path.read_text())):
+            if isinstance(statement, ast.ImportFrom) and f"vmflow.{statement.module}".endswith("kernels.updates"):
+                assert {alias.name for alias in statement.names} <= UPDATES, name
+                found += 1
+        # Never the module as a whole, of which anything could be used.
+        whole = re.compile(rf"from ({re.escape(KERNELS)}|\.*kernels) import .*\bupdates\b|import {re.escape(module)}\b")
+        assert not whole.search(path.read_text()), name
+    assert found
+
+
+def test_who_issues_updates_computes_nothing() -> None:
+    for name, path in MODULES.items():
+        # The lengths of sequences that are packed are looked at, and not changed in place.
+        if any([_within(name, package) for package in UPDATING]) and name != "vmflow.nn.utils.rnn":
+            nodes = ast.walk(ast.parse(path.read_text()))
+            used = {ast.unparse(it) for it in nodes if isinstance(it, ast.Attribute) and ast.unparse(it.value) == "np"}
+            assert used <= NAMED, name
+
+
 def test_nobody_else_names_what_is_inside() -> None:
     for name, path in MODULES.items():
         if not _within(name, KERNELS) and name not in ADDRESSES:
@@ -109,6 +143,21 @@ def test_every_op_has_a_kernel_on_the_host() -> None:
         assert name in builders or op.family in builders, name
 
 
+def test_every_rule_has_settings_and_a_kernel_on_the_host() -> None:
+    from importlib import import_module
+
+    from vmflow.kernels.problems import updates as problems
+
+    import_module("vmflow.kernels.numpy.updates")
+    rules = updates._RULES["vmflow.kernels.numpy"]
+    assert set(problems.COSTS) <= set(rules)
+    named = {"zero", "unscale", "set_scale"}
+    for it in vars(problems).values():
+        if isinstance(it, type) and it.__module__ == problems.__name__:
+            named.update(re.findall(r'^The rule "(\w+)"', it.__doc__ or ""))
+    assert named == set(rules)
+
+
 # Choosing
 
 
@@ -145,6 +194,31 @@ def test_two_builders_of_one_op_are_refused() -> None:
     flow.ones(2).to(flow.float64)
     with pytest.raises(ValueError, match=r"'cast' has two builders in vmflow\.kernels\.numpy"):
         builds("cast")(lambda problem: lambda x, out: x)
+
+
+def test_an_update_without_a_rule_is_told_by_its_name() -> None:
+    with pytest.raises(NotImplementedError, match="the update 'no_such_rule' has no kernel for cpu"):
+        choose_update("no_such_rule", Device("cpu"))
+
+
+@pytest.mark.parametrize("rule", ["sgd", "zero", "no_such_rule"])
+@pytest.mark.parametrize(("device", "message"), [("cuda:0", "cuda:0 cannot be used"), ("meta", "holds shapes only")])
+def test_where_nothing_is_computed_no_rule_is_chosen(rule: str, device: str, message: str) -> None:
+    choose_update("zero", Device("cpu"))
+    with pytest.raises(DeviceUnavailable, match=message):
+        choose_update(rule, Device(device))
+
+
+def test_what_remembers_is_chosen_anew_each_time() -> None:
+    host = Device("cpu")
+    assert choose_update("sgd", host) is not choose_update("sgd", host)
+    assert choose_update("zero", host) is choose_update("zero", host)
+
+
+def test_two_builders_of_one_update_are_refused() -> None:
+    choose_update("zero", Device("cpu"))
+    with pytest.raises(ValueError, match=r"the update 'zero' has two builders in vmflow\.kernels\.numpy"):
+        builds_update("zero")(lambda: lambda inputs, outputs: None)
 
 
 @pytest.fixture
