@@ -139,7 +139,7 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
     def declare(builder: Builder) -> Builder:
         for name in names:
             before = builders.get(name)
-            if before is not None and _origin(before) != _origin(builder):
+            if before is not None and origin_of(before) != origin_of(builder):
                 raise ValueError(f"{name!r} has two builders in {package}")
             builders[name] = builder
         return builder
@@ -147,7 +147,14 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
     return declare
 
 
-def _origin(builder: Any) -> tuple[str, str]:
+def declare_family(module: str) -> None:
+    """Import a module that declares builders."""
+    with _importing:
+        import_module(module)
+
+
+def origin_of(builder: Any) -> tuple[str, str]:
+    """By which a function is known that an interrupted import has declared, and the next one declares again."""
     return builder.__module__, builder.__qualname__
 
 
@@ -165,8 +172,7 @@ def choose(problem: Problem, device: Device) -> Kernel:
     builders = _BUILDERS[package]
     builder = builders.get(problem.op)
     if builder is None and problem.family:
-        with _importing:
-            import_module(f"{package}.{problem.family}")
+        declare_family(f"{package}.{problem.family}")
         builder = builders.get(problem.op) or builders.get(problem.family)
     if builder is None:
         raise NotImplementedError(f"{problem.op} has no kernel for {device}")

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 
-from .choosing import PACKAGES
+from .choosing import PACKAGES, declare_family, origin_of
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
@@ -52,6 +51,9 @@ class Rule:
 # By package, the rules by name, or what makes them where they have a memory.
 _RULES: Final[dict[str, dict[str, Rule | Callable[[], Rule]]]] = {"vmflow.kernels.numpy": {}}
 
+# By package and name, which function is the builder.
+_DECLARED: Final[dict[tuple[str, str], tuple[str, str]]] = {}
+
 # By name and device, those without a memory, once they were chosen: some are chosen for each batch.
 _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 
@@ -59,7 +61,7 @@ _CHOSEN: Final[dict[tuple[str, Device], Rule]] = {}
 def builds_update(
     rule: str, memory: Callable[[], Any] | None = None, package: str = "vmflow.kernels.numpy"
 ) -> Callable[[UpdateBuilder], UpdateBuilder]:
-    """Declare the decorated function the builder of this rule's kernels.
+    """Declare the decorated function the builder of this rule's kernels, or again that it is; see `choosing.builds`.
 
     Args:
         rule: its name.
@@ -67,12 +69,12 @@ def builds_update(
         package: of the device.
 
     Raises:
-        ValueError: if there is one already.
+        ValueError: if another function is the builder already.
     """
     rules = _RULES[package]
 
     def declare(builder: UpdateBuilder) -> UpdateBuilder:
-        if rule in rules:
+        if _DECLARED.setdefault((package, rule), origin_of(builder)) != origin_of(builder):
             raise ValueError(f"the update {rule!r} has two builders in {package}")
         rules[rule] = Rule(builder) if memory is None else lambda: Rule(builder, memory())
         return builder
@@ -94,7 +96,7 @@ def choose_update(rule: str, device: Device) -> Rule:
     package = PACKAGES[device.type]
     rules = _RULES[package]
     if rule not in rules:
-        import_module(f"{package}.updates")
+        declare_family(f"{package}.updates")
     found = rules.get(rule)
     if found is None:
         raise NotImplementedError(f"the update {rule!r} has no kernel for {device}")
