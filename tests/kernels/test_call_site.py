@@ -33,6 +33,12 @@ def noted(
     return site
 
 
+def exp_in_c() -> Single:
+    found = Single.of("exp", np.dtype(np.float32), 1 << 12)
+    assert found is not None
+    return found
+
+
 def numbers(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
@@ -98,16 +104,16 @@ class TestAgain:
         assert not site.again((numbers(99), numbers(99)))
 
     def test_whatever_arrives_the_next_calls_are_remembered(self) -> None:
-        single, x = Single("exp"), numbers(100)
+        single, x = exp_in_c(), numbers(100)
         for _ in range(100):
             GENERATION.advance()
             assert single.call([x], None) is not None
             assert single.site.again((x, np.empty_like(x)))
 
     def test_threads_of_the_program_share_a_site(self) -> None:
-        single, wrong = Single("exp"), []
+        single, wrong = exp_in_c(), []
         given = [hard_numbers((500 + number % 7,), seed=number) for number in range(21)]
-        expected: list[Any] = [Single("exp").call([it], None) for it in given]
+        expected: list[Any] = [exp_in_c().call([it], None) for it in given]
 
         def work(start: int) -> None:
             for number in range(2000):
@@ -233,7 +239,7 @@ def test_without_the_extension_module_nothing_is_noted(monkeypatch: pytest.Monke
     site = noted(numbers(30, 4), numbers(30, 4))
     assert not site.again((numbers(30, 4), numbers(30, 4)))
     x = hard_numbers((100,))
-    single = Single("exp")
+    single = exp_in_c()
     for _ in range(2):
         assert single.call([x], None) is not None
     assert not single.site.again((x, np.empty_like(x)))
@@ -258,7 +264,7 @@ def test_a_call_reads_no_memory_that_is_gone() -> None:
     import numpy as np
     from vmflow.kernels.native.arrays import Single
 
-    single, wrong = Single("exp"), []
+    single, wrong = Single.of("exp", np.dtype(np.float32), 1 << 12), []
     single.call([np.zeros(5, np.float32)], None)
 
     def work(start):
@@ -283,7 +289,7 @@ def test_what_functions_are_made_of_outlives_them() -> None:
     import numpy as np
     from vmflow.kernels.native.arrays import Single
 
-    single = Single("exp")
+    single = Single.of("exp", np.dtype(np.float32), 1 << 12)
     x = np.ones(100, np.float32)
     single.call([x], None)
     again = single.site._calls[0].again

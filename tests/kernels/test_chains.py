@@ -239,7 +239,9 @@ def test_exp_in_a_chain_is_exp_alone(size: int, compiled: None) -> None:
     """Where vectors are wide it is written in another way there."""
     arrays = [np.concatenate([hard_numbers((size,)), np.linspace(-106, 90, 999, dtype=np.float32)])]
     ((_, found),) = _both([_step("exp", 0)], [0], arrays)
-    alone = by_hand.Single("exp").call(arrays, None)
+    single = by_hand.Single.of("exp", arrays[0].dtype, arrays[0].size)
+    assert single is not None
+    alone = single.call(arrays, None)
     assert alone is not None
     assert same_bits(alone, found)
 

@@ -41,7 +41,8 @@ def test_exponentials_and_logarithms(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(SINGLE))
 def test_how_an_array_lies_does_not_matter(name: str) -> None:
-    single = by_hand.Single(name)
+    single = by_hand.Single.of(name, np.dtype(np.float32), 3000)
+    assert single is not None
     given = [hard_numbers((60, 50), seed=seed) for seed in range(SINGLE[name])]
     whole = single.call(given, None)
     apart = single.call([np.asfortranarray(it) for it in given], None)
@@ -94,6 +95,12 @@ OF_ROWS: dict[str, Callable[[Array], Array]] = {
 }
 
 
+def _reduction(name: str, matrix: Array) -> rows.RowReduction:
+    found = rows.RowReduction.of(name, np.dtype(np.float32), matrix.size)
+    assert found is not None
+    return found
+
+
 @pytest.mark.parametrize("length", LENGTHS)
 @pytest.mark.parametrize("count", [1, 2, 3, 40])
 @pytest.mark.parametrize("name", OF_ROWS)
@@ -104,7 +111,7 @@ def test_reductions_of_rows(name: str, length: int, count: int, threads: None) -
     found: list[Array] = []
     for number in (1, 2, 3):
         flow.set_num_threads(number)
-        in_c = rows.RowReduction(name)
+        in_c = _reduction(name, matrix)
         for _ in range(2):  # the second time as it was remembered
             result = in_c.call(matrix)
             assert result is not None
@@ -112,7 +119,8 @@ def test_reductions_of_rows(name: str, length: int, count: int, threads: None) -
     assert all([same_bits(it, found[0]) for it in found])
     expected = OF_ROWS[name](matrix.astype(np.float64))
     np.testing.assert_allclose(found[0], expected, rtol=max(1e-6, 6e-8 * length) if name == "products" else 1e-6)
-    assert rows.RowReduction(name).call(matrix.astype(np.float64)) is None
+    assert _reduction(name, matrix).call(matrix.astype(np.float64)) is None
+    assert rows.RowReduction.of(name, np.dtype(np.float64), matrix.size) is None
 
 
 @pytest.mark.parametrize("length", LENGTHS)
@@ -123,7 +131,7 @@ def test_extrema_of_rows_with_infinities_and_what_is_no_number(name: str, length
     odd = plain.copy()
     odd[np.arange(40), np.random.default_rng(0).integers(0, length, 40)] = np.nan
     for matrix in (plain, -plain, odd, np.full((2, length), -np.inf, "f4"), np.full((2, length), np.inf, "f4")):
-        found = rows.RowReduction(name).call(matrix)
+        found = _reduction(name, matrix).call(matrix)
         assert found is not None
         assert same_bits(OF_ROWS[name](matrix), found)
 
@@ -132,7 +140,7 @@ def test_a_row_is_reduced_up_to_its_end_and_not_further() -> None:
     memory = np.full(3 * 16384 + 100, np.nan, np.float32)
     memory[50:-50] = 1
     for name, expected in (("sums", 0), ("squares", 0), ("products", 1), ("largest", 1), ("smallest", 1)):
-        in_c = rows.RowReduction(name)
+        in_c = _reduction(name, memory)
         for length in (40, 1000, 16384, 16385, 3 * 16384):
             for start in (50, 51):
                 inside = memory[start : start + length - 1].reshape(1, -1)
@@ -153,7 +161,10 @@ def test_softmax(op: Any, shape: tuple[int, int]) -> None:
 
 
 def test_softmax_in_place_and_of_other_layouts() -> None:
-    x, softmax, logarithm = _random((50, 300)), rows.Softmax(False), rows.Softmax(True)
+    x = _random((50, 300))
+    softmax, logarithm = [rows.Softmax.of(name, x.dtype, x.size) for name in ("softmax", "log_softmax")]
+    assert softmax is not None
+    assert logarithm is not None
     out = np.zeros_like(x)
     room = np.concatenate([x.ravel(), [0]], dtype=np.float32)
     for _ in range(2):  # the second time as it was remembered

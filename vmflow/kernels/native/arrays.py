@@ -6,7 +6,7 @@ They can where the arrays are contiguous, of the dtypes that the kernels are wri
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -52,17 +52,25 @@ class Single:
     Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
 
     Args:
-        name: see `kernels.SINGLE`.
+        name: see `functions.SINGLE`.
+        kernel: the C function.
 
     Attributes:
         site: where its calls are remembered.
     """
 
-    __slots__ = ("_name", "site")
+    __slots__ = ("_kernel", "_name", "site")
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
         self._name = name
+        self._kernel = kernel
         self.site = CallSite()
+
+    @classmethod
+    def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The op for operands of this dtype and a result of so many elements; None if C has none now."""
+        kernel = function(_NAMES[name], elements) if dtype == _SINGLE else None
+        return None if kernel is None else cls(name, kernel)
 
     def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
         """Compute it.
@@ -81,15 +89,24 @@ class Single:
         if not all([type(it) is np.ndarray and it.dtype is _SINGLE for it in arrays]):
             return None
         alike = [*arrays] if len(arrays) == 1 else np.broadcast_arrays(*arrays)
-        shape, size = alike[0].shape, alike[0].size
-        kernel = function(_NAMES[self._name], size)
-        if kernel is None:
-            return None
+        shape = alike[0].shape
         given = [plain(it) for it in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
-        _single(self._name, kernel, (*given, out)).make(self.site)
+        _single(self._name, self._kernel, (*given, out)).make(self.site)
         return out
+
+    def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
+        """The same as one call, for arrays that stay where they are; None if it cannot be had.
+
+        The number of threads is that of now.
+        """
+        together = (*arrays, *outs)
+        if not all([fits(it) and it.shape == outs[0].shape for it in together]):
+            return None
+        if not all([clear_of(outs[0], it) for it in arrays]):
+            return None
+        return [_single(self._name, self._kernel, together).placed()]
 
 
 def _single(name: str, kernel: Callable[..., Any], arrays: tuple[Array, ...]) -> NativeCall:
@@ -181,18 +198,3 @@ def as_call(
         if found is not None:
             return found
     return kernel, arguments, None
-
-
-def single_calls(name: str, work: float, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
-    """What `Single` does as one call, for arrays that stay where they are; None if it cannot be had.
-
-    Args:
-        work: how much that is, see `intra_op.LEAST`; the number of threads is that of now.
-    """
-    together = (*arrays, *outs)
-    kernel = function(_NAMES[name], outs[0].size)
-    if kernel is None or not all([fits(it) and it.shape == outs[0].shape for it in together]):
-        return None
-    if not all([clear_of(outs[0], it) for it in arrays]):
-        return None
-    return [_single(name, kernel, together).placed()]

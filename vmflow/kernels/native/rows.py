@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -29,15 +29,23 @@ class Softmax:
     """The softmax of the rows of arrays, or its logarithm, as it is called from one place.
 
     Args:
-        logarithm: whether that is wanted.
+        name: "softmax" or "log_softmax".
+        kernel: the C function.
     """
 
-    __slots__ = ("_logarithm", "_name", "_site")
+    __slots__ = ("_kernel", "_logarithm", "_name", "_site")
 
-    def __init__(self, logarithm: bool) -> None:
-        self._logarithm = logarithm
-        self._name = "log_softmax" if logarithm else "softmax"
+    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
+        self._name = name
+        self._kernel = kernel
+        self._logarithm = name == "log_softmax"
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The op of this name for arrays of this dtype and so many elements; None if C has none now."""
+        kernel = function(name, elements) if dtype == _SINGLE else None
+        return None if kernel is None else cls(name, kernel)
 
     def call(self, array: Array, out: Array | None) -> Array | None:
         """Compute it along the last dimension.
@@ -53,9 +61,8 @@ class Softmax:
         return self._found(array, out) if found is None else found
 
     def _found(self, array: Array, out: Array | None) -> Array | None:
-        kernel = function(self._name, array.size)
         array = realigned(array)
-        if kernel is None or not fits(array) or not array.size:
+        if not fits(array) or not array.size:
             return None
         if out is None or not takes(out, array.shape) or not self._may_go_to(out, array):
             out = np.empty(array.shape, _SINGLE)
@@ -63,7 +70,7 @@ class Softmax:
         rows, nbytes = array.size // length, length * array.itemsize
         NativeCall(
             self._name,
-            kernel,
+            self._kernel,
             (address(array), address(out), rows, length),
             lambda: team.Cut(2, ((0, nbytes), (1, nbytes))),
             array.size * 4,
@@ -333,20 +340,39 @@ class LayerNormGradient:
         return result, *np.add.reduce(parts[:, :2], 0)
 
 
+# A function's name, and the function.
+_OfRows: TypeAlias = tuple[str, Callable[..., Any]]
+
+
 class RowReduction:
     """One number of each row, as they are found from one place.
 
     Args:
-        name: "sums", "squares" (their sums), "products", "largest" or "smallest".
+        rows: of each row, from its elements.
+        parts: of each row, from what was found for its parts.
     """
 
-    __slots__ = ("_name", "_of_parts", "_site", "_whole")
+    __slots__ = ("_parts", "_rows", "_site", "_whole")
 
-    def __init__(self, name: str) -> None:
-        self._name = f"row_{name}"
-        self._of_parts = "row_sums" if name == "squares" else self._name
+    def __init__(self, rows: _OfRows, parts: _OfRows) -> None:
+        self._rows = rows
+        self._parts = parts
         self._site = CallSite()
         self._whole = CallSite()
+
+    @classmethod
+    def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The reduction of matrices of this dtype and so many elements; None if C has none now.
+
+        Args:
+            name: "sums", "squares" (their sums), "products", "largest" or "smallest".
+            dtype, elements: of the matrix.
+        """
+        if dtype != _SINGLE:
+            return None
+        rows = _of_rows(f"row_{name}", elements)
+        parts = _of_rows("row_sums", elements) if name == "squares" else rows
+        return None if rows is None or parts is None else cls(rows, parts)
 
     def call(self, matrix: Array) -> Array | None:
         """That of each row of a matrix, which is not empty; None if that is not possible.
@@ -355,21 +381,24 @@ class RowReduction:
         """
         rows, length = matrix.shape
         if rows > 1 or length <= _BLOCK:
-            return _of_rows(self._name, self._site, matrix, rows, length)
-        parts = _of_rows(self._name, self._site, matrix, -(-length // _BLOCK), _BLOCK)
-        return None if parts is None else _of_rows(self._of_parts, self._whole, parts, 1, len(parts))
+            return _reduced(self._rows, self._site, matrix, rows, length)
+        parts = _reduced(self._rows, self._site, matrix, -(-length // _BLOCK), _BLOCK)
+        return None if parts is None else _reduced(self._parts, self._whole, parts, 1, len(parts))
 
 
-def _of_rows(name: str, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
+def _of_rows(name: str, elements: int) -> _OfRows | None:
+    kernel = function(name, elements)
+    return None if kernel is None else (name, kernel)
+
+
+def _reduced(of_rows: _OfRows, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
     found = np.empty(rows, _SINGLE)
     if site.again((array, array, found)):
         return found
-    kernel = function(name, array.size)
-    if kernel is None or not fits(array):
+    if not fits(array):
         return None
     NativeCall(
-        name,
-        kernel,
+        *of_rows,
         (address(array), address(found), rows, length, address(array), array.size),
         lambda: team.Cut(2, ((0, length * array.itemsize), (1, array.itemsize))),
         array.size,

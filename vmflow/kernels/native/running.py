@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -29,24 +30,42 @@ class Running:
     """Running sums, or products, along a dimension, as they are called from one place.
 
     Args:
-        name: "cumsum" or "cumprod".
+        name: of the C function.
+        kernel: that.
         dim: the dimension.
         reverses: whether it is run through from behind.
     """
 
-    __slots__ = ("_dim", "_name", "_reverses", "_site")
+    __slots__ = ("_dim", "_kernel", "_name", "_reverses", "_site")
 
-    def __init__(self, name: str, dim: int, reverses: bool) -> None:
+    def __init__(self, name: str, kernel: Callable[..., Any], dim: int, reverses: bool) -> None:
         self._name = name
+        self._kernel = kernel
         self._dim = dim
         self._reverses = reverses
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, name: str, dtype: np.dtype[Any], dim: int, reverses: bool, elements: int) -> Self | None:
+        """The op for arrays of this dtype and so many elements; None if C has none now.
+
+        Args:
+            name: "cumsum" or "cumprod".
+            dtype, elements: of the array.
+            dim, reverses: see the class.
+        """
+        kind = _TYPES.get(dtype)
+        if kind is None or not elements:
+            return None
+        of_kind = f"{name}_{kind}"
+        kernel = function(of_kind, elements)
+        return None if kernel is None else cls(of_kind, kernel, dim, reverses)
 
     def call(self, array: Array, out: Array | None) -> Array | None:
         """Compute them.
 
         Args:
-            array: contiguous, of at least one dimension.
+            array: contiguous, of at least one dimension and the dtype that it is for; not empty.
             out: where the result should go, or None.
 
         Returns:
@@ -56,9 +75,7 @@ class Running:
         return self._found(array, out) if found is None else found
 
     def _found(self, array: Array, out: Array | None) -> Array | None:
-        kind = _TYPES.get(array.dtype)
-        kernel = None if kind is None or not array.size else function(f"{self._name}_{kind}", array.size)
-        if kernel is None or type(array) is not np.ndarray or not is_plain(array):
+        if type(array) is not np.ndarray or not is_plain(array):
             return None
         if out is None or not self._may_go_to(out, array):
             out = np.empty(array.shape, array.dtype)
@@ -72,8 +89,8 @@ class Running:
             return team.Cut(4, ((0, itemsize), (1, itemsize)), _COLUMNS)
 
         NativeCall(
-            f"{self._name}_{kind}",
-            kernel,
+            self._name,
+            self._kernel,
             (address(array), address(out), outer, size, inner, inner, self._reverses),
             cut,
             array.size * _WORK,

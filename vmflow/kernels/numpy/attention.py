@@ -14,6 +14,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.choosing import Function, Problem, builds
+from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.native import attention as in_c
 from vmflow.kernels.native.rows import Softmax
 from vmflow.kernels.problems.attention import Extent
@@ -31,8 +32,6 @@ _CAUSAL_ROWS: Final = 64
 
 # Up to here sums go by BLAS; see `sums`.
 _SHORT: Final = 1024
-
-_SOFTMAX_IN_C: Final = Softmax(logarithm=False)
 
 Index = tuple[Any, ...]
 
@@ -98,6 +97,12 @@ def _sum_of_rows(array: Array) -> Array:
     return np.matmul(array, sums.ones(array.shape[-1], array.dtype))
 
 
+@functools.lru_cache(64)
+def _softmax_in_c(generation: int, dtype: np.dtype[Any], elements: int) -> Softmax | None:
+    """The softmax of a block, which is not asked for before attention as a whole turns out not to be in C."""
+    return Softmax.of("softmax", dtype, elements)
+
+
 def _softmax(scores: Array, masked: bool, logarithms: Array | None) -> None:
     """In place along the last dimension, where a row of -inf alone becomes zeros.
 
@@ -106,7 +111,8 @@ def _softmax(scores: Array, masked: bool, logarithms: Array | None) -> None:
         logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
     """
     plain = not masked and logarithms is None and scores.flags.c_contiguous
-    if plain and _SOFTMAX_IN_C.call(scores, scores) is not None:
+    whole = _softmax_in_c(GENERATION.number, scores.dtype, scores.size) if plain else None
+    if whole is not None and whole.call(scores, scores) is not None:
         return
     highest = scores.max(-1, keepdims=True)
     if masked:

@@ -13,7 +13,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Bound, Function, Kernel, Problem, builds
-from vmflow.kernels.native.arrays import Single, single_calls
+from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.expressions import RULES
 from vmflow.kernels.native.functions import SINGLE
 from vmflow.kernels.problems.elementwise import REVERSED, Elementwise
@@ -31,9 +31,8 @@ if TYPE_CHECKING:
     from vmflow.kernels.native.single_loop import SingleLoop
 
 
-def _single_or(name: str, otherwise: Function) -> Function:
-    """The C function of this name for what it is written for, else what this would be without it."""
-    single = Single(name)
+def _single_or(single: Single, otherwise: Function) -> Function:
+    """The function in C, and what computes the operands that it does not take."""
 
     def function(*arguments: Any) -> Array:
         *arrays, out = arguments
@@ -51,8 +50,9 @@ def _elementwise(problem: Problem) -> Kernel:
     metas, kinds = problem.inputs, problem.scalars
     base = problem.op.removesuffix("_scalar")
     function = function_of(problem.op)
-    if base in SINGLE:
-        function = _single_or(base, function)
+    single = Single.of(base, compute.numpy, output.numel) if base in SINGLE else None
+    if single is not None:
+        function = _single_or(single, function)
     number = number_of(problem.op)
     reversed_ = problem.attributes == REVERSED
     given = [it.dtype.name for it in metas] + [compute.name] * len(kinds)
@@ -63,7 +63,7 @@ def _elementwise(problem: Problem) -> Kernel:
     sharing = [(operand, 0) for operand in range(len(metas))]
     if not kinds:
         kernel = spread(_with_casts(function, compute, metas), output, cost, in_c, site)
-        placed = functools.partial(_placed_single, base, work(output, cost)) if base in SINGLE else None
+        placed = None if single is None else functools.partial(_placed_single, single)
         return Kernel(kernel, placed=placed, sharing=sharing)
     to = compute.numpy
     with_number = _with_number(function, to, metas[0].dtype is not compute, number, reversed_)
@@ -74,8 +74,8 @@ def _elementwise(problem: Problem) -> Kernel:
     return Kernel(kernel, bound=bound, sharing=sharing)
 
 
-def _placed_single(name: str, work: float, inputs: Any, outputs: Any, scratch: Any) -> list[Any] | None:
-    return single_calls(name, work, inputs, outputs)
+def _placed_single(single: Single, inputs: Any, outputs: Any, scratch: Any) -> list[Any] | None:
+    return single.calls(inputs, outputs)
 
 
 def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost: float) -> Single | SingleLoop | None:
@@ -91,7 +91,7 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     if whole < spreading.IN_C_FROM:
         return None
     if name in SINGLE and (len(given) == 1 or not RULES[name].exact):
-        return Single(name)
+        return Single.of(name, compute.numpy, output.numel) if set(given) == {compute.name} else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     # Not with this module: not all have large arrays.

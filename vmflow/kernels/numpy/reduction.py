@@ -33,9 +33,9 @@ def accumulated(source: DType, output: DType) -> np.dtype[Any]:
     return dtypes.float32.numpy if source in (dtypes.float16, dtypes.bfloat16) else output.numpy
 
 
-def _sum(source: DType, output: DType) -> Reduce:
-    wide = accumulated(source, output)
-    in_c = RowReduction("sums")
+def _sum(source: TensorMeta, output: TensorMeta) -> Reduce:
+    wide = accumulated(source.dtype, output.dtype)
+    in_c = RowReduction.of("sums", wide, source.numel)
 
     def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if array.dtype == wide and sums.suits(array):
@@ -51,14 +51,14 @@ def _with_ones(shape: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]
     return tuple([1 if axis in dims else size for axis, size in enumerate(shape)])
 
 
-def _prod(source: DType, output: DType) -> Reduce:
-    wide = accumulated(source, output)
+def _prod(source: TensorMeta, output: TensorMeta) -> Reduce:
+    wide = accumulated(source.dtype, output.dtype)
     if wide == dtypes.float32.numpy:
         wide = dtypes.float64.numpy  # as C does: large and small factors, in whatever order, must not end in infinity
     return lambda array, axis, keepdims: _MULTIPLY(array, axis, wide, None, keepdims)
 
 
-def _mean(source: DType, output: DType) -> Reduce:
+def _mean(source: TensorMeta, output: TensorMeta) -> Reduce:
     add_up = _sum(source, output)
 
     def mean(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
@@ -69,25 +69,25 @@ def _mean(source: DType, output: DType) -> Reduce:
     return mean
 
 
-def _norm(source: DType, output: DType) -> Reduce:
+def _norm(source: TensorMeta, output: TensorMeta) -> Reduce:
     add_up = _sum(source, output)
-    wide = accumulated(source, output)  # in which squares of half precision neither overflow nor vanish
+    wide = accumulated(source.dtype, output.dtype)  # in which squares of half precision neither overflow nor vanish
     return lambda array, axis, keepdims: np.sqrt(add_up(np.square(array, dtype=wide), axis, keepdims))
 
 
-def _amax(source: DType, output: DType) -> Reduce:
+def _amax(source: TensorMeta, output: TensorMeta) -> Reduce:
     return lambda array, axis, keepdims: _LARGEST(array, axis, None, None, keepdims)
 
 
-def _amin(source: DType, output: DType) -> Reduce:
+def _amin(source: TensorMeta, output: TensorMeta) -> Reduce:
     return lambda array, axis, keepdims: _SMALLEST(array, axis, None, None, keepdims)
 
 
-def _all(source: DType, output: DType) -> Reduce:
+def _all(source: TensorMeta, output: TensorMeta) -> Reduce:
     return lambda array, axis, keepdims: np.all(array, axis, keepdims=keepdims)
 
 
-def _any(source: DType, output: DType) -> Reduce:
+def _any(source: TensorMeta, output: TensorMeta) -> Reduce:
     return lambda array, axis, keepdims: np.any(array, axis, keepdims=keepdims)
 
 
@@ -95,7 +95,7 @@ class _Reduction(NamedTuple):
     """How an op with attributes ``(dims, keepdim)`` is computed.
 
     Attributes:
-        function: from the dtypes of input and output to what reduces.
+        function: from the metas of input and output to what reduces.
         by_products: whether floating-point numbers are left to BLAS, which has threads of its own, and whose results
             depend on how many rows it is given.
         in_c: what finds the same of float32 over the last dimensions, see `RowReduction`; but for `finish`, which takes
@@ -103,7 +103,7 @@ class _Reduction(NamedTuple):
         finish: None if nothing is left to do.
     """
 
-    function: Callable[[DType, DType], Reduce]
+    function: Callable[[TensorMeta, TensorMeta], Reduce]
     by_products: bool = False
     in_c: str | None = None
     finish: Callable[[Array], Array] | None = None
@@ -126,12 +126,13 @@ def _reduction(problem: Problem) -> Function:
     dims, keepdim = problem.attributes
     (source,), (output,) = problem.inputs, problem.outputs
     function, by_products, in_c, finish = _REDUCTIONS[problem.op]
-    reduces = function(source.dtype, output.dtype)
+    reduces = function(source, output)
     whole = by_products and source.dtype.category == FLOATING
     kernel = _kernel(reduces, dims, keepdim, output) if whole else _by_rows(reduces, dims, keepdim, source, output)
-    if in_c is not None and source.dtype is dtypes.float32 and source.numel and _are_last(dims, source):
-        return _in_c(RowReduction(in_c), finish, output, kernel)
-    return kernel
+    rows = None
+    if in_c is not None and source.numel and _are_last(dims, source):
+        rows = RowReduction.of(in_c, source.dtype.numpy, source.numel)
+    return kernel if rows is None else _in_c(rows, finish, output, kernel)
 
 
 def _kernel(function: Reduce, dims: tuple[int, ...], keepdim: bool, output: TensorMeta) -> Function:

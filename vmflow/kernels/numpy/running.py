@@ -25,7 +25,8 @@ def _running(problem: Problem) -> Function:
     kept = accumulated(source.dtype, output.dtype)
     # Errors of single precision would add up; C does the same.
     wide = dtypes.float64.numpy if kept == dtypes.float32.numpy else kept
-    in_c = Running(problem.op, dim, reverses) if source.shape and source.device.type == "cpu" else None
+    is_for_c = source.shape and source.device.type == "cpu"
+    in_c = Running.of(problem.op, kept, dim, reverses, source.numel) if is_for_c else None
 
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:

@@ -19,7 +19,8 @@ def _softmax(problem: Problem) -> Function:
     (source,) = problem.inputs
     to = source.dtype.numpy
     half = dtypes.is_half(source.dtype)
-    in_c = Softmax(logarithm)
+    is_last = dim == max(len(source.shape), 1) - 1
+    in_c = Softmax.of(problem.op, np.dtype(np.float32) if half else to, source.numel) if is_last else None
 
     def kernel(array: Array, out: Array | None) -> Array:
         if array.ndim == 0:
@@ -30,7 +31,7 @@ def _softmax(problem: Problem) -> Function:
             array = array.astype(np.float32)
         if dim == array.ndim - 1:
             array = np.ascontiguousarray(array)
-            found = in_c.call(array, out)
+            found = None if in_c is None else in_c.call(array, out)
             if found is not None:
                 return found.astype(to, copy=False)
             matrix = array.reshape(-1, array.shape[-1])
