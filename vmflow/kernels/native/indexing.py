@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -38,24 +39,54 @@ _COLUMNS: Final = 64
 _COPIED: Final = 8
 
 
+class _Kernel(NamedTuple):
+    """A function in C.
+
+    Attributes:
+        name: of the op.
+        kind: of element.
+        dtype: of the arrays.
+        function: that.
+    """
+
+    name: str
+    kind: str
+    dtype: np.dtype[Any]
+    function: Callable[..., Any]
+
+
+def _kernel(name: str, kind: str | None, dtype: np.dtype[Any], elements: int) -> _Kernel | None:
+    """The function for elements of a kind, which C may not have, and of this dtype, and for so many of them."""
+    found = None if kind is None or not elements else function(f"{name}_{kind}", elements)
+    return None if kind is None or found is None else _Kernel(name, kind, dtype, found)
+
+
 class Gather:
     """Elements by an index for each along a dimension, as they are called from one place.
 
     Args:
+        kernel: that gathers.
         dim: that dimension.
     """
 
-    __slots__ = ("_dim", "_site")
+    __slots__ = ("_dim", "_kernel", "_site")
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, kernel: _Kernel, dim: int) -> None:
+        self._kernel = kernel
         self._dim = dim
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], dim: int, elements: int) -> Self | None:
+        """The op for arrays of this dtype and so many indices; None if C has none now."""
+        kernel = _kernel("gather", _BY_SIZE.get(dtype.itemsize), dtype, elements)
+        return None if kernel is None else cls(kernel, dim)
 
     def call(self, array: Array, places: Array) -> Array | None:
         """The elements; None if that is not possible, as where an index is out of range.
 
         Args:
-            array: of any shape and dtype.
+            array: of any shape.
             places: integers, of as many dimensions.
         """
         values, wrong = np.empty(places.shape, array.dtype), np.zeros((), _INDEX)
@@ -63,7 +94,7 @@ class Gather:
             if not array.flags.c_contiguous and places.size * _COPIED < array.size:
                 return None
             whole, index = plain(array), plain(np.asarray(places, _INDEX))
-            found = _by_element("gather", _BY_SIZE.get(array.itemsize), self._dim, whole, index, values, wrong)
+            found = _by_element(self._kernel, self._dim, whole, index, values, wrong)
             if found is None:
                 return None
             found.make(self._site)
@@ -74,16 +105,30 @@ class Scatter:
     """Elements put, or added, where an index for each says along a dimension, as they are called from one place.
 
     Args:
+        kernel: that puts or adds.
         dim: that dimension.
-        adds: whether they are added.
     """
 
-    __slots__ = ("_adds", "_dim", "_site")
+    __slots__ = ("_dim", "_kernel", "_site")
 
-    def __init__(self, dim: int, adds: bool) -> None:
+    def __init__(self, kernel: _Kernel, dim: int) -> None:
+        self._kernel = kernel
         self._dim = dim
-        self._adds = adds
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], dim: int, adds: bool, elements: int) -> Self | None:
+        """The op for arrays of this dtype and so many indices; None if C has none now.
+
+        Args:
+            dtype: of the array.
+            dim: see the class.
+            adds: whether elements are added.
+            elements: how many indices there are.
+        """
+        kind = _ADDED.get(dtype) if adds else _BY_SIZE.get(dtype.itemsize)
+        kernel = _kernel("scatter_add" if adds else "scatter", kind, dtype, elements)
+        return None if kernel is None else cls(kernel, dim)
 
     def call(self, array: Array, places: Array, values: Array) -> bool | None:
         """Put them; None if that is not possible, and False if an index is out of range: then some may have been put.
@@ -95,9 +140,8 @@ class Scatter:
         """
         wrong = np.zeros((), _INDEX)
         if not self._site.again((places, values, array, wrong)):
-            kind = _ADDED.get(array.dtype) if self._adds else _BY_SIZE.get(array.itemsize)
             index, new = plain(np.asarray(places, _INDEX)), plain(values)
-            found = _by_element("scatter_add" if self._adds else "scatter", kind, self._dim, array, index, new, wrong)
+            found = _by_element(self._kernel, self._dim, array, index, new, wrong)
             if found is None:
                 return None
             found.make(self._site)
@@ -105,28 +149,36 @@ class Scatter:
 
 
 def _by_element(
-    name: str, kind: str | None, dim: int, array: Array, places: Array, values: Array, wrong: Array
+    kernel: _Kernel, dim: int, array: Array, places: Array, values: Array, wrong: Array
 ) -> NativeCall | None:
-    """A kernel with an index for each element."""
+    """The call of a kernel with an index for each element."""
     if array.shape[1:dim] != places.shape[1:dim] or array.shape[dim + 1 :] != places.shape[dim + 1 :]:
         return None  # the index has gaps between its rows, as seen from the array
     sizes = prod(places.shape[:dim]), places.shape[dim], array.shape[dim], prod(places.shape[dim + 1 :])
     by_column, by_outer = places.itemsize, sizes[1] * sizes[3] * places.itemsize
-    return _call(name, kind, (array, places, values), sizes, wrong, (by_column, by_outer))
+    return _call(kernel, (array, places, values), sizes, wrong, (by_column, by_outer))
 
 
 class AddRows:
     """Slices added to those of an array that an index names along a dimension, as they are called from one place.
 
     Args:
+        kernel: that adds.
         dim: that dimension.
     """
 
-    __slots__ = ("_dim", "_site")
+    __slots__ = ("_dim", "_kernel", "_site")
 
-    def __init__(self, dim: int) -> None:
+    def __init__(self, kernel: _Kernel, dim: int) -> None:
+        self._kernel = kernel
         self._dim = dim
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], dim: int, elements: int) -> Self | None:
+        """The op for arrays of this dtype and so many values; None if C has none now."""
+        kernel = _kernel("add_rows", _ADDED.get(dtype), dtype, elements)
+        return None if kernel is None else cls(kernel, dim)
 
     def call(self, array: Array, places: Array, values: Array) -> bool:
         """Add them; False if that is not possible, as where an index is out of range, and nothing has been added.
@@ -141,7 +193,7 @@ class AddRows:
             index, new = plain(np.asarray(places, _INDEX)), plain(values)
             shape = array.shape
             sizes = prod(shape[: self._dim]), places.size, shape[self._dim], prod(shape[self._dim + 1 :])
-            found = _call("add_rows", _ADDED.get(array.dtype), (array, index, new), sizes, wrong, (0, 0))
+            found = _call(self._kernel, (array, index, new), sizes, wrong, (0, 0))
             if found is None:
                 return False
             found.make(self._site)
@@ -149,8 +201,7 @@ class AddRows:
 
 
 def _call(
-    name: str,
-    kind: str | None,
+    kernel: _Kernel,
     arrays: tuple[Array, Array, Array],
     sizes: tuple[int, int, int, int],
     wrong: Array,
@@ -159,16 +210,15 @@ def _call(
     """A kernel's call.
 
     Args:
-        name: of the kernel.
-        kind: of element, in C; None if there is none for it.
+        kernel: that.
         arrays: that which is indexed, the index and the values.
         sizes: see indexing.c.
         wrong: what becomes 1.
         steps: by how many bytes the index goes on for each column, and for each of the outer ones.
     """
     array, places, values = arrays
-    kernel = None if kind is None or not values.size else function(f"{name}_{kind}", values.size)
-    if kernel is None or not all([type(it) is np.ndarray and is_plain(it) for it in arrays]):
+    name, kind, dtype, compute = kernel
+    if not values.size or array.dtype != dtype or not all([type(it) is np.ndarray and is_plain(it) for it in arrays]):
         return None
     written, read = (values, array) if name == "gather" else (array, values)
     if not written.flags.writeable or any([np.may_share_memory(written, it) for it in (read, places)]):
@@ -186,7 +236,7 @@ def _call(
     order = (0, 1, 2) if name == "gather" else (1, 2, 0)
     return NativeCall(
         f"{name}_{kind}",
-        kernel,
+        compute,
         (*map(address, arrays), outer, count, size, inner, inner, address(wrong)),
         cut,
         values.size * _WORK,

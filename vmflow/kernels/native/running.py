@@ -32,15 +32,17 @@ class Running:
     Args:
         name: of the C function.
         kernel: that.
+        dtype: of the arrays.
         dim: the dimension.
         reverses: whether it is run through from behind.
     """
 
-    __slots__ = ("_dim", "_kernel", "_name", "_reverses", "_site")
+    __slots__ = ("_dim", "_dtype", "_kernel", "_name", "_reverses", "_site")
 
-    def __init__(self, name: str, kernel: Callable[..., Any], dim: int, reverses: bool) -> None:
+    def __init__(self, name: str, kernel: Callable[..., Any], dtype: np.dtype[Any], dim: int, reverses: bool) -> None:
         self._name = name
         self._kernel = kernel
+        self._dtype = dtype
         self._dim = dim
         self._reverses = reverses
         self._site = CallSite()
@@ -59,13 +61,13 @@ class Running:
             return None
         of_kind = f"{name}_{kind}"
         kernel = function(of_kind, elements)
-        return None if kernel is None else cls(of_kind, kernel, dim, reverses)
+        return None if kernel is None else cls(of_kind, kernel, dtype, dim, reverses)
 
     def call(self, array: Array, out: Array | None) -> Array | None:
         """Compute them.
 
         Args:
-            array: contiguous, of at least one dimension and the dtype that it is for; not empty.
+            array: contiguous, of at least one dimension.
             out: where the result should go, or None.
 
         Returns:
@@ -75,7 +77,7 @@ class Running:
         return self._found(array, out) if found is None else found
 
     def _found(self, array: Array, out: Array | None) -> Array | None:
-        if type(array) is not np.ndarray or not is_plain(array):
+        if type(array) is not np.ndarray or array.dtype != self._dtype or not array.size or not is_plain(array):
             return None
         if out is None or not self._may_go_to(out, array):
             out = np.empty(array.shape, array.dtype)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -54,7 +55,8 @@ def _index(problem: Problem) -> Function:
 @builds("index_add_to_zeros")
 def _index_add_to_zeros(problem: Problem) -> Function:
     output, dims = problem.attributes
-    in_c = _add_rows(output, dims, problem.inputs[1:])
+    source, *indices = problem.inputs
+    in_c = _add_rows(output, dims, indices, source.numel)
 
     def kernel(part: Array, *rest: Any) -> Array:
         whole = np.zeros(output.shape, output.dtype.numpy)
@@ -66,10 +68,12 @@ def _index_add_to_zeros(problem: Problem) -> Function:
     return kernel
 
 
-def _add_rows(target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta]) -> AddRows | None:
+def _add_rows(
+    target: TensorMeta, dims: tuple[int, ...], indices: Sequence[TensorMeta], elements: int
+) -> AddRows | None:
     """What adds in C, where that can: along one dimension."""
     is_for_c = len(dims) == 1 and indices[0].shape and target.device.type == "cpu"
-    return AddRows(dims[0]) if is_for_c else None
+    return AddRows.of(target.dtype.numpy, dims[0], elements) if is_for_c else None
 
 
 @builds("index_put")
@@ -80,7 +84,7 @@ def _index_put(problem: Problem) -> Function:
     shape = details.shape
     to = target.dtype.numpy
     loses_imaginary = loses_imaginary_part(value.dtype, target.dtype)
-    in_c = _add_rows(target, dims, indices) if accumulate and part is None else None
+    in_c = _add_rows(target, dims, indices, prod(shape)) if accumulate and part is None else None
 
     def kernel(array: Array, new: Array, *rest: Any) -> Array:
         *places, out = rest
