@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -166,17 +166,43 @@ class BatchNorm:
     """Batch norm of float32, and its gradient: of each channel over samples and values.
 
     Args:
+        kernel: the C function, of one of both.
+        counting: that which tells what room it needs.
         sizes: how many samples, channels and values.
         shape: of the array.
         eps: added to the variance.
     """
 
-    def __init__(self, sizes: tuple[int, int, int], shape: tuple[int, ...], eps: float) -> None:
+    def __init__(
+        self,
+        kernel: Callable[..., Any],
+        counting: Callable[..., Any],
+        sizes: tuple[int, int, int],
+        shape: tuple[int, ...],
+        eps: float,
+    ) -> None:
+        self._kernel = kernel
         self._shape, self._channels = shape, sizes[1]
-        self._elements = math.prod(sizes)
         self._sizes = (ctypes.c_int64 * 3)(*sizes)
         self._eps = eps
-        self._room = 0
+        self._room: int = counting(ctypes.addressof(self._sizes))
+
+    @classmethod
+    def of(
+        cls, name: str, dtype: np.dtype[Any], sizes: tuple[int, int, int], shape: tuple[int, ...], eps: float
+    ) -> Self | None:
+        """The op for arrays of this dtype; None if C has none now.
+
+        Args:
+            name: "batch_norm" or "batch_norm_gradient".
+            dtype: of the array.
+            sizes, shape, eps: see the class.
+        """
+        elements = math.prod(sizes)
+        if dtype != _SINGLE or not elements:
+            return None
+        kernel, counting = function(name, elements), function("batch_norm_room", elements)
+        return None if kernel is None or counting is None else cls(kernel, counting, sizes, shape, eps)
 
     def forward(
         self, array: Array, weight: Array | None, bias: Array | None, out: Array | None
@@ -189,31 +215,27 @@ class BatchNorm:
             out: memory for the result, or None.
         """
         made = _result(out, self._shape), np.empty(self._channels, _SINGLE), np.empty(self._channels, _SINGLE)
-        return made if self._done("batch_norm", (array, weight, bias, *made)) else None
+        return made if self._done((array, weight, bias, *made)) else None
 
     def gradient(
         self, gradient: Array, array: Array, mean: Array, variance: Array, weight: Array | None, out: Array | None
     ) -> tuple[Array, Array, Array] | None:
         """The gradients by the array, the weight and the bias; None if that is not possible."""
         made = _result(out, self._shape), np.empty(self._channels, _SINGLE), np.empty(self._channels, _SINGLE)
-        return made if self._done("batch_norm_gradient", (gradient, array, mean, variance, weight, *made)) else None
+        return made if self._done((gradient, array, mean, variance, weight, *made)) else None
 
-    def calls(self, name: str, arrays: Sequence[Array | None]) -> list[Call] | None:
-        """A kernel by its name over arrays that stay where they are; None if it cannot be had."""
-        kernel, counting = function(name, self._elements), function("batch_norm_room", self._elements)
-        if kernel is None or counting is None or not self._elements:
-            return None
+    def calls(self, arrays: Sequence[Array | None]) -> list[Call] | None:
+        """The same over arrays that stay where they are; None if it cannot be had."""
         if not all([it is None or fits(it) for it in arrays]):
             return None
-        self._room = self._room or counting(ctypes.addressof(self._sizes))
-        return [(self._compute, (kernel, [None if it is None else address(it) for it in arrays]), None)]
+        return [(self._compute, ([None if it is None else address(it) for it in arrays],), None)]
 
-    def _done(self, name: str, arrays: Sequence[Array | None]) -> bool:
-        calls = self.calls(name, arrays) or []
+    def _done(self, arrays: Sequence[Array | None]) -> bool:
+        calls = self.calls(arrays) or []
         for kernel, given, _ in calls:
             kernel(*given)
         return bool(calls)
 
-    def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
+    def _compute(self, places: list[int | None]) -> None:
         room = np.empty(self._room, _SINGLE)
-        kernel(ctypes.addressof(self._sizes), *places, address(room), self._eps)
+        self._kernel(ctypes.addressof(self._sizes), *places, address(room), self._eps)

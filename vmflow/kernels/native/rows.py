@@ -251,14 +251,22 @@ class LayerNorm:
     """Rows normalised, as it is called from one place.
 
     Args:
+        kernel: the C function.
         eps: added to the variance.
     """
 
-    __slots__ = ("_eps", "_site")
+    __slots__ = ("_eps", "_kernel", "_site")
 
-    def __init__(self, eps: float) -> None:
+    def __init__(self, kernel: Callable[..., Any], eps: float) -> None:
+        self._kernel = kernel
         self._eps = eps
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], eps: float, elements: int) -> Self | None:
+        """The op for arrays of this dtype and so many elements; None if C has none now."""
+        kernel = function("layer_norm", elements) if dtype == _SINGLE else None
+        return None if kernel is None else cls(kernel, eps)
 
     def call(
         self, array: Array, weight: Array | None, bias: Array | None, out: Array | None
@@ -279,18 +287,17 @@ class LayerNorm:
         arrays = (array, *parameters, result, means, scales)
         if self._site.again(arrays):
             return result, means, scales
-        kernel = function("layer_norm", array.size)
         array, weight, bias = realigned(array), realigned(weight), realigned(bias)
         parameters = [it for it in (weight, bias) if it is not None]
         arrays = (array, *parameters, result, means, scales)
-        if kernel is None or not array.size or not all([fits(it) for it in arrays]):
+        if not array.size or not all([fits(it) for it in arrays]):
             return None
         if not all([clear_of(result, it) for it in (array, *parameters)]):
             return None
         by_row = array, result, means, scales
         NativeCall(
             "layer_norm",
-            kernel,
+            self._kernel,
             (*map(address, by_row), *array.shape, _address(weight), _address(bias), self._eps),
             lambda: _by_row(by_row),
             array.size * 2,
@@ -303,12 +310,23 @@ class LayerNorm:
 
 
 class LayerNormGradient:
-    """The gradients of `LayerNorm`, as it is called from one place."""
+    """The gradients of `LayerNorm`, as it is called from one place.
 
-    __slots__ = ("_site",)
+    Args:
+        kernel: the C function.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_kernel", "_site")
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        self._kernel = kernel
         self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The gradients for arrays of this dtype and so many elements; None if C has none now."""
+        kernel = function("layer_norm_gradient", elements) if dtype == _SINGLE else None
+        return None if kernel is None else cls(kernel)
 
     def call(
         self, gradient: Array, array: Array, mean: Array, scale: Array, weight: Array | None, out: Array | None
@@ -320,15 +338,14 @@ class LayerNormGradient:
         parts = np.empty((-(-rows // LAYER_NORM_PART), 4, features), _SINGLE)
         read = (array, gradient, mean, scale, *([] if weight is None else [weight]))
         if not self._site.again((*read, result, parts)):
-            kernel = function("layer_norm_gradient", array.size)
-            if kernel is None or not array.size or not all([fits(it) for it in (*read, result)]):
+            if not array.size or not all([fits(it) for it in (*read, result)]):
                 return None
             if not all([clear_of(result, it) for it in read]):
                 return None
             places = [address(it) for it in (array, gradient, result, mean, scale)]
             NativeCall(
                 "layer_norm_gradient",
-                kernel,
+                self._kernel,
                 (*places, 0, len(parts), rows, features, _address(weight), address(parts)),
                 lambda: team.Cut(6, ((5, 1),)),
                 array.size * 4,

@@ -12,7 +12,6 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from vmflow import dtypes
-from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Call, Function, Kernel, Placed, Problem, builds
 from vmflow.kernels.native.images import BatchNorm
@@ -71,14 +70,8 @@ class _Channels:
         return np.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
-def _in_c(source: TensorMeta, compute: DType, over: _Channels, eps: float) -> BatchNorm | None:
-    if compute is not dtypes.float32:
-        return None
-    return BatchNorm(over.split, tuple(source.shape), eps)
-
-
-def _unless_half(placed: Placed, source: TensorMeta) -> Placed | None:
-    return None if dtypes.is_half(source.dtype) else placed
+def _unless_half(placed: Placed, in_c: BatchNorm | None, source: TensorMeta) -> Placed | None:
+    return None if in_c is None or dtypes.is_half(source.dtype) else placed
 
 
 @builds("batch_norm")
@@ -86,10 +79,9 @@ def _batch_norm(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     source = problem.inputs[0]
     over = _Channels(tuple(source.shape))
-    computes_in = problem.outputs[1].dtype
-    compute = computes_in.numpy
+    compute = problem.outputs[1].dtype.numpy
     eps = compute.type(options[0])
-    in_c = _in_c(source, computes_in, over, options[0])
+    in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -113,9 +105,9 @@ def _batch_norm(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         array, *parameters = inputs
-        return None if in_c is None else in_c.calls("batch_norm", (array, *_split(options, parameters), *outputs))
+        return None if in_c is None else in_c.calls((array, *_split(options, parameters), *outputs))
 
-    return Kernel(kernel, placed=_unless_half(placed, source))
+    return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 
 
 @builds("batch_norm_gradient")
@@ -123,10 +115,9 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
     options: _Options = problem.attributes
     source = problem.inputs[1]
     over = _Channels(tuple(source.shape))
-    computes_in = problem.outputs[1].dtype
-    compute = computes_in.numpy
+    compute = problem.outputs[1].dtype.numpy
     eps, count = compute.type(options[0]), compute.type(over.count)
-    in_c = _in_c(source, computes_in, over, options[0])
+    in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -152,9 +143,9 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         arrays = (*inputs, *[None] * (5 - len(inputs)), *outputs)
-        return None if in_c is None else in_c.calls("batch_norm_gradient", arrays)
+        return None if in_c is None else in_c.calls(arrays)
 
-    return Kernel(kernel, placed=_unless_half(placed, source))
+    return Kernel(kernel, placed=_unless_half(placed, in_c, source))
 
 
 @builds("batch_norm_inference")
@@ -192,7 +183,7 @@ def _layer_norm(problem: Problem) -> Function:
     rows, features = statistics.shape[0], prod(normalized)
     compute = statistics.dtype.numpy
     eps = compute.type(options[0])
-    in_c = LayerNorm(options[0])
+    in_c = LayerNorm.of(compute, options[0], rows * features)
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -200,7 +191,7 @@ def _layer_norm(problem: Problem) -> Function:
         array = np.ascontiguousarray(array, compute).reshape(rows, features)
         to = None if out is None else out[0]
         result = room(to, array)
-        found = in_c.call(array, weight, bias, result)
+        found = None if in_c is None else in_c.call(array, weight, bias, result)
         if found is not None:
             return handed(found[0], to, source.shape, source.dtype.numpy), *found[1:]
         mean, scale = normalize(array, weight, bias, eps, result)
@@ -215,7 +206,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
     source, statistics = problem.inputs[1:3]
     rows, features = statistics.shape[0], prod(normalized)
     compute = statistics.dtype.numpy
-    in_c = LayerNormGradient()
+    in_c = LayerNormGradient.of(compute, rows * features)
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -224,7 +215,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
         weight = parameters[0].astype(compute, copy=False).reshape(-1) if parameters else None
         to = None if out is None else out[0]
         result = room(to, array)
-        found = in_c.call(gradient, array, mean, scale, weight, result)
+        found = None if in_c is None else in_c.call(gradient, array, mean, scale, weight, result)
         if found is None:
             found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
         result, by_weight, by_bias = found
