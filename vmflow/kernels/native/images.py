@@ -98,18 +98,32 @@ class MaxPool:
     """The largest elements of windows of images of float32.
 
     Args:
+        kernel: the C function.
         sizes: as the fields of the C struct `pooling`.
         shape: of what is made.
     """
 
-    def __init__(self, sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
-        planes, height, width, _, columns, _, kernel_columns = sizes[:7]
-        self._elements = planes * height * width
+    def __init__(self, kernel: Callable[..., Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> None:
+        columns, kernel_columns = sizes[4], sizes[6]
+        self._kernel = kernel
         self._room = 2 * kernel_columns + columns
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
         self._made = shape
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], shape: tuple[int, ...]) -> Self | None:
+        """The op for images of this dtype; None if C has none now.
+
+        Args:
+            dtype: of the images.
+            sizes, shape: see the class.
+        """
+        planes, height, width = sizes[:3]
         # Places in an image are counted in 32 bits.
-        self._fits = 0 < height * width < 1 << 31
+        if dtype != _SINGLE or not 0 < height * width < 1 << 31:
+            return None
+        kernel = function("max_pool", planes * height * width)
+        return None if kernel is None else cls(kernel, sizes, shape)
 
     def largest(
         self, array: Array, out: Array | None, indices: Array | None = None, wanted: bool = False
@@ -132,34 +146,51 @@ class MaxPool:
 
     def calls(self, array: Array, out: Array, indices: Array | None) -> list[Call] | None:
         """The same for arrays that stay where they are."""
-        kernel = function("max_pool", self._elements)
-        if kernel is None or not self._fits or not fits(array) or not fits(out):
+        if not fits(array) or not fits(out):
             return None
         if indices is not None and not fits(indices, _INDEX):
             return None
         places = [address(array), address(out), None if indices is None else address(indices)]
-        return [(self._compute, (kernel, places), None)]
+        return [(self._compute, (places,), None)]
 
-    def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
+    def _compute(self, places: list[int | None]) -> None:
         room = np.empty(self._room, np.int64)
-        kernel(ctypes.addressof(self._sizes), *places, address(room))
+        self._kernel(ctypes.addressof(self._sizes), *places, address(room))
 
 
-def plane_scatter(values: Array, indices: Array, out: Array | None, shape: tuple[int, ...]) -> Array | None:
-    """Values added up where they belong in planes of zeros; None if that is not possible.
+class PlaneScatter:
+    """Values added up where they belong in planes of zeros.
 
     Args:
-        values, indices: of images of which each is a plane; indices count within it.
-        out: memory for the result, or None.
+        kernel: the C function.
         shape: of the result: samples, channels, and the size of a plane.
     """
-    planes, plane = shape[0] * shape[1], math.prod(shape[2:])
-    kernel = function("plane_scatter", planes * plane)
-    if kernel is None or not planes * plane or not fits(values) or not fits(indices, _INDEX):
-        return None
-    result = _result(out, shape)
-    places = [address(it) for it in (values, indices, result)]
-    return None if kernel(*places, planes, values.size // planes, plane) else result
+
+    def __init__(self, kernel: Callable[..., Any], shape: tuple[int, ...]) -> None:
+        self._kernel = kernel
+        self._shape = shape
+        self._planes, self._plane = shape[0] * shape[1], math.prod(shape[2:])
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Self | None:
+        """The op for values of this dtype and a result of this shape; None if C has none now."""
+        elements = math.prod(shape)
+        kernel = function("plane_scatter", elements) if dtype == _SINGLE and elements else None
+        return None if kernel is None else cls(kernel, shape)
+
+    def call(self, values: Array, indices: Array, out: Array | None) -> Array | None:
+        """Compute it; None if that is not possible.
+
+        Args:
+            values, indices: of images of which each is a plane; indices count within it.
+            out: memory for the result, or None.
+        """
+        if not fits(values) or not fits(indices, _INDEX):
+            return None
+        result = _result(out, self._shape)
+        places = [address(it) for it in (values, indices, result)]
+        failed = self._kernel(*places, self._planes, values.size // self._planes, self._plane)
+        return None if failed else result
 
 
 class BatchNorm:

@@ -17,7 +17,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
-from vmflow.kernels.native.images import MaxPool, plane_scatter
+from vmflow.kernels.native.images import MaxPool, PlaneScatter
 from vmflow.kernels.problems.pooling import Window
 
 from .half import in_single
@@ -152,8 +152,8 @@ def _largest_and_where(
     return best, chosen, brought
 
 
-def _in_c(planes: _Planes) -> MaxPool | None:
-    """The windows in C; None if they are not written there."""
+def _in_c(planes: _Planes, dtype: np.dtype[Any]) -> MaxPool | None:
+    """The windows in C; None if they are not written there, or it is not there now."""
     windows = planes.windows
     if len(windows) > 2:
         return None
@@ -162,13 +162,13 @@ def _in_c(planes: _Planes) -> MaxPool | None:
     sizes = [
         (getattr(down, it), getattr(across, it)) for it in ("size", "output", "kernel", "stride", "padding", "dilation")
     ]
-    return MaxPool((planes.count, *[it for pair in sizes for it in pair]), planes.output())
+    return MaxPool.of(dtype, (planes.count, *[it for pair in sizes for it in pair]), planes.output())
 
 
 @builds("max_pool1d", "max_pool2d", "max_pool3d")
 def _max_values(problem: Problem) -> Function:
     planes = _Planes(problem.inputs[0].shape, problem.details)
-    native = _in_c(planes)
+    native = _in_c(planes, problem.inputs[0].dtype.numpy)
 
     def values(array: Array, out: Array | None) -> Array:
         found = None if native is None else native.largest(array, out)
@@ -190,7 +190,7 @@ def _max_with_indices(problem: Problem) -> Kernel:
     corners: Array = np.zeros((), np.int64)
     for (axis, window), step in zip(planes.along()[::-1], steps, strict=True):
         corners = corners + planes.broadcast(_starts(window) * step, axis)
-    native = _in_c(planes)
+    native = _in_c(planes, problem.inputs[0].dtype.numpy)
 
     def with_indices(array: Array, out: Any) -> tuple[Array, ...]:
         to, to_indices = (None, None) if out is None else out
@@ -213,7 +213,7 @@ def _max_with_indices(problem: Problem) -> Kernel:
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         return None if native is None else native.calls(*inputs, *outputs)
 
-    return Kernel(with_indices, placed=placed)
+    return Kernel(with_indices, placed=None if native is None else placed)
 
 
 @builds("plane_scatter")
@@ -223,9 +223,10 @@ def _plane_scatter(problem: Problem) -> Function:
     shape, numel, plane = tuple(output.shape), output.numel, prod(output.shape[2:])
     to = output.dtype.numpy
     wide = dtypes.float32.numpy if dtypes.is_half(values.dtype) else to
+    in_c = PlaneScatter.of(values.dtype.numpy, shape)
 
     def kernel(array: Array, places: Array, out: Array | None) -> Array:
-        found = plane_scatter(array, places, out, shape)
+        found = None if in_c is None else in_c.call(array, places, out)
         if found is not None:
             return found
         whole = np.zeros(numel, wide)
