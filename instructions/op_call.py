@@ -211,7 +211,11 @@ class OpCall(InstructionPolicy):
             meta = output.meta
             # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
             if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
-                storage.array = self._called(None)
+                inputs, scalars = self.inputs, self.scalars
+                if len(inputs) == 2 and not scalars:  # as most calls are, whose arguments need no list in between
+                    storage.array = self.plan.function(inputs[0].storage.array, inputs[1].storage.array, None)
+                else:
+                    storage.array = self._called(None)
                 storage.failure = None
                 return
         elif storage.failure is not None:
@@ -224,15 +228,15 @@ class OpCall(InstructionPolicy):
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
-        """What the kernel returns; for the commonest calls without a list of all arguments in between."""
+        """What the kernel returns."""
         function, inputs, scalars = self.plan.function, self.inputs, self.scalars
-        if not scalars:
-            if len(inputs) == 2:
-                return function(inputs[0].array(), inputs[1].array(), out)
-            if len(inputs) == 1:
+        if len(inputs) == 1:
+            if not scalars:
                 return function(inputs[0].array(), out)
-        elif len(inputs) == 1 and len(scalars) == 1:
-            return function(inputs[0].array(), scalars[0], out)
+            if len(scalars) == 1:
+                return function(inputs[0].array(), scalars[0], out)
+        elif len(inputs) == 2 and not scalars:
+            return function(inputs[0].array(), inputs[1].array(), out)
         return function(*[blob.array() for blob in inputs], *scalars, out)
 
     def _destinations(self, strided: bool) -> tuple[Array, ...] | None:

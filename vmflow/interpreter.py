@@ -53,7 +53,7 @@ class EagerLocalInterpreter:
         """The results, whose values are being computed."""
         blobs = _blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
-        machine: VirtualMachine = _machine_of(mode)
+        machine: VirtualMachine = mode.machine or default_machine()
         stream = inline.compute_stream(machine, plan.outputs[0].device)
         outputs = tuple([Blob(Storage(machine, None, stream), output) for output in plan.outputs])
         call = OpCall(_plan_in(mode, plan), blobs, outputs[0], scalars, outputs=outputs if plan.several else None)
@@ -77,7 +77,7 @@ class EagerLocalInterpreter:
         output = plan.outputs[0]
         if output is not blob.meta or blob.strides is not None:
             check_fits(op.name, output, target)
-        machine: VirtualMachine = _machine_of(mode)
+        machine: VirtualMachine = mode.machine or default_machine()
         stream = inline.compute_stream(machine, output.device)
         call_plan = _plan_in(mode, plan if output.dtype is blob.meta.dtype else plan.apart())
         inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
@@ -115,8 +115,13 @@ def dispatch(
         result = computed(op, _blobs(op, inputs), attributes, scalars, mode)
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
-    if mode.grad and op.rule is not None and _any_requires_grad(inputs):
-        _node.record(op, inputs, attributes, scalars, (result,))
+    if mode.grad and op.rule is not None:
+        for tensor in inputs:  # as in `_any_requires_grad`, since every op passes here
+            fields: TensorFields = tensor
+            autograd = fields._autograd
+            if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
+                _node.record(op, inputs, attributes, scalars, (result,))
+                break
     return result
 
 
@@ -126,7 +131,9 @@ def computed(
     """The one result of an op that runs eagerly, of which autograd is not told; every eager op passes here."""
     plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
     output = plan.outputs[0]
-    machine: VirtualMachine = _machine_of(mode)
+    machine: VirtualMachine | None = mode.machine
+    if machine is None:
+        machine = DEFAULT[0] if DEFAULT else default_machine()
     stream = inline.compute_stream(machine, output.device)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
@@ -134,13 +141,6 @@ def computed(
     call = OpCall(plan if not mode.anomaly else _plan_in(mode, plan), blobs, blob, scalars, step)
     inline.submit(machine, stream, call, mode, plan.leased)
     return new_tensor(blob, Lease(storage) if plan.leased else None)
-
-
-def _machine_of(mode: Mode) -> VirtualMachine:
-    machine: VirtualMachine | None = mode.machine
-    if machine is not None:
-        return machine
-    return DEFAULT[0] if DEFAULT else default_machine()
 
 
 def _plan_in(mode: Mode, plan: CallPlan) -> CallPlan:
@@ -343,6 +343,6 @@ def issue_policy(
     policy: InstructionPolicy, inputs: tuple[Blob, ...], outputs: tuple[Blob, ...], cost: int, mode: Mode
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
-    machine: VirtualMachine = _machine_of(mode)
+    machine: VirtualMachine = mode.machine or default_machine()
     stream = inline.compute_stream(machine, outputs[0].meta.device)
     inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)

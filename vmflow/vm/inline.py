@@ -299,12 +299,9 @@ def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mod
         return True
     finally:
         turn.owner = None
-        _let_others(machine)
+        if turn._sleepers or fields._enlisted:
+            _let_others(machine)
 
 
-def _compute_op(of: OpCall) -> None:
-    of.compute()
-
-
-# As a value a compiled function is looked up by its name each time.
-_COMPUTE: Final = _compute_op
+# Not looked up each time, and not bound to a call.
+_COMPUTE: Final = OpCall.compute
