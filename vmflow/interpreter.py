@@ -116,7 +116,7 @@ def dispatch(
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
     if mode.grad and op.rule is not None:
-        for tensor in inputs:  # as in `_any_requires_grad`, since every op passes here
+        for tensor in inputs:  # as in `any_requires_grad`, since every op passes here
             fields: TensorFields = tensor
             autograd = fields._autograd
             if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
@@ -175,7 +175,7 @@ def _blobs(op: OpExpr, tensors: tuple[Tensor, ...]) -> tuple[Blob, ...]:
         raise caused_by(not_tensors(op.name.removesuffix("_scalar"), tensors), None)  # noqa: B904
 
 
-def _any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
+def any_requires_grad(tensors: tuple[Tensor, ...]) -> bool:
     """Whether one of them is `Tensor.requires_grad`, without a property's call."""
     for tensor in tensors:
         fields: TensorFields = tensor
@@ -212,7 +212,7 @@ def dispatch_into(
             not fit the target.
     """
     mode = _current_mode()
-    recorded = mode.grad and (_any_requires_grad(inputs) or _any_requires_grad((target,)))
+    recorded = mode.grad and (any_requires_grad(inputs) or any_requires_grad((target,)))
     before = inputs
     if recorded:
         _node.OpNode.check_target(op.name.removesuffix("_scalar"), target)

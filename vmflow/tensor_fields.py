@@ -26,12 +26,14 @@ class Operator:
     Attributes:
         tensors: the op on two tensors.
         otherwise: the function for a tensor and whatever else, in either order.
+        in_place: the function that changes a tensor by whatever else.
     """
 
-    __slots__ = ("otherwise", "tensors")
+    __slots__ = ("in_place", "otherwise", "tensors")
 
     tensors: OpExpr
     otherwise: Callable[[Any, Any], Tensor]
+    in_place: Callable[[Any, Any], Tensor]
 
 
 ADD: Final = Operator()
@@ -109,3 +111,25 @@ class TensorFields:
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return DIV.otherwise(other, self)
+
+    def __iadd__(self, other: Any) -> Tensor:
+        return _changed(ADD, self, other)
+
+    def __isub__(self, other: Any) -> Tensor:
+        return _changed(SUB, self, other)
+
+    def __imul__(self, other: Any) -> Tensor:
+        return _changed(MUL, self, other)
+
+    def __itruediv__(self, other: Any) -> Tensor:
+        return _changed(DIV, self, other)
+
+
+def _changed(operator: Operator, target: Any, other: Any) -> Tensor:
+    """`target`, changed in place."""
+    op = operator.tensors
+    operands: Any = (target, other)
+    # Where the gradient needs the old value of the target, that has to be kept.
+    if isinstance(other, TensorFields) and not (op.saves_inputs and _interpreter.any_requires_grad(operands)):
+        return _interpreter.dispatch_into(op, target, operands)
+    return operator.in_place(target, other)

@@ -65,10 +65,6 @@ class TensorOps:
     __neg__ = arithmetic.neg
     __abs__ = arithmetic.abs
     __invert__ = comparison.bitwise_not
-    __iadd__ = arithmetic.add_
-    __isub__ = arithmetic.sub_
-    __imul__ = arithmetic.mul_
-    __itruediv__ = arithmetic.div_
     __ilshift__ = in_place.bitwise_left_shift_
     __irshift__ = in_place.bitwise_right_shift_
     __lt__ = comparison.lt

@@ -56,7 +56,7 @@ for _binary, _operator in (
     (_MUL, tensor_fields.MUL),
     (_DIV, tensor_fields.DIV),
 ):
-    _operator.tensors, _operator.otherwise = _binary.tensors, _binary.of
+    _operator.tensors, _operator.otherwise, _operator.in_place = _binary.tensors, _binary.of, _binary.into
 
 
 def add(input: Tensor | Scalar, other: Tensor | Scalar, *, alpha: Scalar = 1, out: Tensor | None = None) -> Tensor:
