@@ -24,6 +24,7 @@ ISSUED: Final = 50
 def tiny(company: Company) -> Iterator[Case]:
     """Chains of ops and of their gradients, single ops that are read, and calls of a graph."""
     yield forward(company, 100 if company.quick else 10_000)
+    yield in_place(company, 100 if company.quick else 10_000)
     yield from issue_and_execute(100 if company.quick else 2000)
     yield forward_and_backward(company, 50 if company.quick else 1000)
     count = 20 if company.quick else 2000
@@ -57,6 +58,28 @@ def forward(company: Company, length: int) -> Case:
         contenders["jax"] = additions(company.jax.numpy.ones(TINY), length, company.jax.block_until_ready)
     bars = (Bar(1.0, compiled=True), Bar(3.0, compiled=False))
     return Case(f"tiny op, chain of {length:,}", contenders, length, bars=bars)
+
+
+def in_place(company: Company, length: int) -> Case:
+    """One tensor that another is added to, again and again."""
+
+    def changes(one: Any, finish: Callable[[], object] | None = None) -> Callable[[], None]:
+        def run() -> None:
+            x = one + one
+            for _ in range(length):
+                x += one
+            if finish is not None:
+                finish()
+
+        return run
+
+    contenders: dict[str, Callable[[], Any]] = {EAGER: changes(flow.ones(TINY), finish)}
+    if company.numpy:
+        contenders["numpy"] = changes(np.ones(TINY, np.float32))
+    if company.torch is not None:
+        contenders["torch"] = changes(company.torch.ones(TINY))
+    bars = (Bar(1.2, compiled=True), Bar(3.0, compiled=False))
+    return Case(f"tiny op in place, chain of {length:,}", contenders, length, bars=bars)
 
 
 def issue_and_execute(length: int) -> Iterator[Case]:
