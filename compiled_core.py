@@ -103,7 +103,7 @@ def build_editable(
 
 
 def _built(build: Callable[..., str], compiles: Callable[[Path], dict[str, Any]], *passed_on: Any) -> str:
-    """What setuptools builds with what is compiled, or without if that fails and need not be."""
+    """Build with extension modules; without them if compiling fails and VMFLOW_COMPILE allows that."""
     if wanted() != "0":
         try:
             BUILD.mkdir(exist_ok=True)
@@ -156,7 +156,7 @@ def compiled(folder: Path) -> dict[str, Any]:
 
 
 def with_call_site(folder: Path) -> dict[str, Any]:
-    """What setuptools needs to know to compile the extension module alone, within `folder`."""
+    """The settings by which setuptools compiles the extension module alone, within `folder`."""
     if _c_compiler() is None:
         raise RuntimeError("there is no C compiler")
     import numpy  # installed by `compiler_requirements`

@@ -151,7 +151,7 @@ class Storage:
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
         """Get memory for an array of this meta, to be used by `instruction` and what comes after; see `allocate_on`."""
-        if self.array is None:
+        if self.array is None and places_memory(meta):
             owner = (instruction.name, instruction.code, instruction.last, self.dependence)
             self.allocate_on(instruction.stream, meta, owner)
 

@@ -77,7 +77,7 @@ class Step:
 
 
 class CallPlan:
-    """What all calls of an op with such operands have in common.
+    """The part that is the same for all calls of an op with operands of the same metas.
 
     Args:
         name: of the op.
@@ -130,7 +130,7 @@ def op_call(
 
 @mypyc_attr(free_list_len=1)
 class OpCall(InstructionPolicy):
-    """One call of an op: what is computed, of what, and where the results go.
+    """One call of an op: its plan, its operands and the blobs of its results.
 
     An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
 
@@ -211,11 +211,7 @@ class OpCall(InstructionPolicy):
             meta = output.meta
             # A kernel given strided inputs may choose a strided result; a 0-d ufunc returns a scalar, not an array.
             if storage.array is None and not strided and meta.nbytes <= LET_KERNEL_ALLOCATE and meta.shape:
-                inputs, scalars = self.inputs, self.scalars
-                if len(inputs) == 2 and not scalars:  # as most calls are, whose arguments need no list in between
-                    storage.array = self.plan.function(inputs[0].storage.array, inputs[1].storage.array, None)
-                else:
-                    storage.array = self._called(None)
+                storage.array = self._called(None)
                 storage.failure = None
                 return
         elif storage.failure is not None:
@@ -228,7 +224,7 @@ class OpCall(InstructionPolicy):
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
-        """What the kernel returns."""
+        """Call the kernel; the commonest calls need no list of arguments in between."""
         function, inputs, scalars = self.plan.function, self.inputs, self.scalars
         if len(inputs) == 1:
             if not scalars:

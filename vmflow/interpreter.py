@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-import numpy as np
-
 from . import tensors as _tensors  # noqa: F401 (here tensors and ops begin, whose modules need each other)
 from .anomaly import checked
 from .autograd import node as _node
@@ -115,13 +113,8 @@ def dispatch(
         result = computed(op, _blobs(op, inputs), attributes, scalars, mode)
     else:
         result = mode.interpreter.call(op, inputs, attributes, scalars, mode)[0]
-    if mode.grad and op.rule is not None:
-        for tensor in inputs:  # as in `any_requires_grad`, since every op passes here
-            fields: TensorFields = tensor
-            autograd = fields._autograd
-            if autograd.requires_grad if autograd is not None else fields._base is not None and _views.renewed(tensor):
-                _node.record(op, inputs, attributes, scalars, (result,))
-                break
+    if mode.grad and op.rule is not None and any_requires_grad(inputs):
+        _node.record(op, inputs, attributes, scalars, (result,))
     return result
 
 
@@ -193,7 +186,7 @@ def dispatch_several(
     if mode.autocast is not None:
         inputs = mode.autocast.operands(op.name, inputs, mode)
     results: tuple[Tensor, ...] = (mode.interpreter or _EAGER_LOCAL).call(op, inputs, attributes, scalars, mode)
-    if mode.grad and op.rule is not None and any([tensor.requires_grad for tensor in inputs]):
+    if mode.grad and op.rule is not None and any_requires_grad(inputs):
         _node.record(op, inputs, attributes, scalars, results)
     return results
 
@@ -293,7 +286,6 @@ def new_alias(tensor: Tensor) -> Tensor:
 
 
 _new: Final[Any] = TensorFields.__new__
-_ndarray: Final = np.ndarray
 
 
 def _leased(output: TensorMeta) -> bool:
@@ -303,9 +295,9 @@ def _leased(output: TensorMeta) -> bool:
 def plan_of(
     op: OpExpr, blobs: tuple[Blob, ...], attributes: Attributes, scalars: tuple[Any, ...], default: DType | None
 ) -> OpPlan:
-    """What is known of a call before it runs; `default` is the mode's dtype.
+    """The plan of a call; `default` is the mode's dtype.
 
-    It is kept by operands and attributes, and what was asked for last is at hand.
+    The op keeps its plans by operands and attributes, and the last one at hand.
     """
     count = len(blobs)
     recent = op.recent

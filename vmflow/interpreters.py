@@ -1,6 +1,6 @@
-"""What an interpreter is: what turns ops into results, or takes them down.
+"""The protocols of interpreters, which turn ops into results or record them.
 
-The eager one is in `interpreter`; those that take ops down are in `vmflow.graph_mode.lazy` and `vmflow.ops.recording`.
+The eager one is in `interpreter`; those that record are in `vmflow.graph_mode.lazy` and `vmflow.ops.recording`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Interpreter(Protocol):
-    """What turns ops into results."""
+    """Turns ops into results."""
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode

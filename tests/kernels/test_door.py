@@ -46,7 +46,7 @@ BELOW = frozenset(
     }
 )
 
-# What is said of how something is computed, as words of the source.
+# Words of the source that tell how something is computed.
 INSIDE = re.compile(r"\b(ctypes|CallSite|call_site|NativeCall|cdll|CDLL|over_elements|np\.add\.reduce)\b")
 
 # Addresses in memory that have nothing to do with kernels: capsules of DLPack's, and what the system is told of pages.

@@ -5,5 +5,6 @@
 them that are C.  Nothing outside of this folder knows which of them computes.
 """
 
-# What it has forks do must not be registered in the middle of a fork, by a thread that infers its first op.
+# It registers functions that run before and after forks.  A thread that infers its first op must not do that while
+# another forks.
 from .native import loading as _loading  # noqa: F401

@@ -67,7 +67,7 @@ class Kernel:
         self.sharing = sharing
 
     def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
-        """What to call for these scalars, and what to give it before and behind the arrays."""
+        """The function for these scalars, and its arguments before and behind the arrays."""
         if self._bound is not None:
             return self._bound(*scalars)
         return self.function, (), scalars
@@ -131,6 +131,10 @@ def builds(*names: str, package: str = "vmflow.kernels.numpy") -> Callable[[Buil
 
     A function may declare itself again, since Ctrl-C may interrupt the import of a module, which then is repeated.
 
+    Args:
+        names: of the ops, or of the family.
+        package: of the device.
+
     Raises:
         ValueError: if another function is the builder already.
     """
@@ -154,7 +158,7 @@ def declare_family(module: str) -> None:
 
 
 def origin_of(builder: Any) -> tuple[str, str]:
-    """By which a function is known that an interrupted import has declared, and the next one declares again."""
+    """The module and name of a builder, which are the same when an interrupted import is repeated."""
     return builder.__module__, builder.__qualname__
 
 

@@ -55,7 +55,7 @@ def infer_fused(steps: tuple[Step, ...], outputs: tuple[int, ...], metas: Metas)
             # A comparison is computed in what its operands make together.
             compute = plan.details.compute
         kernel, cost = plan.kernel, plan.cost
-        found.append(FusedStep(name, attributes, numbers, operands, given, output, compute, kernel, cost))
+        found.append(FusedStep(name, attributes, numbers, operands, output, compute, kernel, cost))
         known.append(output)
         if output.shape != found[0].output.shape:
             first = list(found[0].output.shape)

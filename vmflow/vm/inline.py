@@ -14,6 +14,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.devices import device as Device
+from vmflow.errors import OutOfMemory
 from vmflow.instructions.blob import Blob, Storage, brought
 from vmflow.instructions.builder import issue
 from vmflow.instructions.instruction import ERASED, Dependence, Instruction
@@ -290,8 +291,8 @@ def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mod
         if of.prepares:
             try:
                 of.prepare_on(stream)
-            except Exception:
-                return False  # as an instruction it has the memory that others will not use any more
+            except OutOfMemory:
+                return False  # an instruction may have the memory that others will not use any more
         try:
             fields._in_context(_COMPUTE, of)
         except Exception as error:

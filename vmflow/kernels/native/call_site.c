@@ -54,7 +54,7 @@ static PyObject *call_again(PyObject *known, PyObject *arrays) {
         const size_t size = each->dimensions * sizeof(int64_t);
         next = (const int64_t *)(each + 1);
         if ((const void *)PyArray_DESCR(array) != each->dtype || PyArray_NDIM(array) != each->dimensions) Py_RETURN_FALSE;
-        /* Of an array without dimensions there may be no shape, not even an address of one. */
+        /* An array without dimensions may have no shape, not even an address of one. */
         if (size && memcmp(PyArray_DIMS(array), next, size)) Py_RETURN_FALSE;
         if (size && memcmp(PyArray_STRIDES(array), next + each->dimensions, size)) Py_RETURN_FALSE;
         if (i >= it->arrays - it->written && !PyArray_ISWRITEABLE(array)) Py_RETURN_FALSE;

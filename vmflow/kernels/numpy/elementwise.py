@@ -58,7 +58,7 @@ def _elementwise(problem: Problem) -> Kernel:
     given = [it.dtype.name for it in metas] + [compute.name] * len(kinds)
     if reversed_:
         given.reverse()
-    found = _in_c(base, given, compute, output, cost) if len(kinds) < 2 else None
+    found = _in_c(base, single, given, compute, output, cost) if len(kinds) < 2 else None
     in_c, site = (None, None) if found is None else (found.call, found.site)
     sharing = [(operand, 0) for operand in range(len(metas))]
     if not kinds:
@@ -78,11 +78,14 @@ def _placed_single(single: Single, inputs: Any, outputs: Any, scratch: Any) -> l
     return single.calls(inputs, outputs)
 
 
-def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost: float) -> Single | SingleLoop | None:
+def _in_c(
+    name: str, single: Single | None, given: list[str], compute: DType, output: TensorMeta, cost: float
+) -> Single | SingleLoop | None:
     """An op in C, for arrays that are worth sharing; see `spread`.
 
     Args:
         name: in the table of rules.
+        single: the op's function in C for float32, if it has one.
         given: the dtypes of the operands.
         compute: the dtype that it is computed in.
         output, cost: see `work`.
@@ -91,7 +94,7 @@ def _in_c(name: str, given: list[str], compute: DType, output: TensorMeta, cost:
     if whole < spreading.IN_C_FROM:
         return None
     if name in SINGLE and (len(given) == 1 or not RULES[name].exact):
-        return Single.of(name, compute.numpy, output.numel) if set(given) == {compute.name} else None
+        return single if set(given) == {compute.name} else None
     if name not in RULES or not RULES[name].exact or name in _EITHER_ZERO:
         return None
     # Not with this module: not all have large arrays.

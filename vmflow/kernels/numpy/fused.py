@@ -159,7 +159,7 @@ class FusedKernel:
         self._numel = numel = math.prod(self._shape)
         self._work = work(self._made[0], sum([step.cost for step in fused.steps]) / max(numel, 1))
         self._in_c = FusedLoops(metas, [operation_of(step) for step in fused.steps], outputs, self._work)
-        # What is the same, whatever the numbers and sizes.
+        # The form is the same for all numbers and sizes.
         self._form = (
             (tuple([(it.name, it.attributes, it.operands) for it in fused.steps]), tuple([it.dtype for it in metas]))
             if fused.occasional
@@ -223,7 +223,7 @@ class FusedKernel:
         return list(self.calls(arrays, outs, workspace))
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array], workspace: Array) -> Iterator[Call]:
-        """What numpy computes, as calls in order.  The number of threads is that of now."""
+        """The calls of numpy in order, for the present number of threads."""
         pieces = intra_op.pieces(self._work)
         if pieces > 1:
             parts: list[tuple[list[Call]]] = []

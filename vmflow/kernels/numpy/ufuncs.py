@@ -76,8 +76,6 @@ _NAMES: Final = {
     "asinh": "arcsinh",
     "acosh": "arccosh",
     "atanh": "arctanh",
-    "rad2deg": "rad2deg",
-    "deg2rad": "deg2rad",
 }
 
 

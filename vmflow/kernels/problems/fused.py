@@ -19,7 +19,6 @@ class FusedStep:
     Attributes:
         name, attributes, scalars: of the call; the scalars are numbers.
         operands: where they come from: the fused op's inputs are numbered first, and behind them the steps.
-        given: the metas of the operands.
         output: the meta of the result.
         compute: the dtype to which the operands are cast.
         kernel: of the op alone.
@@ -30,7 +29,6 @@ class FusedStep:
     attributes: tuple[Any, ...]
     scalars: tuple[Any, ...]
     operands: tuple[int, ...]
-    given: tuple[TensorMeta, ...]
     output: TensorMeta
     compute: DType
     kernel: Kernel
