@@ -61,12 +61,12 @@ def _kernel(name: str, kind: str | None, dtype: np.dtype[Any], elements: int) ->
     return None if kind is None or found is None else _Kernel(name, kind, dtype, found)
 
 
-class Gather:
-    """Elements by an index for each along a dimension, as they are called from one place.
+class _ByIndex:
+    """A function in C, as it is called from one place.
 
     Args:
-        kernel: that gathers.
-        dim: that dimension.
+        kernel: the function.
+        dim: the dimension along which the index counts.
     """
 
     __slots__ = ("_dim", "_kernel", "_site")
@@ -75,6 +75,12 @@ class Gather:
         self._kernel = kernel
         self._dim = dim
         self._site = CallSite()
+
+
+class Gather(_ByIndex):
+    """Elements by an index for each along a dimension, as they are called from one place."""
+
+    __slots__ = ()
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], dim: int, elements: int) -> Self | None:
@@ -101,20 +107,10 @@ class Gather:
         return None if wrong.item() else values
 
 
-class Scatter:
-    """Elements put, or added, where an index for each says along a dimension, as they are called from one place.
+class Scatter(_ByIndex):
+    """Elements put, or added, where an index for each says along a dimension, as they are called from one place."""
 
-    Args:
-        kernel: that puts or adds.
-        dim: that dimension.
-    """
-
-    __slots__ = ("_dim", "_kernel", "_site")
-
-    def __init__(self, kernel: _Kernel, dim: int) -> None:
-        self._kernel = kernel
-        self._dim = dim
-        self._site = CallSite()
+    __slots__ = ()
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], dim: int, adds: bool, elements: int) -> Self | None:
@@ -159,20 +155,10 @@ def _by_element(
     return _call(kernel, (array, places, values), sizes, wrong, (by_column, by_outer))
 
 
-class AddRows:
-    """Slices added to those of an array that an index names along a dimension, as they are called from one place.
+class AddRows(_ByIndex):
+    """Slices added to those of an array that an index names along a dimension, as they are called from one place."""
 
-    Args:
-        kernel: that adds.
-        dim: that dimension.
-    """
-
-    __slots__ = ("_dim", "_kernel", "_site")
-
-    def __init__(self, kernel: _Kernel, dim: int) -> None:
-        self._kernel = kernel
-        self._dim = dim
-        self._site = CallSite()
+    __slots__ = ()
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], dim: int, elements: int) -> Self | None:
