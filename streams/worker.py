@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextvars import Context
 from queue import SimpleQueue
 from typing import Any, Final
 
@@ -24,14 +25,22 @@ class Worker:
         name: of the thread.
         run: called with each item on the thread.  It must not raise: an escaping exception ends the thread, loudly.
         polite: whether others, a running event loop above all, should get the interpreter between two items.
+        context: in which the thread runs; None for an empty one.
     """
 
-    def __init__(self, name: str, run: Callable[[Any], None], polite: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        name: str,
+        run: Callable[[Any], None],
+        polite: Callable[[], bool] = lambda: False,
+        context: Context | None = None,
+    ) -> None:
         self._run = run
         self._polite = polite
         self._inbox: SimpleQueue[Any] = SimpleQueue()
         self._stopping = False
-        self.thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        context = Context() if context is None else context
+        self.thread = threading.Thread(target=context.run, args=(self._serve,), name=name, daemon=True)
         self.thread.start()
 
     def post(self, item: object) -> None:
@@ -39,7 +48,14 @@ class Worker:
         self._inbox.put(item)
 
     def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Block until everything handed over so far has run, for `timeout` seconds at most; whether it has."""
+        """Block until everything handed over so far has run, for `timeout` seconds at most; whether it has.
+
+        On the worker's own thread, run it right here.
+        """
+        if self.thread is threading.current_thread():
+            while not self._inbox.empty() and self._run_one(self._inbox.get()):
+                pass
+            return self._inbox.empty()
         reached = _Mark()
         self._inbox.put(reached)
         return reached.event.wait(timeout)
@@ -66,25 +82,24 @@ class Worker:
 
     def _serve(self) -> None:
         last_polite = time.perf_counter()
-        while True:
-            item = self._inbox.get()
-            if item is None:
-                return
-            if isinstance(item, _Mark):
-                item.event.set()
-                continue
-            if self._stopping:
-                # Taken out in the moment of stopping: put it back, for `stop` to find.
-                self._inbox.put(item)
-                return
-            self._run(item)
-            # Held in a local, the last item would keep its arrays alive until the next one comes.
-            item = None
+        while self._run_one(self._inbox.get()):
             if self._polite():
                 now = time.perf_counter()
                 if now - last_polite > _POLITE_EVERY:
                     time.sleep(0)
                     last_polite = now
+
+    def _run_one(self, item: Any) -> bool:
+        """Run an item, which nothing keeps alive longer; False if it is not run because the worker stops."""
+        if isinstance(item, _Mark):
+            item.event.set()
+        elif item is None or self._stopping:
+            # Put back what was taken out in the moment of stopping: `stop` looks for it.
+            self._inbox.put(item)
+            return False
+        else:
+            self._run(item)
+        return True
 
     def __repr__(self) -> str:
         return f"<Worker {self.thread.name} {'running' if self.thread.is_alive() else 'stopped'}>"

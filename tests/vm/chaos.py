@@ -691,7 +691,8 @@ class Player:
             yield from self.do(index, step)
             if world.setting.surroundings != "threads":
                 for machine in world.machines:
-                    machine.engine.check_invariants()
+                    with machine._turn_lock:  # else a worker may be in the middle of a turn
+                        machine.engine.check_invariants()
         STEP.set((self.number, len(self.steps)))
         while self.open:
             self.close()

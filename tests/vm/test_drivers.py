@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -19,12 +20,14 @@ from tests.support import weak_storage
 from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
+from vmflow.streams.worker import Worker
 from vmflow.vm import loops, process
 from vmflow.vm.handover import Arrival
 from vmflow.vm.machine_fields import DEFAULT
+from vmflow.vm.stream_table import device_memory
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
-from .gates import PATIENCE, entered
+from .gates import HEAVY, PATIENCE, call, entered, gate
 
 WORKERS = ["never", "always", "auto"]
 
@@ -567,3 +570,113 @@ def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
             process._after_fork_in_parent()
         thread.join(PATIENCE)
     assert results == [[2.0, 2.0]]
+
+
+async def test_a_worker_goes_on_with_heavy_work_while_its_loop_is_busy() -> None:
+    """Nobody but the worker can hand over the second and third: the loop's thread stands still until they have run."""
+    third_began = threading.Event()
+
+    def begin_third(array: Any) -> Any:
+        third_began.set()
+        return array + 1
+
+    async with VirtualMachine(cpu_worker="always"):
+        with gate() as closed:
+            x = call(lambda array: array + 1, closed.tensor, cost=HEAVY)
+            x = call(begin_third, x, cost=HEAVY)
+            await closed.reached()
+            closed.open()
+            assert third_began.wait(PATIENCE)
+            assert (await x).tolist() == [3.0]
+
+
+async def test_a_worker_that_drives_also_does_what_is_small() -> None:
+    threads: set[int] = set()
+    done = threading.Event()
+
+    def note(array: Any) -> Any:
+        threads.add(threading.get_ident())
+        return array + 1
+
+    def end(array: Any) -> Any:
+        done.set()
+        return array
+
+    async with VirtualMachine(cpu_worker="auto"):
+        with gate() as closed:
+            x = call(note, call(note, closed.tensor))
+            x = call(end, x, cost=HEAVY)
+            await closed.reached()
+            closed.open()
+            assert done.wait(PATIENCE)
+            assert (await x).tolist() == [3.0]
+    assert threading.get_ident() not in threads
+
+
+def test_a_worker_that_waits_for_itself_runs_what_it_was_handed() -> None:
+    """As it does when it drives and there is no memory left."""
+    ran: list[str] = []
+    over = threading.Event()
+
+    def run(item: str) -> None:
+        ran.append(item)
+        if item == "first":
+            worker.post("second")
+            worker.post("third")
+            assert worker.wait_until_idle()
+            assert ran == ["first", "second", "third"]
+            over.set()
+
+    worker = Worker("waits for itself", run)
+    worker.post("first")
+    assert over.wait(PATIENCE)
+    assert worker.stop() == []
+
+
+async def test_an_abort_while_a_worker_drives_drops_what_has_not_begun() -> None:
+    """The worker has the turn lock for a moment, in which an abort must not give up."""
+    driving = threading.Event()
+    ran: list[str] = []
+
+    def hold(array: Any) -> Any:
+        driving.set()
+        until = time.monotonic() + PATIENCE
+        while not machine._turn_lock.wanted() and time.monotonic() < until:
+            pass
+        return array
+
+    machine = VirtualMachine(cpu_worker="auto")
+    async with machine:
+        with gate() as closed:
+            x = call(hold, closed.tensor)  # small, hence run by whoever drives
+            y = call(lambda array: ran.append("heavy"), x, cost=HEAVY)
+            await closed.reached()
+            closed.open()
+            assert driving.wait(PATIENCE)
+            machine.abort()
+        with pytest.raises(flow.VirtualMachineClosed):
+            await y
+    assert machine.closed
+    assert ran == []
+
+
+async def test_a_worker_that_drives_and_finds_no_memory_runs_what_it_has_handed_to_itself() -> None:
+    """Only then it is known that nothing more will be given back."""
+    gc.collect()
+    flow.empty_cache("cpu")
+    ran: list[int] = []
+    async with VirtualMachine(cpu_worker="always"):
+        flow.set_memory_limit(device_memory(flow.device("cpu")).used + (8 << 20), "cpu")
+        try:
+            with gate() as closed:
+                small = call(lambda array: ran.append(threading.get_ident()), closed.tensor)
+                large = call(lambda array: None, closed.tensor, shape=(8 << 20,))
+                await closed.reached()
+                closed.open()
+                with pytest.raises(flow.OutOfMemory):
+                    await large
+            await small
+        finally:
+            flow.set_memory_limit(None, "cpu")
+    assert len(ran) == 1
+    assert ran != [threading.get_ident()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vmflow.instructions.instruction import ERASED, Instruction
 from vmflow.instructions.policy import InstructionPolicy
@@ -15,6 +15,9 @@ from .wakers import running_loop
 
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
+
+# Seconds that even an abort waits for whoever drives at this moment: a worker is through with its turn in less.
+_A_TURN: Final = 0.02
 
 
 async def shutdown(machine: VirtualMachine, grace: float | None) -> None:
@@ -45,7 +48,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
         machine.wait(machine._last_arrival)
     machine._refusing = True
     deadline = time.monotonic() + timeout
-    if not machine._turn_lock.acquire(timeout=timeout):
+    if not machine._turn_lock.acquire(timeout=max(timeout, _A_TURN)):
         machine.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
         return
     try:
@@ -75,7 +78,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
             if instruction.policy is not None:
                 instruction.policy.fail(machine._closed_failure())
             for member in instruction.members or (instruction,):
-                for waiter in machine._waiters.pop(member, ()):
+                for waiter in list(machine._waiters.pop(member, ())):
                     waiter.wake()
         machine._quench()
         if not machine.engine.lively:
@@ -104,7 +107,7 @@ def abandon(machine: VirtualMachine, unrun: list[Instruction], fail: Callable[[I
         tracer = machine._tracer
         if tracer is not None:
             tracer.abandoned(instruction)
-        for waiter in machine._waiters.pop(instruction, ()):
+        for waiter in list(machine._waiters.pop(instruction, ())):
             waiter.wake()
 
 

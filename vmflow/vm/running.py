@@ -129,9 +129,8 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def _hire(machine: VirtualMachine, stream: Stream) -> Worker:
-    context = quiet_context()
-    inside: Callable[[Any], None] = partial(context.run, cast(Any, _run_on_worker), machine)
-    worker = Worker(f"{machine.name}:{stream.name}", inside, polite=lambda: bool(machine._loops))
+    run_item: Callable[[Any], None] = partial(cast(Any, _run_on_worker), machine)
+    worker = Worker(f"{machine.name}:{stream.name}", run_item, lambda: bool(machine._loops), quiet_context())
     assert worker.thread.ident is not None
     machine._worker_threads.add(worker.thread.ident)
     return worker
@@ -246,6 +245,8 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
 def _report(machine: VirtualMachine, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
     """An instruction has finished elsewhere than on the driving thread, or a worker has done its part of it."""
     machine._reports.append((instruction, outcome, from_worker))
+    if from_worker and machine._drive_from_worker():
+        return
     if not machine._woken:
         machine._woken = True
         machine._wake()

@@ -3,14 +3,15 @@
 There is no scheduling thread.  Whoever has a reason to drive does it, one at a time, under the turn lock:
 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
-- a thread without a loop that waits for a result, or that has issued enough to be worth a turn.
+- a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
+- a worker that has finished an instruction.
 
 An instruction that such a thread issues while nothing is outstanding needs no turn: it is run as it is issued.
 
-A worker that finishes an instruction reports it and wakes those who wait.  Three rules keep anybody from being left
-asleep: who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or stops
-waiting, wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to drive:
-a loop may be stopped, or its thread may itself be blocked in a wait.
+A worker that finishes an instruction reports it, and drives if nobody else does.  Three rules keep anybody from being
+left asleep: who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or
+stops waiting, wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to
+drive: a loop may be stopped, or its thread may itself be blocked in a wait.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ class VirtualMachine(MachineFields):
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
         )
         # Those who wait for the number of lively instructions to come down.
-        self._thirsty: list[ThreadWaker | FutureWaker] = []
+        self._thirsty: deque[ThreadWaker | FutureWaker] = deque()
         self._stall_watch = StallWatch(self)
 
     def _forget_others(self) -> None:
@@ -430,6 +431,23 @@ class VirtualMachine(MachineFields):
             raise escaping
         return True
 
+    def _drive_from_worker(self) -> bool:
+        """Go on with what a worker has made possible, on its thread; False if somebody else drives.
+
+        Otherwise the worker would rest between two heavy instructions until a loop has come round to hand over the
+        second.  It stops after the time that a loop gives to a turn: the interpreter belongs to the loop, too.
+        """
+        # An exception that ends the program is for whoever waits.
+        if self._escaping is not None or not self._turn_lock.acquire(blocking=False):
+            return False
+        try:
+            self._in_context(self._turns, None, time.perf_counter() + self.turn_budget)
+        finally:
+            self._turn_lock.release()
+        if self._can_go_on() or self._escaping is not None or self._airport.busy() is not None:
+            self._wake()
+        return True
+
     def _turns(self, until: Instruction | None, deadline: float) -> None:
         engine = self.engine
         launched = self._launched
@@ -543,13 +561,17 @@ class VirtualMachine(MachineFields):
     def _settle(self, erased: list[Instruction]) -> None:
         waiters = self._waiters
         for instruction in erased:
-            for waiter in waiters.pop(instruction, ()):
+            # A copy, for one of them may give up meanwhile, and must not hide the next.
+            for waiter in list(waiters.pop(instruction, ())):
                 waiter.wake()
 
     def _quench(self) -> None:
         """There is room again: wake those who wait for it."""
-        thirsty, self._thirsty = self._thirsty, []
-        for waker in thirsty:
+        while self._thirsty:
+            try:
+                waker = self._thirsty.popleft()
+            except IndexError:  # whoever waited last has given up
+                return
             waker.wake()
 
     def has_waiters(self) -> int:

@@ -282,10 +282,12 @@ def await_low_water(machine: VirtualMachine) -> Generator[Any, None, None]:
     while above(machine, 0.5) and not machine.closed:
         waker = FutureWaker(loop, loop.create_future())
         machine._thirsty.append(waker)
-        if machine._armed is not loop:
-            loops.arm(machine, loop)
         try:
-            yield from waker.future
+            # Looked at after appending: a worker may have made room in between.
+            if above(machine, 0.5):
+                if machine._armed is not loop:
+                    loops.arm(machine, loop)
+                yield from waker.future
         finally:
             with suppress(ValueError):
                 machine._thirsty.remove(waker)
@@ -294,9 +296,11 @@ def await_low_water(machine: VirtualMachine) -> Generator[Any, None, None]:
 def sleep_until_low(machine: VirtualMachine) -> None:
     """Block while there is more than half of what the high-water marks allow."""
     waker = ThreadWaker()
-    machine._thirsty.append(waker)
     try:
         while above(machine, 0.5):
+            # Anew each time, for others may have used the room for which this thread was woken.
+            if waker not in machine._thirsty:
+                machine._thirsty.append(waker)
             _advance(machine, None, waker, machine.control_stream(), lambda: not above(machine, 0.5))
     finally:
         with suppress(ValueError):
