@@ -36,8 +36,7 @@ def cut(builder: JobBuilder, inputs: Sequence[Tensor], names: Sequence[str], cou
     Raises:
         ValueError: if one cannot be cut into so many equal parts.
     """
-    builder.micro_batches = count
-    builder.phase = "micro"
+    builder.begin_micro_batches(count)
     return parts(builder, inputs, names)
 
 
@@ -68,9 +67,7 @@ def _part(graph: str, whole: Tensor, name: str, count: int) -> tuple[int, ...]:
     return shape[0] // count, *shape[1:]
 
 
-def put_together(
-    builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequence[Tensor | AutogradMeta]
-) -> list[Tensor]:
+def put_together(builder: JobBuilder, outputs: Sequence[Tensor], leaves: Sequence[AutogradMeta]) -> list[Tensor]:
     """End the micro-batches: what is recorded from now on runs once, with the sums of the gradients in `grad`.
 
     Args:
@@ -87,9 +84,9 @@ def put_together(
     sums = builder.gather("accumulate", gradients, [tuple(it.shape) for it in gradients])
     count = builder.micro_batches
     packed = builder.gather("pack", parts, [_packed(tuple(it.shape), count) for it in parts])
-    builder.phase = "step"
+    builder.end_micro_batches()
     for owner, total in zip(owners, sums, strict=True):
-        owner.grad = total
+        owner.replace(total)
     return packed
 
 

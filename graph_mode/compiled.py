@@ -26,6 +26,7 @@ from vmflow.instructions.release_tensor import Lease
 from vmflow.interpreter import new_tensor
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
+from vmflow.tensor_fields import blobs_of, still_have
 from vmflow.tensors import Tensor
 from vmflow.vm.inline import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
@@ -196,16 +197,20 @@ class CompiledGraph:
         mode = MODE.get()
         machine: VirtualMachine = mode.machine or default_machine()
         machine.require_open("launch_lazy_job")
-        if not self._variables.current():
+        if not still_have(self._variables.held):
             self._variables = Variables(self._bindings, self.full_job, self._changed)
             for handle in list(self._handles):
                 handle.forget_pure()
         variables = self._variables
-        results = [self._result(machine, operand.meta) for operand in self.full_job.outputs]
+        blobs = tuple([self._result(machine, operand.meta) for operand in self.full_job.outputs])
+        results = [
+            new_tensor(blob, Lease(blob.storage) if placed else None)
+            for blob, placed in zip(blobs, self._placed, strict=True)
+        ]
         runtime = self._runtime(machine)
         launch = Launch(
-            tuple([tensor._blob for tensor in given]),
-            tuple([tensor._blob for tensor in results]),
+            blobs_of(given),
+            blobs,
             numbers,
             self._draws(),
             self._uses,
@@ -285,9 +290,8 @@ class CompiledGraph:
                 runtimes[self] = found
             return found
 
-    def _result(self, machine: VirtualMachine, of: TensorMeta) -> Tensor:
-        storage = Storage(machine, None, machine.stream(of.device))
-        return new_tensor(Blob(storage, of), Lease(storage) if places_memory(of) else None)
+    def _result(self, machine: VirtualMachine, of: TensorMeta) -> Blob:
+        return Blob(Storage(machine, None, machine.stream(of.device)), of)
 
     def _instructions(
         self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
@@ -365,7 +369,7 @@ class CompiledGraph:
             results, gradients = results[: -len(leaves)], results[-len(leaves) :]
             with no_grad():
                 for leaf, gradient in zip(leaves, gradients, strict=True):
-                    leaf.grad = gradient if leaf.grad is None else leaf.grad.add_(gradient)
+                    leaf.add(gradient)
         return args_tree.unflatten(self.out_tree, results, awaitable)
 
 

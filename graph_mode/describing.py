@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, final
+
+from vmflow.tensor_fields import meta_of
 
 from .job import Job, JobOp
 from .plan import Plan
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from vmflow.nn.module import Module
     from vmflow.tensors import Tensor
 
+    from .blocks import Block
     from .config import GraphConfig
     from .graph import Graph
 
@@ -25,12 +28,17 @@ SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2
 # The tree
 
 
-def described(graph: Graph) -> str:
-    """The tree, with ops, inputs and outputs once the graph has been built."""
+def described(graph: Graph, blocks: Mapping[str, Block]) -> str:
+    """The tree, with ops, inputs and outputs once the graph has been built.
+
+    Args:
+        graph: of which.
+        blocks: its modules, by the names that it has given them.
+    """
     view = _View(graph.job) if graph.is_compiled else None
     lines = [f"(GRAPH:{graph.name}:{type(graph).__name__}): (", f"  (CONFIG:config:{graph.config!r})"]
     lines += _indented(view.inputs("")) if view is not None else []
-    for path, block in graph._blocks.items():
+    for path, block in blocks.items():
         lines += _indented(_module(path, block.origin, view))
     if view is not None:
         lines += _indented(view.operators(""))
@@ -53,9 +61,9 @@ def _module(path: str, module: Module, view: _View | None) -> Iterator[str]:
     if view is not None:
         yield from _indented(view.inputs(path))
     for name, parameter in module.named_parameters(recurse=False):
-        yield f"  (PARAMETER:{path}.{name}:{_tensor(parameter._blob.meta, parameter)}): ()"
+        yield f"  (PARAMETER:{path}.{name}:{_tensor(meta_of(parameter), parameter)}): ()"
     for name, buffer in module.named_buffers(recurse=False):
-        yield f"  (BUFFER:{path}.{name}:{_tensor(buffer._blob.meta, buffer)}): ()"
+        yield f"  (BUFFER:{path}.{name}:{_tensor(meta_of(buffer), buffer)}): ()"
     for name, child in module.named_children():
         yield from _indented(_module(f"{path}.{name}", child, view))
     if view is not None:

@@ -17,6 +17,7 @@ from typing import Any, final
 import attrs
 
 from vmflow.instructions.blob import TensorMeta
+from vmflow.tensor_fields import metas_of
 from vmflow.tensors import Tensor
 
 from . import args_tree
@@ -126,8 +127,7 @@ class Outlet:
 
     def _misfit(self, batch: Any) -> str | None:
         tree, tensors = args_tree.flatten(batch)
-        metas = [tensor._blob.meta for tensor in tensors]
-        return args_tree.misfit(_as_call(self.tree), self.metas, _as_call(tree), metas)
+        return args_tree.misfit(_as_call(self.tree), self.metas, _as_call(tree), metas_of(tensors))
 
 
 def _as_call(tree: Tree) -> Tree:

@@ -175,6 +175,11 @@ class CompiledFunction:
         """
         return _call(self._options, self._function, self.graph, args, kwargs)
 
+    def call_for(self, instance: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run it as the method of this object."""
+        method = self._function.__get__(instance)
+        return _call(self._options, method, self.graph_of(instance), args, kwargs)
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         if instance is None:
             return self
@@ -218,9 +223,7 @@ class BoundFunction:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run it; see `CompiledFunction.__call__`."""
-        compiled = self.__func__
-        method = compiled._function.__get__(self.__self__)
-        return _call(compiled._options, method, self.graph, args, kwargs)
+        return self.__func__.call_for(self.__self__, args, kwargs)
 
     @property
     def graph(self) -> FunctionGraph:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from copy import copy
 from typing import TYPE_CHECKING, Any, Final
@@ -18,10 +18,11 @@ from vmflow.instructions.blob import Array, Storage
 from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
+from vmflow.tensor_fields import autograd_of, meta_of, metas_of
 from vmflow.tensors import Tensor
 from vmflow.vm.inline import NOT_NOW
 
-from . import accumulation, args_tree
+from . import accumulation, args_tree, naming
 from .args_tree import Tree
 from .blocks import Block, BlockConfig
 from .compiled import CompiledGraph, Outside, call_one_on_arrays
@@ -36,6 +37,7 @@ from .session import PutBack, building_alone, default_session
 
 if TYPE_CHECKING:
     from vmflow.amp.grad_scaler import GradScaler
+    from vmflow.autograd.node import AutogradMeta
 
     from .functions import CompiledFunction
     from .job import Job
@@ -337,7 +339,7 @@ class Graph:
         self._compile_for(tree, given)
 
     def _compile_for(self, tree: Tree, given: list[Tensor]) -> CompiledGraph:
-        metas = tuple([tensor._blob.meta for tensor in given])
+        metas = metas_of(given)
         if self._compiled and self._built_for != self._training():
             self.close()
         key = (tree, metas) if self._dynamic else None
@@ -401,7 +403,7 @@ class Graph:
 
     def _training(self) -> list[Any]:
         """What a step depends on beside learning rates: settings of optimizers, and where things are remembered."""
-        found: list[Any] = [] if self._scaler is None else [_Itself(self._scaler._scale)]
+        found: list[Any] = [] if self._scaler is None else [_Itself(self._scaler.scale_tensor)]
         for optimizer, _ in self._optimizers:
             found.append(_Itself(optimizer.state))
             for group in optimizer.param_groups:
@@ -419,39 +421,34 @@ class Graph:
         builder = JobBuilder(self.name, self._names(), self._paths(), stages, self._feeds)
         watch = Watch(Graph, _OWN, self._functions())
         names = args_tree.call_paths(tree)
-        inputs = [builder.input(tensor._blob.meta, name) for name, tensor in zip(names, given, strict=True)]
+        inputs = [builder.input(meta_of(tensor), name) for name, tensor in zip(names, given, strict=True)]
         count, parameters = self.config.gradient_accumulation_steps, self._parameters()
         if count > 1:
             inputs = accumulation.cut(builder, inputs, names, count)
         args, kwargs = args_tree.unflatten(tree, inputs)
-        apart = _gradients_apart(parameters), _rates_apart(self._optimizers), _stages_apart(self._scaler)
+        scaler = nullcontext() if self._scaler is None else self._scaler.between_updates()
+        apart = _gradients_apart(parameters), _rates_apart(self._optimizers), scaler
         with PutBack(*apart, _gradients_given_back(builder), watch.building()):
             self._rate_tensors(builder)
-            builder.prepare_loss = self._prepare_loss
-            lazy = MODE.get().replace(interpreter=builder, scope=None, anomaly=False, module=None)
-            token = MODE.set(lazy)
-            try:
+            with builder.recording(self._prepare_loss):
                 with self._precision(given):
                     result = self.build(*args, **kwargs)
                 out_tree, outputs = args_tree.flatten(result)
                 leaves = [] if self._optimizers else builder.gradients()
                 if count > 1:
                     accumulation.require_parts(builder, inputs)
-                    outputs = accumulation.put_together(builder, outputs, parameters if self._optimizers else leaves)
+                    owners = _places(parameters) if self._optimizers else leaves
+                    outputs = accumulation.put_together(builder, outputs, owners)
                 self._take_steps()
                 gradients = [leaf.grad for leaf in leaves if leaf.grad is not None]
-            finally:
-                MODE.reset(token)
-                builder.prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
         self._built_for = self._training()
         paths = builder.paths
         job = builder.finish([*outputs, *gradients])
         report.recorded(job)
         outside = Outside(builder.bindings, tuple(builder.generators), tuple(leaves), tuple(builder.outlets))
-        metas = tuple([it._blob.meta for it in given])
         guard = watch.guard(self._settings, paths)
         settings = Settings(copy(self.config), self._block_configs)
-        return CompiledGraph(job, outside, settings, tree, metas, out_tree, report, guard)
+        return CompiledGraph(job, outside, settings, tree, metas_of(given), out_tree, report, guard)
 
     def _functions(self) -> list[Callable[..., Any]]:
         """The functions that are run by building, as far as that is known before."""
@@ -477,14 +474,12 @@ class Graph:
         for path, block in self._blocks.items():
             module = block.origin
             for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
-                if tensor._blob.strides is None:
-                    names.setdefault(tensor._blob.storage, (f"{path}.{name}", tensor))
+                naming.add_tensor(tensor, f"{path}.{name}", names)
         for number, (optimizer, _) in enumerate(self._optimizers):
             for position, state in enumerate(optimizer.state.values()):
                 for name, value in state.items():
-                    if isinstance(value, Tensor) and value._blob.strides is None:
-                        key = f"optimizer{number}.{position}.{name}"
-                        names.setdefault(value._blob.storage, (key, value))
+                    if isinstance(value, Tensor):
+                        naming.add_tensor(value, f"optimizer{number}.{position}.{name}", names)
         return names
 
     def _paths(self) -> dict[Any, str]:
@@ -652,7 +647,7 @@ class Graph:
             compiled.close()
 
     def __repr__(self) -> str:
-        return described(self)
+        return described(self, self._blocks)
 
 
 class _Itself:
@@ -672,14 +667,19 @@ class _Itself:
 @contextmanager
 def _gradients_apart(parameters: list[Tensor]) -> Iterator[None]:
     """Within, the parameters have no gradients; afterwards they have those they had."""
-    kept = [(it, it._autograd, it._autograd.grad) for it in parameters if it._autograd is not None]
-    for _, autograd, _ in kept:
-        autograd.grad = None
+    kept = {autograd: autograd.grad for autograd in _places(parameters)}
     try:
+        for autograd in kept:
+            autograd.replace(None)
         yield
     finally:
-        for _, autograd, gradient in kept:
-            autograd.grad = gradient
+        for autograd, gradient in kept.items():
+            autograd.replace(gradient)
+
+
+def _places(tensors: Iterable[Tensor]) -> list[AutogradMeta]:
+    """Where the gradients of tensors are, of those that may have one."""
+    return [autograd for autograd in map(autograd_of, tensors) if autograd is not None]
 
 
 @contextmanager
@@ -689,20 +689,6 @@ def _gradients_given_back(builder: JobBuilder) -> Iterator[None]:
         yield
     finally:
         builder.restore_gradients()
-
-
-@contextmanager
-def _stages_apart(scaler: GradScaler | None) -> Iterator[None]:
-    """Afterwards the scaler is where it was between two updates, also if something was raised."""
-    if scaler is None:
-        yield
-        return
-    kept = scaler._stages, scaler._found
-    scaler._stages, scaler._found = {}, {}
-    try:
-        yield
-    finally:
-        scaler._stages, scaler._found = kept
 
 
 def _has_rate(group: dict[str, Any]) -> bool:

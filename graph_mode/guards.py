@@ -22,7 +22,7 @@ from vmflow.context import MODE, Mode
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.nn.module import WATCHED, Module
-from vmflow.tensors import Tensor
+from vmflow.tensors import Tensor, watch_requires_grad
 
 from .reads import ABSENT, Reads, recorded
 from .surroundings import Cell, Global, Member, Place, around
@@ -78,7 +78,7 @@ def frozen(value: Any) -> Any:
     if isinstance(value, Tensor):
         if value.is_lazy:
             return _Never()  # made while building
-        value._autograd_meta()  # so that a change of `requires_grad` counts
+        watch_requires_grad(value)
         return Identity(value), value.requires_grad
     if type(value) in _PLAIN:
         return type(value), value

@@ -7,6 +7,7 @@ tensors that ops meet while a graph is built become variables of its job, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from vmflow.context import MODE
@@ -16,6 +17,8 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from vmflow.interpreter import eagerly, new_tensor, plan_of, view_of
 from vmflow.operands import check_fits
 from vmflow.ops.table import Attributes, OpExpr, ViewExpr
+from vmflow.tensor_fields import autograd_of, blob_of, blobs_of, meta_of, metas_of
+from vmflow.tensors import settle
 
 from . import accumulation, args_tree, naming
 from .feeds import Feed, Outlet, RecordedBatches
@@ -81,7 +84,6 @@ class JobBuilder:
         paths, stages: as given.
         phase: of the ops that are being recorded; see `JobOp`.
         micro_batches: of the job.
-        prepare_loss: what is done to a loss before its backward pass; None for nothing.
     """
 
     def __init__(
@@ -104,7 +106,7 @@ class JobBuilder:
         self.node: Node | None = None
         self.phase: Literal["micro", "step"] = "step"
         self.micro_batches = 1
-        self.prepare_loss: Callable[[Tensor], Tensor] | None = None
+        self._prepare_loss: Callable[[Tensor], Tensor] | None = None
         self._names = names
         self._open = True
         self._constants: dict[int, Array] = {}
@@ -124,6 +126,29 @@ class JobBuilder:
 
     # What a graph asks for
 
+    @contextmanager
+    def recording(self, prepare_loss: Callable[[Tensor], Tensor]) -> Iterator[None]:
+        """Within, ops are recorded.
+
+        Args:
+            prepare_loss: what is done to a loss before its backward pass.
+        """
+        token = MODE.set(MODE.get().replace(interpreter=self, scope=None, anomaly=False, module=None))
+        self._prepare_loss = prepare_loss
+        try:
+            yield
+        finally:
+            MODE.reset(token)
+            self._prepare_loss = None  # which holds the graph, and lazy tensors hold the builder
+
+    def begin_micro_batches(self, count: int) -> None:
+        """Each launch is to run what is recorded from now on so many times."""
+        self.micro_batches, self.phase = count, "micro"
+
+    def end_micro_batches(self) -> None:
+        """Each launch is to run what is recorded from now on once, behind all micro-batches."""
+        self.phase = "step"
+
     def input(self, given: TensorMeta, name: str) -> Tensor:
         """A tensor for what a caller will give."""
         storage = self._storage(given, "input", name)
@@ -141,7 +166,7 @@ class JobBuilder:
 
     def finish(self, outputs: list[Tensor]) -> Job:
         """The job; the builder records nothing any more."""
-        results = tuple([self._operand(tensor._blob) for tensor in outputs])
+        results = tuple([self._operand(blob_of(tensor)) for tensor in outputs])
         self._open = False
         job = Job(
             self.name,
@@ -165,19 +190,19 @@ class JobBuilder:
         """Unpack, accumulate or pack tensors, by one op for each device; returns what of each comes out, so shaped."""
         results: list[Tensor] = []
         for tensor, shape in zip(tensors, shapes, strict=True):
-            given = tensor._blob.meta
+            given = meta_of(tensor)
             made = meta(shape, given.dtype, given.device)
             results.append(new_tensor(Blob(self._storage(made), made), None))
         for device in dict.fromkeys([tensor.device for tensor in tensors]):
             here = [position for position, tensor in enumerate(tensors) if tensor.device is device]
-            read = tuple([self._operand(tensors[it]._blob) for it in here])
-            written = tuple([self._operand(results[it]._blob) for it in here])
+            read = tuple([self._operand(blob_of(tensors[it])) for it in here])
+            written = tuple([self._operand(blob_of(results[it])) for it in here])
             self._ops.append(JobOp(kind, read, written, kind=kind, phase="micro"))
         return results
 
     def whole(self, tensor: Tensor) -> Tensor:
         """The tensor, or if its memory is not its alone, to be read as a whole by a task of its own, a copy."""
-        blob = tensor._blob
+        blob = blob_of(tensor)
         operand = self._operand(blob)
         buffer = self._buffers[operand.buffer]
         alone = operand.strides is None and operand.meta is buffer.meta and buffer.role == "temporary"
@@ -191,16 +216,16 @@ class JobBuilder:
 
     def final(self, losses: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """What backward passes begin with, in place of the losses that `build` has called `backward` of."""
-        if self.prepare_loss is None:
+        if self._prepare_loss is None:
             return losses
-        return tuple([self.prepare_loss(loss) for loss in losses])
+        return tuple([self._prepare_loss(loss) for loss in losses])
 
     # As an interpreter
 
     def call(
         self, op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes, scalars: tuple[Any, ...], mode: Mode
     ) -> tuple[Tensor, ...]:
-        blobs = tuple([tensor._blob for tensor in inputs])
+        blobs = blobs_of(inputs)
         operands = tuple([self._operand(blob) for blob in blobs])
         inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         outputs = tuple([Blob(self._storage(output), output) for output in inferred.outputs])
@@ -218,24 +243,24 @@ class JobBuilder:
         scalars: tuple[Any, ...],
         mode: Mode,
     ) -> None:
-        blobs = tuple([tensor._blob for tensor in inputs])
+        blobs = blobs_of(inputs)
         inferred = plan_of(op, blobs, attributes, scalars, mode.dtype)
         check_fits(op.name, inferred.outputs[0], target)
-        self._keep_given(target._blob)
+        self._keep_given(blob_of(target))
         operands = tuple([self._operand(blob) for blob in blobs])
-        self._add(op.name, operands, (self._operand(target._blob),), attributes, scalars, mode, kind="into")
+        self._add(op.name, operands, (self._operand(blob_of(target)),), attributes, scalars, mode, kind="into")
 
     def view(self, op: ViewExpr, source: Tensor, attributes: Attributes, mode: Mode) -> Tensor:
-        return new_tensor(view_of(op, source._blob, attributes, self._capture(source._blob)), None)
+        return new_tensor(view_of(op, blob_of(source), attributes, self._capture(blob_of(source))), None)
 
     def transfer(self, op: OpExpr, source: Tensor, device: Device, mode: Mode) -> Tensor:
         """A copy on another device."""
-        given = source._blob.meta
+        given = meta_of(source)
         copied = meta(given.shape, given.dtype, device)
         blob = Blob(self._storage(copied), copied)
         self._add(
             op.name,
-            (self._operand(source._blob),),
+            (self._operand(blob_of(source)),),
             (self._operand(blob),),
             (given.dtype,),
             (),
@@ -247,11 +272,11 @@ class JobBuilder:
     def update(self, update: Update, mode: Mode) -> None:
         """Change many tensors by one op."""
         for tensor in update.outputs:
-            self._keep_given(tensor._blob)
+            self._keep_given(blob_of(tensor))
         self._add(
             update.name,
-            tuple([self._operand(tensor._blob) for tensor in update.inputs]),
-            tuple([self._operand(tensor._blob) for tensor in update.outputs]),
+            tuple([self._operand(blob_of(tensor)) for tensor in update.inputs]),
+            tuple([self._operand(blob_of(tensor)) for tensor in update.outputs]),
             (),
             (),
             mode,
@@ -282,8 +307,8 @@ class JobBuilder:
         with eagerly():
             tree, tensors = args_tree.flatten(feed.peek(place))
         names = args_tree.paths(tree, f"batch_{len(self.outlets)}")
-        self.outlets.append(Outlet(feed, place, tree, tuple([tensor._blob.meta for tensor in tensors])))
-        inputs = [self.input(tensor._blob.meta, name) for tensor, name in zip(tensors, names, strict=True)]
+        self.outlets.append(Outlet(feed, place, tree, metas_of(tensors)))
+        inputs = [self.input(meta_of(tensor), name) for tensor, name in zip(tensors, names, strict=True)]
         if self.micro_batches > 1:
             inputs = accumulation.parts(self, inputs, names)
         return args_tree.unflatten(tree, inputs)
@@ -298,7 +323,7 @@ class JobBuilder:
             before = autograd.grad
             if before is None or not before.is_lazy:
                 self._gradients[autograd] = before
-                autograd.grad = None
+                autograd.replace(None)
 
     def gradients(self) -> list[AutogradMeta]:
         """The leaves that `build` has given a gradient, which is in their `grad`."""
@@ -307,7 +332,7 @@ class JobBuilder:
     def restore_gradients(self) -> None:
         """Give what was met outside the gradients back that it had."""
         for autograd, gradient in self._gradients.items():
-            autograd.grad = gradient
+            autograd.replace(gradient)
 
     # Buffers and ops
 
@@ -418,8 +443,9 @@ class JobBuilder:
         """The module whose forward ran what a step of the backward pass is of."""
         while self._results:
             tensor, module = self._results.pop()
-            if tensor._autograd is not None and tensor._autograd.node is not None:
-                self._modules[tensor._autograd.node] = module
+            autograd = autograd_of(tensor)
+            if autograd is not None and autograd.node is not None:
+                self._modules[autograd.node] = module
         return self._modules.get(node, "")
 
     def _require_open(self) -> None:
@@ -437,6 +463,6 @@ def _whole(blob: Blob) -> TensorMeta:
 
     settled = new_tensor(blob, None)
     with eagerly():
-        settled._array()  # until then, nobody knows how large the storage is
+        settle(settled)  # until then, nobody knows how large the storage is
     array = blob.storage.array
     return meta(tuple(array.shape), dtypes.from_numpy(array.dtype), blob.meta.device)

@@ -19,6 +19,7 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
+from vmflow.tensor_fields import meta_of, metas_of
 from vmflow.tensors import Tensor
 from vmflow.vm.inline import NOT_NOW
 
@@ -159,15 +160,15 @@ class _Loading:
         found = self.variables.get(name)
         if found is None:
             found = self.variables[name] = self._tensor(name, expected).to(expected.device)
-        elif found._blob.meta is not expected:
-            raise self._refused(TENSORS, f"the tensor {name!r} is {found._blob.meta!r}, and used as {expected!r}")
+        elif meta_of(found) is not expected:
+            raise self._refused(TENSORS, f"the tensor {name!r} is {meta_of(found)!r}, and used as {expected!r}")
         return found
 
     def _tensor(self, name: str, expected: TensorMeta) -> Tensor:
         found = self.unused.pop(name, None)
         if found is None:
             raise self._refused(TENSORS, f"the tensor {name!r} is missing")
-        given = found._blob.meta
+        given = meta_of(found)
         if given.shape != expected.shape or given.dtype is not expected.dtype:
             raise self._refused(TENSORS, f"the tensor {name!r} is {given!r}, and {expected!r} is needed")
         return found
@@ -271,7 +272,7 @@ class LoadedGraph:
 
     def _form(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[CompiledGraph, list[Tensor]]:
         tree, given = args_tree.flatten((args, dict(sorted(kwargs.items()))))
-        metas = tuple([tensor._blob.meta for tensor in given])
+        metas = metas_of(given)
         for form in self._forms:
             if form.metas == metas and form.tree == _alike(form.tree, tree):
                 return form, given
@@ -321,7 +322,7 @@ class LoadedGraph:
         for name, tensor in self._variables.items():
             if tensor.shape != state_dict[name].shape:
                 raise ValueError(
-                    f"{self.name}: {name!r} is {tensor._blob.meta!r}, and {state_dict[name]._blob.meta!r} was given"
+                    f"{self.name}: {name!r} is {meta_of(tensor)!r}, and {meta_of(state_dict[name])!r} was given"
                 )
         for name, tensor in self._variables.items():
             tensor.detach().copy_(state_dict[name].detach())

@@ -13,9 +13,9 @@ from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.scope import Scope
 from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
-from vmflow.tensor_fields import TensorFields
-from vmflow.tensors import Tensor
+from vmflow.tensor_fields import blobs_if, still_have
 from vmflow.vm import inline
+from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import default_machine
 
 from .launch import Launch, Run, RunOnArrays
@@ -221,23 +221,15 @@ class PureCall:
         Args:
             arguments: by place, whatever they are.
         """
-        task, metas = self._task, self._metas
+        task = self._task
         mode = MODE.get()
-        if len(arguments) != len(metas) or not self._is_wanted(mode):
+        sources = blobs_if(arguments, self._metas)
+        if sources is None or not self._is_wanted(mode):
             return inline.NOT_NOW
-        sources: list[Blob] = []
-        for place, given in enumerate(arguments):
-            if type(given) is not Tensor:
-                return inline.NOT_NOW
-            fields: TensorFields = given
-            blob = fields._blob
-            if blob.meta is not metas[place]:
-                return inline.NOT_NOW
-            sources.append(blob)
         storage = Storage(task.machine, None, self._stream)
         result = Blob(storage, self._output)
         variables = self._variables
-        launch = Launch(tuple(sources), (result,), (), self._draws, self._uses, variables.storages)
+        launch = Launch(sources, (result,), (), self._draws, self._uses, variables.storages)
         if not task.act_at_once(launch, variables, mode.scope):
             return inline.NOT_NOW
         return new_tensor(result, None)
@@ -265,8 +257,9 @@ class PureCall:
 
     def _is_wanted(self, mode: Mode) -> bool:
         """Whether the graph is called where its task runs, for whom it was made, and not in vain."""
-        if mode.interpreter is not None or (mode.machine or default_machine()) is not self._task.machine:
+        machine = mode.machine or (DEFAULT[0] if DEFAULT else default_machine())
+        if mode.interpreter is not None or machine is not self._task.machine:
             return False
         if mode.scope is not None and mode.scope.dropped() is not None:
             return False
-        return self._variables.current()
+        return still_have(self._variables.held)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from vmflow.nn.module import Module
+from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor
 
 if TYPE_CHECKING:
@@ -35,8 +36,9 @@ def add_module(module: Module, path: str, names: Names, paths: Paths) -> None:
 
 def add_tensor(tensor: Tensor, name: str, names: Names) -> None:
     """Give a tensor a name, unless it has one or is a part of another."""
-    if tensor._blob.strides is None:
-        names.setdefault(tensor._blob.storage, (name, tensor))
+    blob = blob_of(tensor)
+    if blob.strides is None:
+        names.setdefault(blob.storage, (name, tensor))
 
 
 def meet(path: ModulePath | None, names: Names, paths: Paths) -> None:

@@ -11,6 +11,7 @@ from vmflow.instructions.blob import Array, Storage
 from vmflow.interpreter import eagerly
 from vmflow.ops.creation import empty
 from vmflow.scopes import scope
+from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor
 
 from .actors import Action
@@ -55,7 +56,7 @@ class PlanMemory:
         """What is not known to be there; a launch has to wait for it."""
         if self._settled:
             return []
-        storages = [tensor._blob.storage for tensor in self.tensors.values()]
+        storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
         self._settled = all([it.settled() and it.failure is None for it in storages])
         return storages
 
@@ -63,7 +64,7 @@ class PlanMemory:
         """Whether it is there, or may still come to be."""
         if self._settled:
             return True
-        storages = [tensor._blob.storage for tensor in self.tensors.values()]
+        storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
         return not any([it.settled() and it.failure is not None for it in storages])
 
     def forget(self) -> None:
@@ -80,7 +81,7 @@ class PlanMemory:
             chain = self.plan.chains[task]
             environment = Environment(self.job)
             if chain.arena.nbytes:
-                environment.place(self.tensors["arena", task, 0]._blob.storage.array, chain.arena.offsets)
+                environment.place(blob_of(self.tensors["arena", task, 0]).storage.array, chain.arena.offsets)
             else:
                 environment.place(np.empty(0, np.uint8), chain.arena.offsets)
             for slot in slots:
@@ -93,7 +94,7 @@ class PlanMemory:
         contents = self.plan.contents[register]
         metas = [self.job.buffers[it].meta for it in contents.buffers]
         made = self.tensors.get(("register", register, slot))
-        memory = made._blob.storage.array if made is not None else np.empty(0, np.uint8)
+        memory = blob_of(made).storage.array if made is not None else np.empty(0, np.uint8)
         offsets = place_one_after_other(metas)
         return {
             number: array_at(memory, offset, each)

@@ -28,6 +28,7 @@ from vmflow.instructions.blob import Storage, TensorMeta
 from vmflow.io import flush, save
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
+from vmflow.tensor_fields import blob_of
 from vmflow.tensors import Tensor
 
 from .args_tree import Fixed, Leaf, Tree
@@ -224,7 +225,7 @@ def _describe(
     for buffer in form.job.buffers.values():
         if buffer.role == "variable":
             tensor = form.outside.bindings[buffer.id]
-            storage = tensor._blob.storage
+            storage = blob_of(tensor).storage
             if storage not in names:
                 names[storage] = _unused(buffer.name, tensors)
                 tensors[names[storage]] = tensor

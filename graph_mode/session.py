@@ -103,7 +103,8 @@ class Session:
             graph.close()
         self._graphs = []
 
-    def _forget_threads(self) -> None:
+    def forget_threads(self) -> None:
+        """In a forked child: locks may have been held by threads that are not here."""
         self._lock = threading.Lock()
         for graph in self.graphs():
             graph.forget_threads()
@@ -218,7 +219,7 @@ def _after_fork_in_child() -> None:
             stack.__exit__(RuntimeError, error, None)
         _changed.clear()
     if _default is not None:
-        _default._forget_threads()
+        _default.forget_threads()
 
 
 if hasattr(os, "register_at_fork"):

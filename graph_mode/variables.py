@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import final
 
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.tensor_fields import TensorFields
+from vmflow.tensor_fields import TensorFields, blob_of
 from vmflow.tensors import Tensor
 
 from .job import Job
@@ -25,29 +25,23 @@ class Variables:
         storages: by buffer.
         written, read: of what the job changes, and of what it only reads; `written_blobs` and `read_blobs` likewise.
         changed: what is written, as a set.
+        held: the tensors with what they had when this was made; see `still_have`.
 
     Raises:
         ValueError: if a tensor is not what it was when the graph was built.
     """
 
     def __init__(self, bindings: dict[int, Tensor], job: Job, changed: frozenset[int]) -> None:
-        self._held: list[tuple[TensorFields, Blob]] = [(tensor, tensor._blob) for tensor in bindings.values()]
-        for number, (_, blob) in zip(bindings, self._held, strict=True):
+        self.held: list[tuple[TensorFields, Blob]] = [(tensor, blob_of(tensor)) for tensor in bindings.values()]
+        for number, (_, blob) in zip(bindings, self.held, strict=True):
             _check_variable(job, number, blob)
-        blobs = {number: blob for number, (_, blob) in zip(bindings, self._held, strict=True)}
+        blobs = {number: blob for number, (_, blob) in zip(bindings, self.held, strict=True)}
         self.storages: Mapping[int, Storage] = {number: blob.storage for number, blob in blobs.items()}
         self.written_blobs = tuple([blob for number, blob in blobs.items() if number in changed])
         self.read_blobs = tuple([blob for number, blob in blobs.items() if number not in changed])
         self.written = [blob.storage for blob in self.written_blobs]
         self.read = [blob.storage for blob in self.read_blobs]
         self.changed = frozenset(self.written)
-
-    def current(self) -> bool:
-        """Whether all tensors still have this memory."""
-        for tensor, blob in self._held:  # noqa: SIM110 (every call of a graph passes here)
-            if tensor._blob is not blob:
-                return False
-        return True
 
 
 def _check_variable(job: Job, number: int, blob: Blob) -> None:

@@ -12,6 +12,7 @@ from vmflow.instructions.builder import physical_run
 from vmflow.instructions.op_call import Kernel
 from vmflow.interpreter import new_tensor
 from vmflow.ops import creation
+from vmflow.tensor_fields import blob_of, lease_of
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine
 
@@ -59,12 +60,12 @@ def run(
         if op.phase == "step":
             walk.issue(op, 0)
     # What is handed out must not change with the variables or the arguments.
-    return [new_tensor(walk.blob(operand), walk.tensors[operand.buffer]._lease).clone() for operand in job.outputs]
+    return [new_tensor(walk.blob(operand), lease_of(walk.tensors[operand.buffer])).clone() for operand in job.outputs]
 
 
 def _whole(given: Tensor) -> Tensor:
     """An argument as ops of a job see it: alone in its memory, with its elements in order."""
-    return given if given._blob.strides is None else given.detach().clone()
+    return given if blob_of(given).strides is None else given.detach().clone()
 
 
 class _Walk:
@@ -79,9 +80,7 @@ class _Walk:
         found = self.tensors.get(operand.buffer)
         if found is None:
             found = self.tensors[operand.buffer] = self._new(self.job.buffers[operand.buffer].meta)
-        if operand.strides is None:
-            return Blob(found._blob.storage, operand.meta)
-        return Blob(found._blob.storage, operand.meta, operand.strides, operand.offset)
+        return Blob(blob_of(found).storage, operand.meta, operand.strides, operand.offset)
 
     def issue(self, op: JobOp, micro: int) -> None:
         """Issue an op as one instruction."""

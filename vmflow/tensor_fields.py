@@ -1,16 +1,17 @@
 """`TensorFields`: what a tensor consists of, and its commonest operators, apart from its class for both to be compiled.
 
-So compiled code reaches the fields without a lookup, and an operator is no function of Python's.
+So compiled code reaches the fields without a lookup, and an operator is no function of Python's.  The functions at the
+end are how others ask for the fields, which are no attributes of users.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from . import interpreter as _interpreter
 from .dtypes import bfloat16
-from .instructions.blob import Blob
+from .instructions.blob import Blob, TensorMeta
 from .instructions.release_tensor import Lease
 from .native import mypyc_attr
 
@@ -133,3 +134,64 @@ def _changed(operator: Operator, target: Any, other: Any) -> Tensor:
     if isinstance(other, TensorFields) and not (op.saves_inputs and _interpreter.any_requires_grad(operands)):
         return _interpreter.dispatch_into(op, target, operands)
     return operator.in_place(target, other)
+
+
+# The fields, for others to read
+
+
+def blob_of(tensor: TensorFields) -> Blob:
+    """Where the values of a tensor are."""
+    return tensor._blob
+
+
+def blobs_of(tensors: Iterable[TensorFields]) -> tuple[Blob, ...]:
+    """The same of several."""
+    return tuple([tensor._blob for tensor in tensors])
+
+
+def meta_of(tensor: TensorFields) -> TensorMeta:
+    """Shape, dtype and device of a tensor."""
+    return tensor._blob.meta
+
+
+def metas_of(tensors: Iterable[TensorFields]) -> tuple[TensorMeta, ...]:
+    """The same of several."""
+    return tuple([tensor._blob.meta for tensor in tensors])
+
+
+def blobs_if(given: Sequence[Any], metas: tuple[TensorMeta, ...]) -> tuple[Blob, ...] | None:
+    """The blobs of what is `given`, if that is so many tensors of these metas, and none of a derived class; else None.
+
+    For calls that are made often: in one go, and by the identity of the metas.
+    """
+    if len(given) != len(metas):
+        return None
+    kind = CLASS[0]
+    blobs: list[Blob] = []
+    for place, tensor in enumerate(given):
+        if type(tensor) is not kind:
+            return None
+        fields: TensorFields = tensor
+        blob = fields._blob
+        if blob.meta is not metas[place]:
+            return None
+        blobs.append(blob)
+    return tuple(blobs)
+
+
+def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
+    """Whether each tensor has the blob beside it, and ``tensor.data`` was given no other memory."""
+    for tensor, blob in held:  # noqa: SIM110 (every call of a graph passes here)
+        if tensor._blob is not blob:
+            return False
+    return True
+
+
+def lease_of(tensor: TensorFields) -> Lease | None:
+    """What gives the memory of a tensor back; for another tensor that shares it."""
+    return tensor._lease
+
+
+def autograd_of(tensor: TensorFields) -> AutogradMeta | None:
+    """The place of a tensor in the graph of autograd; None without one."""
+    return tensor._autograd

@@ -829,6 +829,19 @@ _TYPE_NAMES = {
 }
 
 
+# For graphs
+
+
+def settle(tensor: Tensor) -> None:
+    """Block until the value is there, as reading it does."""
+    tensor._array()
+
+
+def watch_requires_grad(tensor: Tensor) -> None:
+    """See to it that every change of its `requires_grad` counts as one; see `changes.changed`."""
+    tensor._autograd_meta()
+
+
 def _leaf(tensor: Tensor, requires_grad: bool) -> Tensor:
     return tensor.requires_grad_() if requires_grad else tensor
 

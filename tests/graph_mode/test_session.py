@@ -141,7 +141,7 @@ def test_the_newest_graph_is_closed_first() -> None:
     graphs = [Owned(name) for name in "abc"]
     for graph in graphs:
         session.own(graph, graph.name)
-    session._forget_threads()
+    session.forget_threads()
     session.close()
     assert closed == ["a forgets", "b forgets", "c forgets", "c", "b", "a"]
     late = Owned("late")

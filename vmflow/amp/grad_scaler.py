@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from vmflow import dtypes
@@ -177,7 +178,22 @@ class GradScaler:
         self._stages = {}
         self._found = {}
 
+    @contextmanager
+    def between_updates(self) -> Iterator[None]:
+        """Within, it is as right after an `update`; afterwards as it was before, also if something was raised."""
+        kept = self._stages, self._found
+        self._stages, self._found = {}, {}
+        try:
+            yield
+        finally:
+            self._stages, self._found = kept
+
     # What is known of it
+
+    @property
+    def scale_tensor(self) -> Tensor | None:
+        """The scale, which `update` changes in place; None before the first use and after `load_state_dict`."""
+        return self._scale
 
     def is_enabled(self) -> bool:
         """Whether it does anything."""

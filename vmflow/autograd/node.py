@@ -79,6 +79,14 @@ class AutogradMeta:
                 self.retain()
         return self
 
+    def replace(self, gradient: Tensor | None) -> None:
+        """Have this gradient instead of the one so far."""
+        self.grad = gradient
+
+    def add(self, gradient: Tensor) -> None:
+        """Add to the gradient so far, in place; the first one is kept as it is."""
+        self.grad = gradient if self.grad is None else self.grad.add_(gradient)
+
     def retain(self) -> None:
         """Keep the gradient, of what is no leaf."""
         self.retains = True
