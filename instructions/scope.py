@@ -84,14 +84,20 @@ class Scope:
 
     def dropped(self) -> Failure | None:
         """Why its instructions are not wanted any more; None while they are."""
-        scope: Scope | None = self
-        while scope is not None:
-            if scope._failure is not None:
-                return scope._failure
-            scope = scope._around()
+        failure = self._failure
+        scope: Scope = self
+        while failure is None and scope.outer is not None and not scope.shield:
+            scope = scope.outer
+            failure = scope.ended()
+        if failure is not None:
+            return failure
         if self.deadline is not None and time.monotonic() >= self.deadline:
             return self._drop(DeadlineExceeded(f"dropped, because the deadline of {self} has passed"))
         return None
+
+    def ended(self) -> Failure | None:
+        """Why it was ended itself, whatever is around it; None if it was not."""
+        return self._failure
 
     def _drop(self, error: Exception) -> Failure:
         failure = self._failure = Failure(error, dropped=True)
@@ -103,17 +109,25 @@ class Scope:
         """Wake `waker` when this scope, or one around it, is cancelled."""
         scope: Scope | None = self
         while scope is not None:
-            scope._wakers[waker] = None
-            scope = scope._around()
+            scope.enlist_here(waker)
+            scope = scope.around()
 
     def dismiss(self, waker: Any) -> None:
         """Undo `enlist`."""
         scope: Scope | None = self
         while scope is not None:
-            scope._wakers.pop(waker, None)
-            scope = scope._around()
+            scope.dismiss_here(waker)
+            scope = scope.around()
 
-    def _around(self) -> Scope | None:
+    def enlist_here(self, waker: Any) -> None:
+        """Wake `waker` when this very scope is cancelled."""
+        self._wakers[waker] = None
+
+    def dismiss_here(self, waker: Any) -> None:
+        """Undo `enlist_here`."""
+        self._wakers.pop(waker, None)
+
+    def around(self) -> Scope | None:
         """The next scope whose end ends this one."""
         return None if self.shield else self.outer
 

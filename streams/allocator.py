@@ -112,7 +112,7 @@ class Allocation:
         finally:
             self._piece = None
             self.block = None
-            allocator._take_back(piece)
+            allocator.take_back(piece)
 
     def __del__(self) -> None:
         piece = self._piece
@@ -121,7 +121,7 @@ class Allocation:
             # is gone all the same, and must not be given back twice.
             self._piece = None
             self.block = None
-            self.allocator._notes.append((piece, False))
+            self.allocator.leave_note((piece, False))
 
     def __repr__(self) -> str:
         state = "freed, " if self.block is None else ""
@@ -184,6 +184,8 @@ class BinAllocator:
         self._next_address = 0
         # Pieces to be taken back, and whether `on_free` has been called for them.
         self._notes: deque[tuple[Piece, bool]] = deque()
+        # For destructors: a method of C's, because out of a Python function Ctrl-C may come before it has begun.
+        self.leave_note: Final = self._notes.append
         self._lock = lock_held_while_forking()
         # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
         self._changing = False
@@ -353,7 +355,13 @@ class BinAllocator:
         with self._lock:
             self._begin()
             try:
-                problems = contradictions(self)
+                counted = {
+                    "allocated bytes": self._allocated,
+                    "allocations": self._live,
+                    "requested bytes": self._requested,
+                    "reserved bytes": self._reserved,
+                }
+                problems = contradictions(self.alignment, self._blocks, self._arrays, self._bins, counted)
             finally:
                 self._changing = False
         if problems:
@@ -377,12 +385,13 @@ class BinAllocator:
             except IndexError:
                 return  # another thread was faster
             if announced or self.on_free is None:
-                self._take_back(piece)
+                self.take_back(piece)
             else:
                 block = self._arrays[piece.block.address]
                 Allocation(self, block, piece.offset, piece.nbytes, piece.requested, piece.owner, piece).free()
 
-    def _take_back(self, piece: Piece) -> None:
+    def take_back(self, piece: Piece) -> None:
+        """Let a piece be handed out again; for its `Allocation`."""
         self._lock.acquire()
         if self._changing:
             self._notes.append((piece, True))

@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import Any
 
+from .device_memory import Array
 from .pieces import BINS, Block, Piece, pieces_of
 
-if TYPE_CHECKING:
-    from .allocator import BinAllocator
 
+def contradictions(
+    alignment: int,
+    blocks: Mapping[int, Block],
+    arrays: Mapping[int, Array],
+    bins: Sequence[Sequence[Any]],
+    counted: Mapping[str, int],
+) -> list[str]:
+    """Where blocks, bins and counters contradict each other; with the allocator's lock held.
 
-def contradictions(allocator: BinAllocator) -> list[str]:
-    """Where blocks, bins and counters contradict each other; with the allocator's lock held."""
-    problems = [it for block in allocator._blocks.values() for it in _contradictions_of_block(allocator, block)]
-    problems += _contradictions_of_bins(allocator)
-    problems += _contradictions_of_counters(allocator)
+    Args:
+        alignment: of the pieces, in bytes.
+        blocks, arrays: by address.
+        bins: of (size, address, piece).
+        counted: what the allocator takes for the sums of some of this.
+    """
+    problems = [it for block in blocks.values() for it in _contradictions_of_block(alignment, block, arrays)]
+    problems += _contradictions_of_bins(alignment, blocks.values(), bins)
+    problems += _contradictions_of_counters(blocks.values(), {**counted, "arrays": len(arrays)})
     return problems
 
 
-def _contradictions_of_block(allocator: BinAllocator, block: Block) -> list[str]:
+def _contradictions_of_block(alignment: int, block: Block, arrays: Mapping[int, Array]) -> list[str]:
     problems: list[str] = []
     end = 0
     before: Piece | None = None
     for piece in pieces_of(block):
         if piece.block is not block or piece.offset != end or piece.address != block.address + end:
             problems.append(f"{piece!r} does not begin where the one before it ends, at {block.address + end}")
-        if piece.nbytes <= 0 or piece.nbytes % allocator.alignment:
-            problems.append(f"{piece!r} has {piece.nbytes} bytes, no multiple of {allocator.alignment}")
+        if piece.nbytes <= 0 or piece.nbytes % alignment:
+            problems.append(f"{piece!r} has {piece.nbytes} bytes, no multiple of {alignment}")
         if piece.previous is not before:
             problems.append(f"{piece!r} does not know its neighbour {before!r}")
         if piece.free and before is not None and before.free:
@@ -36,41 +48,41 @@ def _contradictions_of_block(allocator: BinAllocator, block: Block) -> list[str]
             problems.append(f"{piece!r} is smaller than the {piece.requested} bytes requested")
         end += piece.nbytes
         before = piece
-    if end != block.nbytes or allocator._arrays[block.address].nbytes != block.nbytes:
+    if end != block.nbytes or arrays[block.address].nbytes != block.nbytes:
         problems.append(f"the pieces of the block at {block.address} end at {end}, not at {block.nbytes}")
     return problems
 
 
-def _contradictions_of_bins(allocator: BinAllocator) -> list[str]:
+def _contradictions_of_bins(alignment: int, blocks: Collection[Block], bins: Sequence[Sequence[Any]]) -> list[str]:
     problems: list[str] = []
     in_bins: list[Piece] = []
-    for number, entries in enumerate(allocator._bins):
+    for number, entries in enumerate(bins):
         if any(left[:2] >= right[:2] for left, right in pairwise(entries)):
             problems.append(f"bin {number} is not in order")
-        low = allocator.alignment << number
+        low = alignment << number
         for nbytes, address, piece in entries:
             in_bins.append(piece)
             if not piece.free or piece.nbytes != nbytes or piece.address != address:
                 problems.append(f"bin {number} has {nbytes} bytes at {address}, where there is {piece!r}")
             if nbytes < low or (number < BINS - 1 and nbytes >= 2 * low):
                 problems.append(f"bin {number} has {nbytes} bytes at {address}, which belong elsewhere")
-    in_blocks = [piece for block in allocator._blocks.values() for piece in pieces_of(block) if piece.free]
+    in_blocks = [piece for block in blocks for piece in pieces_of(block) if piece.free]
     if len(in_bins) != len(in_blocks) or set(in_bins) != set(in_blocks):
         problems.append(f"the bins have {len(in_bins)} pieces, and {len(in_blocks)} others are free in the blocks")
     return problems
 
 
-def _contradictions_of_counters(allocator: BinAllocator) -> list[str]:
-    blocks = list(allocator._blocks.values())
+def _contradictions_of_counters(blocks: Collection[Block], counted: Mapping[str, int]) -> list[str]:
     live = [piece for block in blocks for piece in pieces_of(block) if not piece.free]
-    problems: list[str] = []
-    for name, counted, found in (
-        ("allocated bytes", allocator._allocated, sum(it.nbytes for it in live)),
-        ("allocations", allocator._live, len(live)),
-        ("requested bytes", allocator._requested, sum(it.requested for it in live)),
-        ("reserved bytes", allocator._reserved, sum(it.nbytes for it in blocks)),
-        ("arrays", len(allocator._arrays), len(blocks)),
-    ):
-        if counted != found:
-            problems.append(f"{counted} {name} are counted, and {found} found")
-    return problems
+    found = {
+        "allocated bytes": sum(it.nbytes for it in live),
+        "allocations": len(live),
+        "requested bytes": sum(it.requested for it in live),
+        "reserved bytes": sum(it.nbytes for it in blocks),
+        "arrays": len(blocks),
+    }
+    return [
+        f"{counted[name]} {name} are counted, and {number} found"
+        for name, number in found.items()
+        if counted[name] != number
+    ]

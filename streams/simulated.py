@@ -126,7 +126,7 @@ class SimulatedDevice:
         """
         self._check_mine(event)
         with self._turn:
-            self._refuse_work("wait for an event")
+            self.admit("wait for an event")
             if event.reached:
                 return
             self.host_waits += 1
@@ -140,11 +140,48 @@ class SimulatedDevice:
             DeviceDeadlock: something is left that can never run.
         """
         with self._turn:
-            self._refuse_work("drain it")
+            self.admit("drain it")
             if not self._idle():
                 self.host_waits += 1
         while self._go_on(self._idle, "its end"):
             pass
+
+    # From its queues and events
+
+    def admit(self, what: str, event: SimulatedEvent | None = None) -> None:
+        """Refuse what only the host may do, to work that runs on the device, and events of other devices.
+
+        Args:
+            what: is about to be done.
+            event: of which, if it is about one.
+
+        Raises:
+            RuntimeError: called by work that runs on the device.
+            ValueError: `event` belongs to another device.
+        """
+        if self._stepper == threading.get_ident():
+            raise RuntimeError(f"a piece of work that runs on {self.name} tried to {what}: only the host may")
+        if event is not None:
+            self._check_mine(event)
+
+    def hand_over(self, queue: SimulatedQueue, entry: Piece | Mark) -> None:
+        """Put `entry` on `queue`, and let the device do what its mode says."""
+        with self._turn:
+            queue.entries.append(entry)
+            if isinstance(entry, Piece):
+                self.enqueued += 1
+            elif len(queue.entries) == 1:
+                self._settle(queue)
+        if self.mode == "eager":
+            while self.step():
+                pass
+        elif self.mode == "random":
+            self._stride()
+
+    def polled(self) -> None:
+        """The host has asked how far the device is: time passes for a random one."""
+        if self.mode == "random":
+            self._stride()
 
     # Faults
 
@@ -195,7 +232,7 @@ class SimulatedDevice:
         If nothing can go on, False again without a `goal`, and DeviceDeadlock with one.
         """
         with self._turn:
-            self._refuse_work("make it go on")
+            self.admit("make it go on")
             while not enough() and self._stepper is not None:
                 self._turn.wait()
             if enough():
@@ -234,20 +271,6 @@ class SimulatedDevice:
         error.__cause__ = self._lost_by
         return error
 
-    def _hand_over(self, queue: SimulatedQueue, entry: Piece | Mark) -> None:
-        """Put `entry` on `queue`, and let the device do what its mode says."""
-        with self._turn:
-            queue.entries.append(entry)
-            if isinstance(entry, Piece):
-                self.enqueued += 1
-            elif len(queue.entries) == 1:
-                self._settle(queue)
-        if self.mode == "eager":
-            while self.step():
-                pass
-        elif self.mode == "random":
-            self._stride()
-
     def _settle(self, queue: SimulatedQueue) -> None:
         """Pass the marks that `queue` has come to, and those that this brings others to: a mark takes no time.
 
@@ -277,20 +300,11 @@ class SimulatedDevice:
             if not self._go_on(self._stepping):
                 return
 
-    def _polled(self) -> None:
-        """The host has asked how far the device is: time passes for a random one."""
-        if self.mode == "random":
-            self._stride()
-
     def _stepping(self) -> bool:
         return self._stepper is not None
 
     def _idle(self) -> bool:
         return not any(queue.entries for queue in self._queues.values())
-
-    def _refuse_work(self, what: str) -> None:
-        if self._stepper == threading.get_ident():
-            raise RuntimeError(f"a piece of work that runs on {self.name} tried to {what}: only the host may")
 
     def _check_mine(self, event: SimulatedEvent) -> None:
         if event.device is not self:
@@ -335,8 +349,8 @@ class SimulatedQueue:
         Raises:
             RuntimeError: called by work that runs on the device.
         """
-        self.device._refuse_work("enqueue more")
-        self.device._hand_over(self, Piece(work, fail))
+        self.device.admit("enqueue more")
+        self.device.hand_over(self, Piece(work, fail))
 
     def record(self, event: SimulatedEvent | None = None) -> SimulatedEvent:
         """An event that is reached when everything enqueued here so far has run.
@@ -348,15 +362,14 @@ class SimulatedQueue:
             ValueError: `event` has been recorded before, or belongs to another device.
             RuntimeError: called by work that runs on the device.
         """
-        self.device._refuse_work("record an event")
+        self.device.admit("record an event", event)
         if event is None:
             event = SimulatedEvent(self.device)
-        self.device._check_mine(event)
         if event.label:
             raise ValueError(f"{event} has been recorded already, and an event is recorded once: make another")
         self._recorded += 1
         event.label = f"event {self._recorded} of {self.name}"
-        self.device._hand_over(self, Mark(event, records=True))
+        self.device.hand_over(self, Mark(event, records=True))
         return event
 
     def wait(self, event: SimulatedEvent) -> None:
@@ -366,9 +379,8 @@ class SimulatedQueue:
             ValueError: it belongs to another device.
             RuntimeError: called by work that runs on the device.
         """
-        self.device._refuse_work("wait for an event")
-        self.device._check_mine(event)
-        self.device._hand_over(self, Mark(event, records=False))
+        self.device.admit("wait for an event", event)
+        self.device.hand_over(self, Mark(event, records=False))
 
     def head_piece(self) -> Piece | None:
         """The piece of work at its head, or None if it is idle or held by an event."""
@@ -411,7 +423,7 @@ class SimulatedEvent:
         Work that runs on the device may ask too; nothing goes on then.
         """
         if not self.reached:
-            self.device._polled()
+            self.device.polled()
         return self.reached
 
     def synchronize(self) -> None:
