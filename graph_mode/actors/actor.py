@@ -10,6 +10,7 @@ still arrives, until everything of its own is back and all its inputs have ended
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from typing import final
 
 from vmflow.errors import InternalError
@@ -41,6 +42,10 @@ class InputPort:
         self.fifo: deque[int] = deque()
         self.ended = False
         self.kept = kept
+
+    def connect(self, acks: list[Message]) -> None:
+        """Take the messages that give the slots back."""
+        self.acks = acks
 
 
 @final
@@ -92,6 +97,21 @@ class OutputPort:
         self.in_place = in_place
         self.lent = [-1] * len(slots)
         self.ordered = False
+
+    def connect(self, fulls: Sequence[Sequence[Message]], times: int, ordered: bool, ends: list[Message]) -> None:
+        """Take the messages that it sends.
+
+        Args:
+            fulls: by slot, one to each consumer.
+            times: how often a slot is handed out to each.
+            ordered, ends: see `OutputPort`.
+        """
+        for slot, messages in enumerate(fulls):
+            for message in messages:
+                (self.near if message.near else self.far)[slot].extend([message] * times)
+        self.sends = times * len(ends)
+        self.ordered = ordered
+        self.ends = ends
 
 
 @final
@@ -193,7 +213,7 @@ class Actor(Source):
                 self._end()
         if self.zombie and self.reading == 0 and self.open_inputs == 0 and not self.destroyed:
             self.destroyed = True
-            self.thread.alive -= 1
+            self.thread.lose()
 
     def waits(self) -> list[Wait]:
         if self.zombie:

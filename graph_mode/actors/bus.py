@@ -139,6 +139,20 @@ class ActorThread:
         self.stopped = False
         self._post = post
 
+    def add(self, actor: Receiver) -> None:
+        """Take an actor that has been made."""
+        self.actors.append(actor)
+        self.alive += 1
+
+    def lose(self) -> None:
+        """One of the actors has been destroyed."""
+        self.alive -= 1
+
+    def poke(self) -> None:
+        """Something has happened to a buffer.  From any thread."""
+        if self.sources:
+            self.poked = True
+
     def turn(self, limit: int) -> list[Action]:
         """Handle what has arrived, until nothing is left or `limit` actions have been decided on."""
         if self.stopped:

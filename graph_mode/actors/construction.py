@@ -88,8 +88,7 @@ class Construction:
         else:
             actor = self._make_general(task, kind, thread, run)
         self.actors[task.id] = actor
-        thread.actors.append(actor)
-        thread.alive += 1
+        thread.add(actor)
 
     def _is_light(self, task: TaskDescriptor, kind: Kind) -> bool:
         """Whether each register comes and goes once between two acts."""
@@ -140,36 +139,26 @@ class Construction:
     def _connect(self, actor: Actor, task: TaskDescriptor) -> None:
         times = task.count if KINDS[task.kind].repeats else 1
         for source in actor.inputs:
-            source.acks = self._acks(task, source.register)
+            source.connect(self._acks(task, source.register))
         for port in actor.outputs:
-            consumers = self.registers[port.register].consumers
-            port.sends = times * len(consumers)
-            port.ordered = any([_near(task.id, it) for it in consumers])
-            for slot in range(len(port.slots)):
-                for message in self._fulls(task, port.register, slot):
-                    (port.near if message.near else port.far)[slot].extend([message] * times)
-            port.ends = self._ends(task, port.register)
+            fulls = [self._fulls(task, port.register, slot) for slot in range(len(port.slots))]
+            port.connect(fulls, times, self._is_ordered(task, port.register), self._ends(task, port.register))
 
     def _connect_light(self, actor: LightActor, task: TaskDescriptor) -> None:
-        sent: list[Message] = []
+        fulls: list[Message] = []
+        ends: list[Message] = []
         for number, register in enumerate(task.all_produced()):
             consumers = self.registers[register].consumers
             in_place = self.registers[register].in_place
-            actor.sends += len(consumers)
             if in_place is not None and consumers:
-                actor.in_place_output = number
-                actor.in_place_input = self._inputs[task.id][in_place]
-                actor.in_place_sends = len(consumers)
-                actor.in_place_ordered = any([_near(task.id, it) for it in consumers])
-            sent += self._fulls(task, register, 0)
-            actor.ends += self._ends(task, register)
-        for number, register in enumerate(task.all_consumed()):
-            ack = self._acks(task, register)[0]
-            actor.acks.append(ack)
-            if number != actor.in_place_input:
-                sent.append(ack)
-        for message in sent:
-            (actor.near if message.near else actor.far).append(message)
+                source = self._inputs[task.id][in_place]
+                actor.lie_in_place(number, source, len(consumers), self._is_ordered(task, register))
+            fulls += self._fulls(task, register, 0)
+            ends += self._ends(task, register)
+        actor.connect(fulls, [self._acks(task, it)[0] for it in task.all_consumed()], ends)
+
+    def _is_ordered(self, task: TaskDescriptor, register: int) -> bool:
+        return any([_near(task.id, it) for it in self.registers[register].consumers])
 
     def _fulls(self, task: TaskDescriptor, register: int, slot: int) -> list[Message]:
         consumers = self.registers[register].consumers

@@ -6,6 +6,7 @@ messages its outputs are away; it acts when all bits are set and nothing is away
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import final
 
 from vmflow.errors import InternalError
@@ -81,6 +82,34 @@ class LightActor(Receiver):
         self.in_place_ordered = False
         self.away_in_place = 0
 
+    def connect(self, fulls: Sequence[Message], acks: list[Message], ends: list[Message]) -> None:
+        """Take the messages that it sends.
+
+        Args:
+            fulls: those that hand out its outputs.
+            acks: by input, the one that gives it back.
+            ends: those that say that no more will come.
+        """
+        self.sends = len(fulls)
+        self.acks = acks
+        self.ends = ends
+        for message in (*fulls, *[ack for number, ack in enumerate(acks) if number != self.in_place_input]):
+            (self.near if message.near else self.far).append(message)
+
+    def lie_in_place(self, output: int, source: int, sends: int, ordered: bool) -> None:
+        """One output lies in the memory of an input, which goes back only when that output has; before `connect`.
+
+        Args:
+            output: which.
+            source: the input.
+            sends: how many messages hand the output out.
+            ordered: whether one of these goes to an actor of the same thread.
+        """
+        self.in_place_output = output
+        self.in_place_input = source
+        self.in_place_sends = sends
+        self.in_place_ordered = ordered
+
     def construct(self) -> None:
         """Nothing: credits are what is not away."""
 
@@ -146,4 +175,4 @@ class LightActor(Receiver):
                 self.thread.send(message, True)
         if self.zombie and self.away == 0 and self.ended == self.all_here and not self.destroyed:
             self.destroyed = True
-            self.thread.alive -= 1
+            self.thread.lose()

@@ -195,5 +195,4 @@ class ActorSystem:
 
     def _poke(self) -> None:
         for thread in self._threads.values():
-            if thread.sources:
-                thread.poked = True
+            thread.poke()
