@@ -48,13 +48,13 @@ class AccessBlobByCallback(InstructionPolicy):
             return
         if self.modifier == "mut":
             self.callback(blob.destination())
-            storage.failure = None
+            storage.mend()
         else:
             self.callback(blob.array())
 
     def fail(self, failure: Failure) -> None:
         if self.modifier == "mut":
-            self.blob.storage.failure = failure
+            self.blob.storage.poison(failure)
 
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}, {self.modifier})"

@@ -32,13 +32,13 @@ class AllocateTensor(InstructionPolicy):
 
     def doom(self, failure: Failure) -> None:
         if self.blob.storage.array is None:
-            self.blob.storage.failure = failure
+            self.blob.storage.poison(failure)
 
     def compute(self) -> None:
         """The memory was found when this was launched."""
 
     def fail(self, failure: Failure) -> None:
-        self.blob.storage.failure = failure
+        self.blob.storage.poison(failure)
 
     def describe(self) -> str:
         return f"{self.name}({self.blob.meta!r}) on {self.blob.meta.device}"

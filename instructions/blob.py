@@ -177,6 +177,19 @@ class Storage:
             self.allocation = allocation
             self.array = allocation.array(meta.sizes, meta.dtype.numpy)
 
+    def let_go(self) -> None:
+        """Hold no memory any more."""
+        self.allocation = None
+        self.array = None
+
+    def poison(self, failure: Failure) -> None:
+        """Hold a failure instead of data."""
+        self.failure = failure
+
+    def mend(self) -> None:
+        """Hold data again: all of it has been written."""
+        self.failure = None
+
     def admit(self) -> None:
         """Raise if no machine can use it; asked before another machine takes it over."""
 
@@ -189,6 +202,18 @@ class Storage:
             self.writer = None
             return True
         return False
+
+
+def expect_writers(writes: list[tuple[Storage, Instruction]]) -> None:
+    """Let each storage know the instruction, about to be issued, that writes it."""
+    for storage, instruction in writes:
+        storage.writer = instruction
+
+
+def count_writes(storages: list[Storage]) -> None:
+    """One more in-place write of each was issued."""
+    for storage in storages:
+        storage.version += 1
 
 
 @mypyc_attr(free_list_len=1)

@@ -11,7 +11,7 @@ from . import origin
 from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
 from .barrier import Barrier, GlobalSync
-from .blob import Array, Blob, Storage, brought
+from .blob import Array, Blob, Storage, brought, expect_writers
 from .critical_section import CriticalSectionBegin, CriticalSectionEnd
 from .failure import Failure
 from .instruction import Dependence, Instruction
@@ -239,8 +239,7 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
         machine.issue(instructions[0], writes[0][0])
         return
     try:
-        for storage, instruction in writes:
-            storage.writer = instruction
+        expect_writers(writes)
     finally:
         _issue_all(machine, instructions)
 

@@ -122,7 +122,7 @@ class Chain(FuseInstructionPolicy):
             storage = _made_by(member)
             if storage.allocation is not None:
                 storage.allocation.free()
-            storage.allocation = storage.array = None
+            storage.let_go()
 
     def kernel(self) -> Callable[[], None] | None:
         """What computes the members together; None if they have to run one by one, and what is wrong will be told."""
@@ -136,7 +136,7 @@ class Chain(FuseInstructionPolicy):
     def computed(self) -> None:
         """The kernel has made what is wanted."""
         for member in self.members:
-            _made_by(member).failure = None
+            _made_by(member).mend()
 
 
 def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:

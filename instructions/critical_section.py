@@ -64,7 +64,7 @@ class CriticalSectionEnd(Deferred):
 
     def fail(self, failure: Failure) -> None:
         for blob in self.blobs if self.writes else ():
-            blob.storage.failure = failure
+            blob.storage.poison(failure)
 
 
 class CriticalSection(Deferred):

@@ -61,7 +61,7 @@ class LaunchLazyJob(Deferred):
     def fail(self, failure: Failure) -> None:
         # Closed in the middle of a run, nobody can know what they hold.
         for blob in self.parameters if self._running else ():
-            blob.storage.failure = failure
+            blob.storage.poison(failure)
         self.job.fail(failure)
 
     def drop(self, failure: Failure) -> None:

@@ -75,12 +75,12 @@ class MultiTensorUpdate(InstructionPolicy):
         if self.overwrites:
             for blob in self.outputs:
                 if blob.strides is None:
-                    blob.storage.failure = None
+                    blob.storage.mend()
         self.kernel([blob.array() for blob in self.inputs], [blob.destination() for blob in self.outputs])
 
     def fail(self, failure: Failure) -> None:
         for blob in self.outputs:
-            blob.storage.failure = failure
+            blob.storage.poison(failure)
 
     def drop(self, failure: Failure) -> None:
         """Nothing has happened."""

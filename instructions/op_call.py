@@ -191,7 +191,7 @@ class OpCall(InstructionPolicy):
     def doom(self, failure: Failure) -> None:
         for output in self.outputs:
             if output.storage.array is None:
-                output.storage.failure = failure
+                output.storage.poison(failure)
 
     def compute(self) -> None:
         strided = False
@@ -256,7 +256,7 @@ class OpCall(InstructionPolicy):
 
     def fail(self, failure: Failure) -> None:
         for output in self.outputs:
-            output.storage.failure = failure
+            output.storage.poison(failure)
 
     def describe(self) -> str:
         inputs = ", ".join([repr(blob.meta) for blob in self.inputs] + [repr(scalar) for scalar in self.scalars])

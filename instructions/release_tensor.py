@@ -41,8 +41,7 @@ class ReleaseTensor(InstructionPolicy):
             return
         if allocation.block is None:
             # Lost in a reference cycle, whose destructors came before this: the memory may be somebody else's by now.
-            self.storage.allocation = None
-            self.storage.array = None
+            self.storage.let_go()
         elif allocation.allocator is instruction.stream.allocator:
             allocation.free()
 
@@ -53,9 +52,9 @@ class ReleaseTensor(InstructionPolicy):
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
             # What was launched later, and may have been given this memory, has not begun either.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
-        storage.allocation = None
-        storage.array = None
-        self.storage.failure = None
+        storage.let_go()
+        if storage.failure is not None:
+            storage.mend()
 
 
 class Lease:

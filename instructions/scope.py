@@ -85,10 +85,10 @@ class Scope:
     def dropped(self) -> Failure | None:
         """Why its instructions are not wanted any more; None while they are."""
         failure = self._failure
-        scope: Scope = self
-        while failure is None and scope.outer is not None and not scope.shield:
-            scope = scope.outer
+        scope = self.around()
+        while failure is None and scope is not None:
             failure = scope.ended()
+            scope = scope.around()
         if failure is not None:
             return failure
         if self.deadline is not None and time.monotonic() >= self.deadline:

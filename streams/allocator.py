@@ -37,6 +37,7 @@ from .pieces import (
     Piece,
     absorb,
     block_size,
+    cut,
     is_idle,
     pieces_of,
 )
@@ -506,14 +507,7 @@ class BinAllocator:
 
     def _split(self, piece: Piece, size: int) -> None:
         """Cut `piece` down to its first `size` bytes; the rest becomes a free piece."""
-        rest = Piece(piece.block, piece.offset + size, piece.nbytes - size)
-        follower = piece.next
-        rest.previous = piece
-        rest.next = follower
-        if follower is not None:
-            follower.previous = rest
-        piece.next = rest
-        piece.nbytes = size
+        rest = cut(piece, size)
         insort(self._bin_of[rest.nbytes.bit_length()], (rest.nbytes, rest.address, rest))
 
     def _leave_bin(self, piece: Piece) -> None:

@@ -73,6 +73,19 @@ class Piece:
         return f"<piece {self.address}..{end} {'free' if self.free else f'of {self.owner}'}>"
 
 
+def cut(piece: Piece, size: int) -> Piece:
+    """Make `piece` end after `size` bytes; the rest, as a piece that is free."""
+    rest = Piece(piece.block, piece.offset + size, piece.nbytes - size)
+    follower = piece.next
+    rest.previous = piece
+    rest.next = follower
+    if follower is not None:
+        follower.previous = rest
+    piece.next = rest
+    piece.nbytes = size
+    return rest
+
+
 def absorb(piece: Piece, follower: Piece) -> None:
     """Make `piece` end where `follower`, the next one, ends."""
     after = follower.next

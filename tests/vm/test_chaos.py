@@ -260,7 +260,7 @@ def deadlines_pass_unnoticed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def shields_do_not_shield(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scope, "_around", lambda self: self.outer)
+    monkeypatch.setattr(Scope, "around", lambda self: self.outer)
 
 
 def a_part_mends_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
