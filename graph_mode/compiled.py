@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, final
+from typing import Any, Final, final
 
 import attrs
 
@@ -15,7 +15,7 @@ from vmflow.context import MODE, Mode
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions import origin
 from vmflow.instructions.allocate_tensor import AllocateTensor
-from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, places_memory
+from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, count_writes, places_memory
 from vmflow.instructions.builder import issue
 from vmflow.instructions.critical_section import CriticalSection
 from vmflow.instructions.deferred import Ended
@@ -45,6 +45,8 @@ from .plan import Plan
 from .runtime import GraphRuntime, Handle
 from .session import default_session
 from .variables import Variables
+
+_NOTHING: Final[frozenset[Storage]] = frozenset()
 
 
 @attrs.frozen
@@ -218,15 +220,12 @@ class CompiledGraph:
         )
         try:
             if not self._ran_at_once(runtime, launch, variables, mode):
-                launch.over_to = runtime.over
                 while not runtime.expect(launch):
                     runtime = self._runtime(machine)
-                    launch.over_to = runtime.over
                 self._issue(machine, runtime, launch, variables, mode)
         finally:
             # Even if Ctrl-C comes in between, what was issued runs.
-            for storage in variables.written:
-                storage.version += 1
+            count_writes(variables.written)
             if self._closed:
                 runtime.close()
         return self._structured(results)
@@ -242,14 +241,13 @@ class CompiledGraph:
             return False
         if self._is_pure and not variables.written and runtime.pure is None:
             output = self.full_job.outputs[0].meta
-            runtime.pure = PureCall(lone, self.metas, output, variables, self._no_draws, self._uses)
+            runtime.shorten(PureCall(lone, self.metas, output, variables, self._no_draws, self._uses))
         self._last = runtime.handle
         return True
 
     def _issue(
         self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
     ) -> None:
-        launch.own, launch.opened = frozenset(), False
         handed_over = False
         try:
             instructions, writes = self._instructions(machine, runtime, launch, variables, mode)
@@ -312,18 +310,17 @@ class CompiledGraph:
         job = _Job(runtime, launch)
         if runtime.brief or not sources:
             # The run is over before anybody could make use of having the arguments back.
-            launch.opened = True
+            launch.share(_NOTHING)
+            launch.open(None)
             needed += sources
             reads += [blob.storage for blob in sources]
         else:
             # What the run changes is its own from the beginning to the end, and need not be asked for again.
             shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
-            if len(shared) < len(sources):
-                launch.own = variables.changed
-            launch.section = CriticalSection(shared, job.open)
+            section, stream = CriticalSection(shared, job.open), runtime.section_stream()
+            launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, stream)
             read = tuple([_ordered(machine, blob.storage) for blob in shared])
-            launch.stream = runtime.section_stream()
-            instructions.append(Instruction(launch.stream, launch.section, read, (), 0, code, last, mode))
+            instructions.append(Instruction(stream, section, read, (), 0, code, last, mode))
         policy = LaunchLazyJob(job, variables.written_blobs, needed)
         changed = variables.written + [blob.storage for blob in launch.results]
         instruction = Instruction(

@@ -103,9 +103,9 @@ class Launch(Run):
         results: what the caller has been given, to be filled.
         numbers, draws, variables: see `Run`.
         uses: how often arguments are copied, or read where they are, in all.
-        over_to: called once, when it is over.
 
     Attributes:
+        over_to: called once, when it is over; None if nobody wants to know.
         own: memory that the run itself changes, so that arguments that lie there have to be copied first.
         opened: whether the arguments are there.
         failure: what went wrong first.
@@ -139,7 +139,6 @@ class Launch(Run):
         draws: Sequence[Sequence[tuple[int, int]]],
         uses: int,
         variables: Mapping[int, Storage] = _NONE,
-        over_to: Callable[[Launch], None] | None = None,
     ) -> None:
         super().__init__([], numbers, draws, variables)
         self.sources = sources
@@ -153,12 +152,24 @@ class Launch(Run):
         self.stream: Stream | None = None
         self._lock = threading.Lock()
         self._copies_left = uses
-        self.over_to = over_to
+        self.over_to: Callable[[Launch], None] | None = None
         self._ended: Callable[[Exception | None], None] | None = None
 
     def renew(self) -> None:
         """In a forked child: the lock may have been held by a thread that is not here."""
         self._lock = threading.Lock()
+
+    def report_to(self, over_to: Callable[[Launch], None]) -> None:
+        """Call this once, when it is over."""
+        self.over_to = over_to
+
+    def share(
+        self, own: frozenset[Storage], section: CriticalSection | None = None, stream: Stream | None = None
+    ) -> None:
+        """Say what of the arguments is whose while it runs; see the attributes of these names."""
+        self.own = own
+        self.section = section
+        self.stream = stream
 
     def open(self, failure: Failure | None) -> None:
         """The arguments are there, or will never be."""
@@ -230,7 +241,7 @@ class Launch(Run):
                 # Before anybody can hear that it is over.
                 for blob in self.results:
                     if blob.storage.failure is None:
-                        blob.storage.failure = failure
+                        blob.storage.poison(failure)
             self.over = True
             # Both hold this in turn, and the arguments' and results' memory must not wait for the collector.
             ended, self._ended = self._ended, None
@@ -250,5 +261,5 @@ class Launch(Run):
         error = self.failure.error
         if not isinstance(error, Exception):
             return None
-        self.failure.observed = True  # the launch itself tells of it
+        self.failure.observe()  # the launch itself tells of it
         return error

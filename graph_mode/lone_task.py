@@ -93,6 +93,10 @@ class LoneTask:
             program = self._program = self._make()
         program.run(run)
 
+    def close(self) -> None:
+        """Begin nothing any more."""
+        self.closed = True
+
     def forget(self) -> None:
         """Let go of the memory; nothing is under way."""
         self._program = None
@@ -116,11 +120,10 @@ class LoneTask:
             elif owner is not machine:
                 return False
             if variables.written and blob.storage in variables.changed:
-                launch.own = variables.changed
+                launch.share(variables.changed)
         cost = 0 if scope is not None and scope.here else self.cost
         if not self._possible(variables, cost):
             return False
-        launch.opened = True
         if variables.written:
             done = inline.call_shielded(machine, self._act_unless_closed, (runtime, launch))
         else:
@@ -159,7 +162,7 @@ class LoneTask:
             self.act(runtime, launch)
         except BaseException:
             if launch.failure is not None:
-                launch.failure.observed = True  # by whoever gets the exception
+                launch.failure.observe()  # by whoever gets the exception
             raise
         finally:
             # No call of a Python function before this: out of one, Ctrl-C may come.

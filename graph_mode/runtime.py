@@ -170,6 +170,10 @@ class GraphRuntime:
         """Whether it can be launched: not if it was closed, or there was no memory for it."""
         return not self._closing and self.memory.usable()
 
+    def shorten(self, pure: PureCall) -> None:
+        """Take this way for calls like the last one, until variables lie elsewhere."""
+        self.pure = pure
+
     def section_stream(self) -> Stream:
         """A stream on which to hand over the arguments of one launch, for as long as that takes.
 
@@ -184,6 +188,7 @@ class GraphRuntime:
 
     def expect(self, launch: Launch) -> bool:
         """A launch is about to be issued; False if this has been closed, and it has to go elsewhere."""
+        launch.report_to(self.over)
         self._open.add(launch)
         # Whoever closes says so first and looks for launches then: one of the two sees the other.
         if not self._closing:
@@ -235,7 +240,7 @@ class GraphRuntime:
         self._closing = True
         self.pure = None
         if self.lone is not None:
-            self.lone.closed = True
+            self.lone.close()
         if not self._open:
             self._pump()
 
@@ -279,7 +284,7 @@ class GraphRuntime:
         self.pure = None
         self.system = None
         if self.lone is not None:
-            self.lone.closed = True
+            self.lone.close()
         for run in self._open:
             if isinstance(run, Launch):
                 run.renew()
@@ -450,7 +455,7 @@ class GraphRuntime:
             # One that runs at once is never started.
             if (launch.started or launch.over_to is None) and not launch.over:
                 for number in self._written:
-                    launch.variables[number].failure = failure  # nobody can know what they hold
+                    launch.variables[number].poison(failure)  # nobody can know what they hold
             launch.fail(failure)
             launch.finish()
 
@@ -484,7 +489,7 @@ class GraphRuntime:
         for operand in op.outputs:
             storage = launch.variables.get(operand.buffer)
             if storage is not None:
-                storage.failure = failure  # nobody knows how far the op has come
+                storage.poison(failure)  # nobody knows how far the op has come
         return failure
 
     def _remembered(self, failure: Failure) -> Failure:

@@ -37,6 +37,10 @@ class Failure:
         # What was dropped was so by decision, and is no error to report.
         self.observed = dropped
 
+    def observe(self) -> None:
+        """Somebody hears of it in another way."""
+        self.observed = True
+
     def throw(self) -> None:
         """Raise the original exception; of what was dropped, one like it, unless it is the user's own.
 

@@ -237,7 +237,7 @@ def test_launches_start_in_order_whoever_asks() -> None:
     runtime = _Recorder(queue)
     launches = [Launch((), (), (), (), 0) for _ in range(3)]
     for launch in launches:
-        launch.opened = True
+        launch.open(None)
     runtime.coming = [launches[2], launches[1]]
     queue.enter(runtime, launches[0])  # type: ignore[arg-type]
     assert runtime.started == launches
@@ -447,7 +447,7 @@ def test_a_launch_that_cannot_be_started_does_not_hold_up_the_next(error: BaseEx
     runtime = _Refusing(queue, error)
     launches = [Launch((), (), (), (), 0) for _ in range(2)]
     for launch in launches:
-        launch.opened = True
+        launch.open(None)
     runtime.coming = [launches[1]]
     with pytest.raises(type(error), match="planted"):
         queue.enter(runtime, launches[0])  # type: ignore[arg-type]
