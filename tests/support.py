@@ -166,3 +166,16 @@ def run_program(program: str, **environment: str) -> str:
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
     return done.stdout.strip()
+
+
+def source_files() -> dict[str, Path]:
+    """The modules of the project by name; through the links, as Python sees them."""
+    root = Path(flow.__file__).parent
+    found: dict[str, Path] = {}
+    for folder, _, files in os.walk(root, followlinks=True):
+        for file in files:
+            path = Path(folder, file)
+            if path.suffix == ".py":
+                parts = ("vmflow", *path.relative_to(root).with_suffix("").parts)
+                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found

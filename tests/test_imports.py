@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import vmflow
-from tests.support import run_program
+from tests.support import run_program, source_files
 
 ROOT = Path(vmflow.__file__).parent
 
@@ -52,19 +52,7 @@ class Import(NamedTuple):
     at_import: bool
 
 
-def _modules() -> dict[str, Path]:
-    """All modules by name; through the links, as Python sees them."""
-    found: dict[str, Path] = {}
-    for folder, _, files in os.walk(ROOT, followlinks=True):
-        for file in files:
-            path = Path(folder, file)
-            if path.suffix == ".py":
-                parts = ("vmflow", *path.relative_to(ROOT).with_suffix("").parts)
-                found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
-
-
-MODULES = _modules()
+MODULES = source_files()
 
 
 def _imports(name: str) -> list[Import]:
