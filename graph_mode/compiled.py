@@ -204,7 +204,7 @@ class CompiledGraph:
             for handle in list(self._handles):
                 handle.forget_pure()
         variables = self._variables
-        blobs = tuple([self._result(machine, operand.meta) for operand in self.full_job.outputs])
+        blobs = tuple([self._result_blob(machine, operand.meta) for operand in self.full_job.outputs])
         results = [
             new_tensor(blob, Lease(blob.storage) if placed else None)
             for blob, placed in zip(blobs, self._placed, strict=True)
@@ -288,7 +288,7 @@ class CompiledGraph:
                 runtimes[self] = found
             return found
 
-    def _result(self, machine: VirtualMachine, of: TensorMeta) -> Blob:
+    def _result_blob(self, machine: VirtualMachine, of: TensorMeta) -> Blob:
         return Blob(Storage(machine, None, machine.stream(of.device)), of)
 
     def _instructions(

@@ -1,7 +1,7 @@
 """`TensorFields`: what a tensor consists of, and its commonest operators, apart from its class for both to be compiled.
 
-So compiled code reaches the fields without a lookup, and an operator is no function of Python's.  The functions at the
-end are how others ask for the fields, which are no attributes of users.
+So compiled code reaches the fields without a lookup, and an operator is no function of Python's.  Others ask for
+the fields by the functions at the end, because users are not to see them as attributes.
 """
 
 from __future__ import annotations
