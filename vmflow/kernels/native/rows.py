@@ -16,7 +16,6 @@ from .functions import LAYER_NORM_PART, function
 Array: TypeAlias = Any
 
 _SINGLE: Final = np.dtype(np.float32)
-_INDEX: Final = np.dtype(np.int64)
 
 # Columns of a piece: whole lines of the cache.
 _COLUMNS: Final = 16
@@ -83,166 +82,7 @@ class Softmax:
         return clear_of(out, array) and not (self._logarithm and address(out) == address(array))
 
 
-class CrossEntropy:
-    """The loss of rows of scores, as it is called from one place.
-
-    Args:
-        averages: whether to take the mean instead of the sum.
-    """
-
-    __slots__ = ("_averages", "_rows", "_sum")
-
-    def __init__(self, averages: bool) -> None:
-        self._averages = averages
-        self._rows = CallSite()
-        self._sum = CallSite()
-
-    def call(self, scores: Array, classes: Array) -> tuple[Array, Array, Array] | None:
-        """Compute it.
-
-        Args:
-            scores: (rows, classes).
-            classes: the right ones.
-
-        Returns:
-            The loss, how many rows there are, and their `log_softmax`; None if that is not possible, as for arrays of
-            other kinds, and where a class does not exist.
-        """
-        if scores.ndim != 2 or function("class_losses", scores.size) is None:
-            return None
-        logs, losses, wrong = np.empty(scores.shape, _SINGLE), np.empty(len(scores), _SINGLE), np.zeros((), _INDEX)
-        loss, total = np.empty((), _SINGLE), np.empty((), _SINGLE)
-        if not self._rows.again((scores, classes, logs, losses, wrong)):
-            by_row = _losses(scores, classes, logs, losses, wrong)
-            if by_row is None:
-                return None
-            by_row.make(self._rows)
-        if wrong.item():
-            return None
-        if not self._sum.again((losses, loss, total)):
-            whole = _loss(losses, loss, total, self._averages)
-            if whole is None:
-                return None
-            whole.make(self._sum)
-        return loss, total, logs
-
-
-def cross_entropy_call(
-    scores: Array, classes: Array, averages: bool, outs: Sequence[Array]
-) -> Callable[[], bool] | None:
-    """What `CrossEntropy` does for arrays that stay where they are: it says whether it could, by the classes."""
-    loss, total, logs = outs
-    losses, wrong = np.empty(len(scores), _SINGLE), np.zeros((), _INDEX)
-    by_row, whole = _losses(scores, classes, logs, losses, wrong), _loss(losses, loss, total, averages)
-    if by_row is None or whole is None:
-        return None
-    return _UnlessWrong(wrong, by_row, whole)
-
-
-class _UnlessWrong:
-    """Calls for arrays that stay where they are, one after the other, but none behind one that is `wrong`."""
-
-    def __init__(self, wrong: Array, *calls: NativeCall) -> None:
-        self._wrong = wrong
-        self._calls = [it.placed() for it in calls]
-        self._arrays = [it.arrays for it in calls]  # of which those know the addresses only
-
-    def __call__(self) -> bool:
-        """Whether all was well."""
-        self._wrong[...] = 0
-        for kernel, arguments, _ in self._calls:
-            kernel(*arguments)
-            if self._wrong.item():
-                return False
-        return True
-
-
-def _losses(scores: Array, classes: Array, logs: Array, losses: Array, wrong: Array) -> NativeCall | None:
-    """The logarithms of each row's softmax, and what it has lost."""
-    kernel = function("class_losses", scores.size)
-    if kernel is None or not scores.size or not fits(classes, _INDEX) or classes.shape != losses.shape:
-        return None
-    if not all([fits(it) for it in (scores, logs)]) or not clear_of(logs, scores) or address(logs) == address(scores):
-        return None
-    by_row = scores, classes, logs, losses
-    return NativeCall(
-        "class_losses",
-        kernel,
-        (*[address(it) for it in by_row], *scores.shape, address(wrong)),
-        lambda: _by_row(by_row),
-        scores.size * 4,
-        (*by_row, wrong),
-        places=(0, 1, 2, 3, 6),
-        written=3,
-    )
-
-
-def _loss(losses: Array, loss: Array, total: Array, averages: bool) -> NativeCall | None:
-    """The mean, or the sum, of what rows have lost, and how many there are."""
-    kernel = function("class_loss", losses.size)
-    if kernel is None or not all([fits(it) for it in (loss, total)]):
-        return None
-    arrays = losses, loss, total
-    arguments = (*[address(it) for it in arrays], losses.size, averages)
-    # It cannot be cut: there is no work that could be shared.
-    return NativeCall("class_loss", kernel, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
-
-
-class CrossEntropyGradient:
-    """The gradient of `CrossEntropy` by the scores, as it is called from one place.
-
-    Args:
-        averages: see there.
-    """
-
-    __slots__ = ("_averages", "_site")
-
-    def __init__(self, averages: bool) -> None:
-        self._averages = averages
-        self._site = CallSite()
-
-    def call(self, gradient: Array, classes: Array, total: Array, logs: Array) -> Array | None:
-        """Compute it, of the gradient of the loss; None if that is not possible, as where a class does not exist."""
-        result, wrong = np.empty(logs.shape, _SINGLE), np.zeros((), _INDEX)
-        if not self._site.again((logs, classes, gradient, total, result, wrong)):
-            found = _loss_gradient(gradient, classes, total, logs, self._averages, result, wrong)
-            if found is None:
-                return None
-            found.make(self._site)
-        return None if wrong.item() else result
-
-
-def cross_entropy_gradient_call(
-    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool, out: Array
-) -> Callable[[], bool] | None:
-    """What `CrossEntropyGradient` does for arrays that stay where they are; see `cross_entropy_call`."""
-    wrong = np.zeros((), _INDEX)
-    found = _loss_gradient(gradient, classes, total, logs, averages, out, wrong)
-    return None if found is None else _UnlessWrong(wrong, found)
-
-
-def _loss_gradient(
-    gradient: Array, classes: Array, total: Array, logs: Array, averages: bool, out: Array, wrong: Array
-) -> NativeCall | None:
-    kernel = function("cross_entropy_gradient", logs.size)
-    if kernel is None or not logs.size or not fits(classes, _INDEX) or classes.shape != logs.shape[:1]:
-        return None
-    if not all([fits(it) for it in (gradient, total, logs, out)]) or not clear_of(out, logs):
-        return None
-    by_row, numbers = (logs, classes, out), (gradient, total)
-    return NativeCall(
-        "cross_entropy_gradient",
-        kernel,
-        (*map(address, by_row), *logs.shape, *map(address, numbers), averages, address(wrong)),
-        lambda: _by_row(by_row),
-        logs.size * 3,
-        (logs, classes, *numbers, out, wrong),
-        places=(0, 1, 5, 6, 2, 8),
-        written=2,
-    )
-
-
-def _by_row(arrays: Sequence[Array]) -> team.Cut:
+def cut_by_row(arrays: Sequence[Array]) -> team.Cut:
     """For kernels whose arguments begin with the addresses of what has something for each row, and how many rows."""
     return team.Cut(len(arrays), tuple([(place, it.nbytes // len(it)) for place, it in enumerate(arrays)]))
 
@@ -299,7 +139,7 @@ class LayerNorm:
             "layer_norm",
             self._kernel,
             (*map(address, by_row), *array.shape, _address(weight), _address(bias), self._eps),
-            lambda: _by_row(by_row),
+            lambda: cut_by_row(by_row),
             array.size * 2,
             arrays,
             places=(0, *[place for place, it in ((6, weight), (7, bias)) if it is not None], 1, 2, 3),
@@ -432,7 +272,7 @@ def add_to_rows(array: Array, row: Array) -> NativeCall | None:
         return None
     by_row = (array,)
     arguments = address(array), *array.shape, address(row)
-    return NativeCall("add_to_rows", kernel, arguments, lambda: _by_row(by_row), array.size, (array, row))
+    return NativeCall("add_to_rows", kernel, arguments, lambda: cut_by_row(by_row), array.size, (array, row))
 
 
 def column_sums(array: Array, out: Array) -> NativeCall | None:

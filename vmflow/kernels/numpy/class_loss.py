@@ -10,12 +10,7 @@ import numpy as np
 from vmflow.dtypes import float32
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call, Function, Kernel, Problem, builds
-from vmflow.kernels.native.rows import (
-    CrossEntropy,
-    CrossEntropyGradient,
-    cross_entropy_call,
-    cross_entropy_gradient_call,
-)
+from vmflow.kernels.native.class_loss import CrossEntropy, CrossEntropyGradient
 from vmflow.kernels.problems.class_loss import Cases
 
 from . import rows
@@ -136,13 +131,13 @@ def _nll_loss_gradient(problem: Problem) -> Function:
 def _cross_entropy(problem: Problem) -> Kernel:
     cases: Cases = problem.details
     to, compute = cases.dtype.numpy, cases.compute.numpy
-    plain, averages = _is_plain(cases), cases.reduction == "mean"
-    in_c = CrossEntropy(averages)
+    plain = _is_plain(cases) and len(problem.inputs) == 2
+    in_c = CrossEntropy.of(cases.reduction == "mean", cases.rows * cases.classes) if plain else None
     is_matrix = len(cases.shape) == 2 and cases.compute is cases.dtype
 
     def kernel(array: Array, target: Array, *rest: Any) -> tuple[Array, Array, Array]:
         scores = array if is_matrix and array.flags.c_contiguous else _rows(cases, array)
-        if plain and len(rest) == 1:
+        if in_c is not None:
             found = in_c.call(scores, target if is_matrix else target.reshape(-1))
             if found is not None:
                 return found
@@ -155,10 +150,9 @@ def _cross_entropy(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         scores, target = inputs
-        if not (scores.flags.c_contiguous and target.flags.c_contiguous):
+        if in_c is None or not (scores.flags.c_contiguous and target.flags.c_contiguous):
             return None
-        matrix = scores.reshape(cases.rows, cases.classes)
-        compute = cross_entropy_call(matrix, target.reshape(-1), averages, outputs)
+        compute = in_c.placed(scores.reshape(cases.rows, cases.classes), target.reshape(-1), *outputs)
 
         def otherwise() -> None:
             for out, result in zip(outputs, kernel(*inputs, None), strict=True):
@@ -166,8 +160,7 @@ def _cross_entropy(problem: Problem) -> Kernel:
 
         return None if compute is None else [(_compute, (compute, otherwise), None)]
 
-    by_row = plain and len(problem.inputs) == 2 and len(cases.shape) < 3
-    return Kernel(kernel, placed=placed if by_row else None)
+    return Kernel(kernel, placed=placed if in_c is not None and len(cases.shape) < 3 else None)
 
 
 def _compute(compute: Callable[[], bool], otherwise: Callable[[], None]) -> None:
@@ -182,15 +175,15 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
     to, compute = cases.dtype.numpy, cases.compute.numpy
     smoothing = compute.type(cases.smoothing)
     share = compute.type(cases.smoothing / max(cases.classes, 1))
-    plain, averages = _is_plain(cases), cases.reduction == "mean"
-    in_c = CrossEntropyGradient(averages)
+    plain = _is_plain(cases) and len(problem.inputs) == 4
+    in_c = CrossEntropyGradient.of(cases.reduction == "mean", cases.rows * cases.classes) if plain else None
 
     def kernel(gradient: Array, target: Array, total: Array, logs: Array, *rest: Any) -> Array:
-        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
-        if plain and weight is None:
+        if in_c is not None:
             found = in_c.call(gradient, target.reshape(-1), total, logs)
             if found is not None:
                 return np.ascontiguousarray(_back(cases, found))
+        weight = rest[0].astype(compute, copy=False) if len(rest) > 1 else None
         places, kept = _places(cases, target)
         factors = _factors(cases, gradient, total, kept)
         hard = factors * (1 - smoothing) if weight is None else factors * weight[places] * (1 - smoothing)
@@ -205,15 +198,14 @@ def _cross_entropy_gradient(problem: Problem) -> Kernel:
 
     def placed(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
         gradient, target, total, logs = inputs
-        if not (target.flags.c_contiguous and outputs[0].flags.c_contiguous):
+        if in_c is None or not (target.flags.c_contiguous and outputs[0].flags.c_contiguous):
             return None
         out = outputs[0].reshape(cases.rows, cases.classes)
-        compute = cross_entropy_gradient_call(gradient, target.reshape(-1), total, logs, averages, out)
+        compute = in_c.placed(gradient, target.reshape(-1), total, logs, out)
 
         def otherwise() -> None:
             np.copyto(outputs[0], kernel(*inputs, None))
 
         return None if compute is None else [(_compute, (compute, otherwise), None)]
 
-    by_row = plain and len(problem.inputs) == 4 and len(cases.shape) < 3
-    return Kernel(kernel, placed=placed if by_row else None)
+    return Kernel(kernel, placed=placed if in_c is not None and len(cases.shape) < 3 else None)

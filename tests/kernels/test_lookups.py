@@ -1,0 +1,55 @@
+"""The C functions of an op are looked up when its kernel is chosen, and not when it is called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import vmflow as flow
+import vmflow.nn.functional as F
+from vmflow.kernels.native import functions
+
+pytestmark = pytest.mark.usefixtures("compiled")
+
+
+@pytest.fixture
+def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions that were looked up, by whichever module."""
+    names: list[str] = []
+    usual = functions.function
+
+    def function(name: str, elements: int) -> Callable[..., Any] | None:
+        names.append(name)
+        return usual(name, elements)
+
+    for name, module in list(sys.modules.items()):
+        if name.startswith("vmflow.kernels.native.") and getattr(module, "function", None) is usual:
+            monkeypatch.setattr(module, "function", function)
+    return names
+
+
+def _cross_entropy() -> flow.Tensor:
+    return F.cross_entropy(flow.ones(64, 100, requires_grad=True), flow.zeros(64, dtype=flow.int64))
+
+
+OPS: dict[str, Callable[[], flow.Tensor]] = {"cross_entropy": _cross_entropy}
+
+
+def _computed(op: Callable[[], flow.Tensor]) -> None:
+    result = op()
+    result.sum().backward()
+    result.numpy()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_an_op_looks_its_functions_up_once(name: str, looked: list[str]) -> None:
+    # The first time may load a library, which has kernels chosen anew.
+    _computed(OPS[name])
+    _computed(OPS[name])
+    assert looked, "nothing of this is in C"
+    looked.clear()
+    _computed(OPS[name])
+    assert not looked
