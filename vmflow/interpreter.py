@@ -21,6 +21,7 @@ from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
 from .instructions.op_call import CallPlan, OpCall, Step
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
+from .kernels.choosing import Kernel
 from .kernels.generation import GENERATION
 from .native import caused_by
 from .operands import check_fits, not_tensors
@@ -329,6 +330,11 @@ def plan_of(
         if generation != GENERATION.number:
             op.recent = None  # whoever has forgotten everything meanwhile has not seen this
     return found
+
+
+def kernel_of(op: OpExpr, inputs: tuple[Tensor, ...], attributes: Attributes) -> Kernel:
+    """The kernel that a call of an op would have."""
+    return plan_of(op, _blobs(op, inputs), attributes, (), _current_mode().dtype).kernel
 
 
 def issue_policy(

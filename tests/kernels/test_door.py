@@ -143,6 +143,16 @@ def test_every_op_has_a_kernel_on_the_host() -> None:
         assert name in builders or op.family in builders, name
 
 
+def test_every_builder_is_of_ops() -> None:
+    from vmflow.graph_mode.serialization import declare_all_ops
+
+    declare_all_ops()
+    families = {op.family for op in OPS.values() if op.family}
+    for family in families:
+        import_module(f"vmflow.kernels.numpy.{family}")
+    assert set(choosing._BUILDERS["vmflow.kernels.numpy"]) <= families | set(OPS)
+
+
 def test_every_rule_has_settings_and_a_kernel_on_the_host() -> None:
     from importlib import import_module
 

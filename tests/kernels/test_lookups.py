@@ -35,7 +35,11 @@ def _cross_entropy() -> flow.Tensor:
     return F.cross_entropy(flow.ones(64, 100, requires_grad=True), flow.zeros(64, dtype=flow.int64))
 
 
-OPS: dict[str, Callable[[], flow.Tensor]] = {"cross_entropy": _cross_entropy}
+def _convolution() -> flow.Tensor:
+    return F.conv2d(flow.ones(4, 3, 16, 16, requires_grad=True), flow.ones(8, 3, 3, 3, requires_grad=True))
+
+
+OPS: dict[str, Callable[[], flow.Tensor]] = {"convolution": _convolution, "cross_entropy": _cross_entropy}
 
 
 def _computed(op: Callable[[], flow.Tensor]) -> None:

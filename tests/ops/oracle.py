@@ -158,7 +158,7 @@ class KernelContract:
             assert inferred.cost >= 0
             problem = Problem(op.name, op.family, attributes, metas, kinds, inferred.outputs, inferred.details)
             kernel = choose(problem, inferred.outputs[0].device)
-            inferred.details = Kernel(self._checked(op, inferred, kernel.function, metas))
+            inferred.details = Kernel(self._checked(op, inferred, kernel.function, metas), keeps=kernel.keeps)
             return inferred
 
         return wrapped

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 import vmflow as flow
 from tests.against_torch import same_as_torch
 from tests.support import arrays_for, check_gradients
+from vmflow.kernels.generation import GENERATION
+from vmflow.kernels.numpy import columns
 from vmflow.kernels.numpy import convolution as kernels
 from vmflow.kernels.problems.convolution import Geometry
-from vmflow.ops import convolution
 from vmflow.ops.convolution import conv1d, conv2d, conv3d, conv_transpose1d, conv_transpose2d, conv_transpose3d
 from vmflow.ops.layer_operands import Sizes
 
@@ -138,11 +139,11 @@ def test_a_small_buffer_gives_the_same(samples: int, monkeypatch: pytest.MonkeyP
 
     whole = products()
     for samples_each in (1, 4, 9):
-        monkeypatch.setattr(kernels, "COLUMN_BYTES", samples_each * 2 * 9 * 25 * 8)
-        convolution._keeps_columns.cache_clear()
+        monkeypatch.setattr(columns, "COLUMN_BYTES", samples_each * 2 * 9 * 25 * 8)
+        GENERATION.advance()
         for have, want in zip(products(), whole, strict=True):
             np.testing.assert_allclose(have, want, rtol=1e-12)
-    convolution._keeps_columns.cache_clear()
+    GENERATION.advance()
 
 
 @pytest.mark.parametrize("dtype", [flow.float16, flow.bfloat16])
@@ -449,12 +450,13 @@ def test_both_ways_to_the_gradient_by_the_input(
     turned = kernels._turned(it)
     assert turned is not None
     expected = np.zeros(shape)
-    for piece, layout in kernels._pieces(it, 8):
+    for piece, layout in columns.pieces(it, 8):
         pixels = layout.pixels(gradient[piece])
         steps = np.matmul(kernels._matrices(weight, it).swapaxes(1, 2), pixels)
         expected[piece] = layout.from_columns(steps)
     out = np.empty(shape)
-    (found,) = kernels._gradients(it, (True, False, False))(gradient, None, None, weight, out)
+    gradients = kernels._gradients_by_columns(it, (True, False, False), gradient.dtype)
+    (found,) = gradients(gradient, None, None, weight, out)
     assert found is out
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-13)
 
@@ -470,8 +472,8 @@ def test_a_gradient_is_no_convolution_where_that_would_be_dearer() -> None:
 def test_memory_is_used_again_only_if_it_fits() -> None:
     like = np.zeros(1, np.float32)
     room = np.empty((2, 3), np.float32)
-    assert kernels._room(room, (2, 3), like) is room
+    assert columns.room_for(room, (2, 3), like) is room
     for other in (None, np.empty((3, 2), np.float32), np.empty((2, 3)), np.empty((3, 2), np.float32).T):
-        found = kernels._room(other, (2, 3), like)
+        found = columns.room_for(other, (2, 3), like)
         assert found is not other
         assert (found.shape, found.dtype, found.flags.c_contiguous) == ((2, 3), like.dtype, True)

@@ -44,12 +44,14 @@ class Kernel:
         placed: the same for arrays that stay where they are; see `Placed`.
         scratch: how many bytes `placed` needs to work in.
         sharing: pairs (input, output): the output may lie where the input does, if dtype and layout are the same.
+        keeps: whether, where a gradient will be wanted, another op is the better one, which returns for it what this
+            one computes on its way.
 
     Attributes:
-        function, placed, scratch, sharing: as given.
+        function, placed, scratch, sharing, keeps: as given.
     """
 
-    __slots__ = ("_bound", "function", "placed", "scratch", "sharing")
+    __slots__ = ("_bound", "function", "keeps", "placed", "scratch", "sharing")
 
     def __init__(
         self,
@@ -59,12 +61,14 @@ class Kernel:
         placed: Placed | None = None,
         scratch: int = 0,
         sharing: Sequence[tuple[int, int]] = (),
+        keeps: bool = False,
     ) -> None:
         self.function: Function = function
         self._bound = bound
         self.placed = placed
         self.scratch = scratch
         self.sharing = sharing
+        self.keeps = keeps
 
     def with_scalars(self, scalars: tuple[Any, ...]) -> tuple[Function, tuple[Any, ...], tuple[Any, ...]]:
         """The function for these scalars, and its arguments before and behind the arrays."""

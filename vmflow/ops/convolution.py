@@ -7,15 +7,12 @@ number of spatial dimensions and declared for one, two and three.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
 from math import prod
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from vmflow import interpreter as _interpreter
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.kernels.choosing import Problem, choose
 from vmflow.kernels.problems.convolution import Geometry, Wanted
 
 from .autocasting import autocast_as_op
@@ -369,17 +366,9 @@ def _convolve_batch(batch: Tensor, parameters: tuple[Tensor, ...], window: _Wind
     operands = (batch, *parameters)
     family = FAMILIES[len(window.stride)]
     recorded = parameters[0].requires_grad and is_grad_enabled()
-    if recorded and _keeps_columns(window, tuple([it._blob.meta for it in operands]))():
+    if recorded and _interpreter.kernel_of(family.convolution, operands, window).keeps:
         return _interpreter.dispatch_several(family.with_columns, operands, window)[0]
     return _interpreter.dispatch(family.convolution, operands, window)
-
-
-@functools.lru_cache(1024)
-def _keeps_columns(window: _Window, metas: Metas) -> Callable[[], bool]:
-    """Tells whether the kernels of the device keep columns for the gradient by the weight."""
-    it = _checked_geometry(window, metas)
-    problem = Problem("conv_keeps_columns", "convolution", window, metas, (), (), it)
-    return choose(problem, metas[0].device).function
 
 
 @autocast_as_op

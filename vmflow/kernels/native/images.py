@@ -21,6 +21,13 @@ Array: TypeAlias = Any
 _SINGLE: Final = np.dtype(np.float32)
 _INDEX: Final = np.dtype(np.int64)
 
+_CONVOLUTIONS: Final = (
+    "convolution",
+    "convolution_input_gradient",
+    "convolution_weight_gradient",
+    "convolution_room",
+)
+
 
 def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = _SINGLE) -> Array:
     """`out` if that is memory for a result of this shape, else new memory."""
@@ -28,28 +35,34 @@ def _result(out: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any] = _S
 
 
 class Convolution:
-    """The convolutions of float32 of certain sizes, and their gradients; to be used while they are `ready`.
+    """The convolutions of float32 of certain sizes, and their gradients.
 
     Their arrays are (samples, channels, height, width), (filters, channels of a group, kernel height, kernel width),
     (filters,) and (samples, filters, rows, columns); of lines without heights and rows.
 
     Args:
+        kernels: the C functions, by name.
         sizes: as the fields of the C struct of this name; all but the padding are at least 1.
         rank: 2, or 1 for lines, which are images of one row.
     """
 
-    def __init__(self, sizes: tuple[int, ...], rank: int) -> None:
+    def __init__(self, kernels: dict[str, Callable[..., Any]], sizes: tuple[int, ...], rank: int) -> None:
         samples, groups, channels, filters, height, width, down, across, rows, columns = sizes[:10]
         self._given = (samples, groups * channels, *(height, width)[-rank:])
         self._made = (samples, groups * filters, *(rows, columns)[-rank:])
         self._weights = (groups * filters, channels, *(down, across)[-rank:])
-        self._products = samples * groups * filters * rows * columns * channels * down * across
         self._sizes = (ctypes.c_int64 * len(sizes))(*sizes)
-        self._room = 0
+        self._kernels = kernels
+        self._room: int = kernels["convolution_room"](ctypes.addressof(self._sizes))
 
-    def ready(self) -> bool:
-        """Whether they can be computed, which is decided once."""
-        return function("convolution", self._products) is not None
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], sizes: tuple[int, ...], rank: int) -> Self | None:
+        """The convolutions of arrays of this dtype and of these sizes, see the class; None if C has none now."""
+        if dtype != _SINGLE:
+            return None
+        products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
+        found = {name: kernel for name in _CONVOLUTIONS if (kernel := function(name, products)) is not None}
+        return cls(found, sizes, rank) if len(found) == len(_CONVOLUTIONS) else None
 
     def forward(self, array: Array, weight: Array, bias: Array | None, out: Array | None) -> Array:
         """The convolution, with `bias` unless it is None; into `out` if that is memory for it."""
@@ -68,30 +81,23 @@ class Convolution:
 
     def _call(self, name: str, given: tuple[Array | None, ...], *results: Array | None) -> Array:
         whole = [it if it is None or fits(it) else np.array(it, _SINGLE, order="C") for it in (*given, *results)]
-        self._compute(self._function(name), [None if it is None else address(it) for it in whole])
+        self._compute(self._kernels[name], [None if it is None else address(it) for it in whole])
         return results[0]
 
     def calls(self, *wanted: tuple[str, tuple[Array | None, ...]]) -> list[Call] | None:
         """Calls of kernels by name over arrays that stay where they are; None if they cannot be had."""
         arrays = [it for _, those in wanted for it in those if it is not None]
-        if not self.ready() or not all([fits(it) for it in arrays]):
+        if not all([fits(it) for it in arrays]):
             return None
         return [
-            (self._compute, (self._function(name), [None if it is None else address(it) for it in those]), None)
+            (self._compute, (self._kernels[name], [None if it is None else address(it) for it in those]), None)
             for name, those in wanted
         ]
 
-    def _function(self, name: str) -> Callable[..., Any]:
-        kernel = function(name, self._products)
-        assert kernel is not None  # see `ready`
-        return kernel
-
     def _compute(self, kernel: Callable[..., Any], places: list[int | None]) -> None:
-        block = ctypes.addressof(self._sizes)
-        self._room = self._room or self._function("convolution_room")(block)
         # Not kept: most of the time it would lie there unused.
         room = np.empty(self._room, _SINGLE)
-        kernel(block, *places, address(room))
+        kernel(ctypes.addressof(self._sizes), *places, address(room))
 
 
 class MaxPool:

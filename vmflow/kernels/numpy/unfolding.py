@@ -9,7 +9,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Function, Problem, builds
 from vmflow.kernels.problems.convolution import Geometry
 
-from .convolution import Layout
+from .columns import Layout
 from .half import in_single
 
 

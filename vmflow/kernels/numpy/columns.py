@@ -1,0 +1,150 @@
+"""The windows of images as the columns of a matrix, and back.
+
+The copy costs as much as the product when its innermost runs are short.  Hence two layouts: small images with many
+samples are copied with the batch innermost, large images with their rows innermost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import product
+from math import prod
+from typing import Final
+
+import numpy as np
+
+from vmflow.instructions.blob import Array
+from vmflow.kernels.problems.convolution import Geometry, Sizes
+
+# Columns beyond this many bytes are made and multiplied piece by piece.  A larger buffer does not stay in the cache,
+# and is given fresh pages each time: 32 x 64 x 32 x 32 with 64 3 x 3 filters took 62 ms with one buffer of 75 MB and 47
+# with four of 18 MB.
+COLUMN_BYTES: Final = 8 << 20
+
+# From which images on the rows are long enough to be copied one by one, and below which batch there is nothing to gain.
+_LONG_ROW: Final = 32
+_SMALL_BATCH: Final = 8
+
+
+class Layout:
+    """Where the batch stands while columns are made, and how to get there and back.
+
+    Arrays "inside" have the channels first; then come the samples and the image, or the image and the samples.
+    """
+
+    def __init__(self, geometry: Geometry, samples: int) -> None:
+        self.geometry = geometry
+        self.samples = samples
+        self.batch_last = geometry.output[-1] < _LONG_ROW and samples >= _SMALL_BATCH
+        spatial = tuple(range(2, geometry.rank + 2))
+        self.to_inside = (1, *spatial, 0) if self.batch_last else (1, 0, *spatial)
+        back = tuple([axis - 1 for axis in spatial])
+        self.to_outside = (geometry.rank + 1, 0, *back) if self.batch_last else (1, 0, *spatial)
+
+    def inside(self, channels: int, size: Sizes) -> tuple[int, ...]:
+        """The shape of images inside."""
+        return (channels, *size, self.samples) if self.batch_last else (channels, self.samples, *size)
+
+    def image(self, parts: Iterable[slice]) -> tuple[slice, ...]:
+        """An index of an array inside that cuts the image."""
+        every = slice(None)
+        return (every, *parts) if self.batch_last else (every, every, *parts)
+
+    def interior(self) -> tuple[slice, ...]:
+        """Where, in the padded images inside, the input is."""
+        it = self.geometry
+        return self.image([slice(before, before + size) for before, size in zip(it.before, it.size, strict=True)])
+
+    def padded_shape(self) -> tuple[int, ...]:
+        """The shape of padded images inside."""
+        it = self.geometry
+        return self.inside(it.channels, tuple([sum(each) for each in zip(it.before, it.size, it.behind, strict=True)]))
+
+    def padded(self, array: Array) -> Array:
+        """The input inside, with its padding."""
+        moved = array.transpose(self.to_inside)
+        if not any(self.geometry.before + self.geometry.behind):
+            return np.ascontiguousarray(moved) if self.batch_last else moved
+        result = np.zeros(self.padded_shape(), array.dtype)
+        result[self.interior()] = moved
+        return result
+
+    def columns(self, array: Array, room: Array | None = None) -> Array:
+        """The input's windows: (groups, taps of a group, output pixels), in `room` if it is of that shape."""
+        it = self.geometry
+        source = self.padded(array)
+        channel, *rest = source.strides
+        sample = rest.pop(-1 if self.batch_last else 0)
+        steps = [length * step for length, step in zip(rest, it.stride, strict=True)]
+        windows = np.lib.stride_tricks.as_strided(
+            source,
+            (it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:]),
+            (
+                channel,
+                *[length * step for length, step in zip(rest, it.dilation, strict=True)],
+                *((*steps, sample) if self.batch_last else (sample, *steps)),
+            ),
+        )
+        result = room_for(room, (*it.columns_shape()[:2], self.samples * prod(it.output)), array)
+        np.copyto(result.reshape(windows.shape), windows)
+        return result
+
+    def pixels(self, array: Array) -> Array:
+        """An output, or its gradient, as (groups, filters of a group, output pixels)."""
+        it = self.geometry
+        return np.ascontiguousarray(array.transpose(self.to_inside)).reshape(
+            it.groups, it.filters // it.groups, self.samples * prod(it.output)
+        )
+
+    def from_pixels(self, pixels: Array) -> Array:
+        """The other way round, as a view of shape (samples, filters, ...)."""
+        it = self.geometry
+        return pixels.reshape(self.inside(it.filters, it.output)).transpose(self.to_outside)
+
+    def from_columns(self, columns: Array) -> Array:
+        """Columns added up where they came from, as a view of shape (samples, channels, ...)."""
+        it = self.geometry
+        taps = columns.reshape(it.channels, *it.kernel, *self.inside(it.channels, it.output)[1:])
+        result = np.zeros(self.padded_shape(), columns.dtype)
+        for tap in product(*map(range, it.kernel)):
+            result[self.image(map(_reached, tap, it.dilation, it.output, it.stride))] += taps[(slice(None), *tap)]
+        return result[self.interior()].transpose(self.to_outside)
+
+
+def room_for(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
+    """`room` if it is contiguous memory of that shape and of the dtype of `like`, else new memory.
+
+    What is used again is in the cache, and its pages are there.
+    """
+    if room is not None and room.shape == shape and room.dtype == like.dtype and room.flags.c_contiguous:
+        return room
+    return np.empty(shape, like.dtype)
+
+
+def _reached(tap: int, dilation: int, output: int, stride: int) -> slice:
+    """Where a tap of the kernel comes to lie along a padded dimension."""
+    first = tap * dilation
+    return slice(first, first + (output - 1) * stride + 1, stride)
+
+
+def are_kept(it: Geometry, itemsize: int) -> bool:
+    """Whether columns are kept for the gradient by the weight, which would make them again.
+
+    For a large batch, making them again is cheaper than their memory.
+    """
+    return 0 < prod(it.columns_shape()) * itemsize <= COLUMN_BYTES and not it.pointwise()
+
+
+def pieces(geometry: Geometry, itemsize: int) -> Iterator[tuple[slice, Layout]]:
+    """The batch cut so that the columns of each piece fit the buffer."""
+    each = geometry.channels * prod(geometry.kernel) * prod(geometry.output) * itemsize
+    size = max(1, min(geometry.samples, COLUMN_BYTES // max(each, 1)))
+    if geometry.samples and geometry.samples % size:
+        # Equal pieces, so that no small one is left over.
+        size = -(-geometry.samples // -(-geometry.samples // size))
+    layout = None
+    for start in range(0, geometry.samples, size):
+        count = min(size, geometry.samples - start)
+        if layout is None or layout.samples != count:
+            layout = Layout(geometry, count)
+        yield slice(start, start + count), layout
