@@ -39,7 +39,18 @@ def _convolution() -> flow.Tensor:
     return F.conv2d(flow.ones(4, 3, 16, 16, requires_grad=True), flow.ones(8, 3, 3, 3, requires_grad=True))
 
 
-OPS: dict[str, Callable[[], flow.Tensor]] = {"convolution": _convolution, "cross_entropy": _cross_entropy}
+def _linear(rows: int, features: int, outputs: int) -> flow.Tensor:
+    operands = [flow.ones(*shape, requires_grad=True) for shape in ((rows, features), (outputs, features), (outputs,))]
+    return F.linear(*operands)
+
+
+OPS: dict[str, Callable[[], flow.Tensor]] = {
+    "convolution": _convolution,
+    "cross_entropy": _cross_entropy,
+    "layer that is small": lambda: _linear(2000, 2, 7),
+    "sum of columns": lambda: flow.ones(100, 100).sum(0).requires_grad_(),
+    "sum of others": lambda: flow.ones(20, 100, 20).sum((0, 2)).requires_grad_(),
+}
 
 
 def _computed(op: Callable[[], flow.Tensor]) -> None:

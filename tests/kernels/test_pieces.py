@@ -52,7 +52,6 @@ def cuts(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setattr(intra_op, "run", counted)
     monkeypatch.setattr(team, "LEAST", WORTH)
     monkeypatch.setattr(team, "job", seen)
-    monkeypatch.setattr("vmflow.kernels.native.arrays._SHARED_AT_ONCE", WORTH)
     monkeypatch.setattr("vmflow.kernels.numpy.spreading.IN_C_FROM", 2 * WORTH)
     monkeypatch.setattr("vmflow.kernels.native.single_loop._COMPILED_FROM", 0)
     # Short arrays have another kernel, which takes the other of two zeros; pieces are never so short.

@@ -21,7 +21,7 @@ from vmflow.kernels import blas_core
 from vmflow.kernels.native import products, team
 from vmflow.kernels.native.compiling import compiler_command
 from vmflow.kernels.native.loading import LOADER
-from vmflow.kernels.native.rows import column_sums
+from vmflow.kernels.native.rows import ColumnSums
 from vmflow.kernels.numpy import products as in_numpy
 
 from .support import same_bits
@@ -149,9 +149,9 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
     product, expected = products.MatrixProduct(), np.empty(rows, np.float32)
-    in_c = column_sums(of, expected)
+    in_c = ColumnSums.of(of.dtype, of.size)
     assert in_c is not None
-    in_c.once()
+    assert in_c.call(of, expected)
     for _ in range(2):  # the second time as it was remembered
         sums = np.full(rows, np.nan, np.float32)
         found = product.call_with_sums(of.T, right, None, sums)

@@ -41,7 +41,7 @@ def test_normalize_and_its_gradients(matrix: Array) -> None:
     normalized = (matrix - matrix.mean(1, keepdims=True)) / np.sqrt(matrix.var(1, keepdims=True) + eps)
     np.testing.assert_allclose(means, matrix.mean(1), rtol=1e-12, atol=1e-14)
     np.testing.assert_allclose(out, normalized * weight + bias, rtol=1e-10, atol=1e-12)
-    by_weight, by_bias = rows.normalize_backward(gradient, matrix, means, scales, weight, out)
+    by_weight, by_bias = rows.normalize_backward(gradient, matrix, means, scales, weight, out, None)
     weighted = gradient * weight
     slope = (weighted * normalized).mean(1, keepdims=True)
     expected = scales[:, None] * (weighted - weighted.mean(1, keepdims=True) - normalized * slope)
@@ -55,7 +55,7 @@ def test_of_nothing_there_is_nothing(shape: tuple[int, int]) -> None:
     empty = np.empty(shape, np.float32)
     means, scales = rows.normalize(empty, None, None, np.float32(1.0), empty.copy())
     np.testing.assert_array_equal(means, np.zeros(shape[0]))
-    by_weight, by_bias = rows.normalize_backward(empty, empty, means, scales, None, empty.copy())
+    by_weight, by_bias = rows.normalize_backward(empty, empty, means, scales, None, empty.copy(), None)
     np.testing.assert_array_equal(by_weight, np.zeros(shape[1]))
     np.testing.assert_array_equal(by_bias, np.zeros(shape[1]))
 

@@ -37,6 +37,13 @@ def test_columns(length: int) -> None:
     np.testing.assert_allclose(out, matrix.sum(0, dtype=np.float64), rtol=3e-6)
 
 
+def test_columns_of_float32_are_the_same_however_they_lie() -> None:
+    matrix = _positive(300, 64)
+    expected = sums.of_columns(matrix)
+    for other in (np.asfortranarray(matrix), np.repeat(matrix, 2, 1)[:, ::2]):
+        np.testing.assert_array_equal(sums.of_columns(other), expected)
+
+
 @pytest.mark.parametrize("dims", [(0,), (1,), (2,), (0, 1), (1, 2), (0, 2), (0, 1, 2)])
 def test_dimensions(dims: tuple[int, ...]) -> None:
     array = _positive(20, 30, 40)

@@ -26,9 +26,6 @@ _NAMES: Final = {name: f"single_{name}" for name in SINGLE}
 # As many additions as an element of an op of one operand takes the time of, about.
 _ADDITIONS: Final = 2
 
-# Work from which it pays to share what is called once: to say so takes as long as a third of this.
-_SHARED_AT_ONCE: Final = 1 << 18
-
 
 def fits(array: Array, dtype: np.dtype[Any] = _SINGLE) -> bool:
     """Whether it is as the kernels take arrays."""
@@ -142,11 +139,6 @@ class NativeCall(NamedTuple):
         """The call, for arrays that stay where they are."""
         return as_call(self.name, self.kernel, self.arguments, self.cut, self.work)
 
-    def once(self) -> None:
-        """Make it, by several threads where it takes so long that this is worth it."""
-        call, arguments, _ = as_call(self.name, self.kernel, self.arguments, self.cut, self.work, at_once=True)
-        call(*arguments)
-
     def make(self, site: CallSite) -> None:
         """Make it, by several threads where that is worth it, for the site to remember."""
         at = by_words(self.name)
@@ -179,7 +171,6 @@ def as_call(
     arguments: tuple[Any, ...],
     cut: Callable[[], team.Cut],
     work: float,
-    at_once: bool = False,
 ) -> Call:
     """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
 
@@ -189,10 +180,7 @@ def as_call(
         arguments: for the whole.
         cut: makes one, for which arguments are words; not called where nobody would help.
         work: see `intra_op.LEAST`.
-        at_once: whether it will be called only once, and at once.
     """
-    if at_once and work < _SHARED_AT_ONCE:
-        return kernel, arguments, None
     if team.helps(work) and (at := by_words(name)):
         found = team.shared(at, words_of(name, arguments), cut(), work)
         if found is not None:

@@ -9,7 +9,7 @@ import numpy as np
 
 from . import team
 from .addresses import address, realigned
-from .arrays import NativeCall, clear_of, fits, takes
+from .arrays import Call, NativeCall, clear_of, fits, takes
 from .call_site import CallSite
 from .functions import LAYER_NORM_PART, function
 
@@ -265,31 +265,101 @@ def _reduced(of_rows: _OfRows, site: CallSite, array: Array, rows: int, length: 
     return found
 
 
-def add_to_rows(array: Array, row: Array) -> NativeCall | None:
-    """``array += row``, for a matrix; None if it cannot be had."""
-    kernel = function("add_to_rows", array.size)
-    if kernel is None or not array.size or not fits(array) or not fits(row) or not clear_of(array, row):
-        return None
-    by_row = (array,)
-    arguments = address(array), *array.shape, address(row)
-    return NativeCall("add_to_rows", kernel, arguments, lambda: cut_by_row(by_row), array.size, (array, row))
+class AddToRows:
+    """``array += row`` for matrices, as it is called from one place.
+
+    Args:
+        kernel: the C function.
+    """
+
+    __slots__ = ("_kernel", "_site")
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        self._kernel = kernel
+        self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The op for matrices of this dtype and so many elements; None if C has none now."""
+        kernel = function("add_to_rows", elements) if dtype == _SINGLE and elements else None
+        return None if kernel is None else cls(kernel)
+
+    def call(self, array: Array, row: Array) -> bool:
+        """Compute it; whether that was possible."""
+        if self._site.again((row, array)):
+            return True
+        found = self._found(array, row)
+        if found is not None:
+            found.make(self._site)
+        return found is not None
+
+    def placed(self, array: Array, row: Array) -> Call | None:
+        """The same as one call, for arrays that stay where they are."""
+        found = self._found(array, row)
+        return None if found is None else found.placed()
+
+    def _found(self, array: Array, row: Array) -> NativeCall | None:
+        if not array.size or not fits(array) or not fits(row) or not clear_of(array, row):
+            return None
+        by_row = (array,)
+        arguments = address(array), *array.shape, address(row)
+        return NativeCall(
+            "add_to_rows",
+            self._kernel,
+            arguments,
+            lambda: cut_by_row(by_row),
+            array.size,
+            (row, array),
+            places=(3, 0),
+        )
 
 
-def column_sums(array: Array, out: Array) -> NativeCall | None:
-    """The sum of each column of a matrix; None if it cannot be had."""
-    kernel = function("column_sums", array.size)
-    if kernel is None or not array.size or not fits(array) or not fits(out) or not clear_of(out, array):
-        return None
-    rows, length = array.shape
-    moves = ((0, array.itemsize), (1, array.itemsize))
-    return NativeCall(
-        "column_sums",
-        kernel,
-        (address(array), address(out), length, rows, length),
-        lambda: team.Cut(2, moves, _COLUMNS, 1),
-        array.size,
-        (array, out),
-    )
+class ColumnSums:
+    """The sum of each column of matrices, as it is called from one place.
+
+    Args:
+        kernel: the C function.
+    """
+
+    __slots__ = ("_kernel", "_site")
+
+    def __init__(self, kernel: Callable[..., Any]) -> None:
+        self._kernel = kernel
+        self._site = CallSite()
+
+    @classmethod
+    def of(cls, dtype: np.dtype[Any], elements: int) -> Self | None:
+        """The sums of matrices of this dtype and so many elements; None if C has none now."""
+        kernel = function("column_sums", elements) if dtype == _SINGLE and elements else None
+        return None if kernel is None else cls(kernel)
+
+    def call(self, array: Array, out: Array) -> bool:
+        """Compute them; whether that was possible."""
+        if self._site.again((array, out)):
+            return True
+        found = self._found(array, out)
+        if found is not None:
+            found.make(self._site)
+        return found is not None
+
+    def placed(self, array: Array, out: Array) -> Call | None:
+        """The same as one call, for arrays that stay where they are."""
+        found = self._found(array, out)
+        return None if found is None else found.placed()
+
+    def _found(self, array: Array, out: Array) -> NativeCall | None:
+        if not array.size or not fits(array) or not fits(out) or not clear_of(out, array):
+            return None
+        rows, length = array.shape
+        moves = ((0, array.itemsize), (1, array.itemsize))
+        return NativeCall(
+            "column_sums",
+            self._kernel,
+            (address(array), address(out), length, rows, length),
+            lambda: team.Cut(2, moves, _COLUMNS, 1),
+            array.size,
+            (array, out),
+        )
 
 
 def _address(array: Array | None) -> int | None:

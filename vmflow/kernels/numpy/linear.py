@@ -11,7 +11,7 @@ import numpy as np
 from vmflow import dtypes
 from vmflow.instructions.blob import Array
 from vmflow.kernels.choosing import Call, Kernel, Problem, builds
-from vmflow.kernels.native.rows import add_to_rows
+from vmflow.kernels.native.rows import AddToRows
 
 from . import sums
 from .half import in_single
@@ -29,7 +29,11 @@ def _linear(problem: Problem) -> Kernel:
     rows = prod(source.shape[:-1])
     plain = len(source.shape) == 2
     half = dtypes.is_half(source.dtype)
-    multiply = product_kernel(dtypes.float32 if half else source.dtype, rows, features, outputs)
+    compute = dtypes.float32 if half else source.dtype
+    multiply = product_kernel(compute, rows, features, outputs)
+    # The product in C adds the bias itself.
+    apart = len(problem.inputs) > 2 and not isinstance(multiply, ProductInC)
+    add = AddToRows.of(compute.numpy, rows * outputs) if apart and rows * outputs >= _FEW else None
 
     def kernel(array: Array, matrix: Array, *rest: Any) -> Array:
         target = out = rest[-1]
@@ -41,7 +45,7 @@ def _linear(problem: Problem) -> Kernel:
         else:
             result = multiply(array, matrix.T, target)
             if len(rest) > 1:
-                _add_bias(result, rest[0])
+                _add_bias(add, result, rest[0])
         if plain:
             return result
         return result.reshape(output.shape) if target is None else out
@@ -56,19 +60,16 @@ def _linear(problem: Problem) -> Kernel:
             return [whole]
         found: list[Call] = [call_of(multiply, array, matrix.T, target)]
         if rest:
-            addition = add_to_rows(target, rest[0])
-            found.append((_add_bias, (target, rest[0]), None) if addition is None else addition.placed())
+            addition = None if add is None else add.placed(target, rest[0])
+            found.append(addition or (np.add, (target, rest[0], target), target))
         return found
 
     return Kernel(in_single(kernel, half), placed=None if half else placed)
 
 
-def _add_bias(result: Array, bias: Array) -> None:
-    call = None if result.size < _FEW else add_to_rows(result, bias)
-    if call is None:
+def _add_bias(add: AddToRows | None, result: Array, bias: Array) -> None:
+    if add is None or not add.call(result, bias):
         np.add(result, bias, result)
-    else:
-        call.once()
 
 
 @builds("linear_gradient")
@@ -84,6 +85,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
     to_weight = product_kernel(compute, outputs, rows, features)
     # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, ProductInC) else None
+    columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias else None
     to = source.dtype.numpy
 
     def kernel(gradient: Array, array: Array, matrix: Array, out: Any) -> tuple[Array, ...]:
@@ -101,11 +103,11 @@ def _linear_gradient(problem: Problem) -> Kernel:
         array = array.reshape(rows, features)
         if together:
             lines = np.ascontiguousarray(gradient)
-            found += together.with_sums(lines.T, array, next(wanted, None), next(wanted, None))
+            found += together.with_sums(lines.T, array, next(wanted, None), next(wanted, None), columns)
         elif by_weight:
             found.append(to_weight(gradient.T, array, next(wanted, None)))
         if by_bias and not together:
-            found.append(sums.of_columns(gradient, next(wanted, None)))
+            found.append(sums.of_columns(gradient, next(wanted, None), columns))
         return tuple([it.astype(to, copy=False) for it in found])
 
     def placed(inputs: Sequence[Array], outs: Sequence[Array], scratch: Array | None) -> list[Call] | None:
@@ -124,7 +126,7 @@ def _linear_gradient(problem: Problem) -> Kernel:
         elif by_weight:
             found.append(call_of(to_weight, gradient.T, array, next(wanted)))
         if by_bias and not together:
-            found.append(sums.of_columns_call(gradient, next(wanted)))
+            found.append(sums.of_columns_call(gradient, next(wanted), columns))
         return found
 
     return Kernel(kernel, placed=None if half else placed)

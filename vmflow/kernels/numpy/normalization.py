@@ -15,7 +15,7 @@ from vmflow import dtypes
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.choosing import Call, Function, Kernel, Placed, Problem, builds
 from vmflow.kernels.native.images import BatchNorm
-from vmflow.kernels.native.rows import LayerNorm, LayerNormGradient
+from vmflow.kernels.native.rows import ColumnSums, LayerNorm, LayerNormGradient
 
 from . import sums
 from .rows import handed, normalize, normalize_backward, room
@@ -63,10 +63,15 @@ class _Channels:
         """The sum of each channel.  einsum is two to three times as fast here as sum over two dimensions."""
         return np.einsum("scv->c", array.reshape(self.split))
 
-    def sum_of_products(self, first: Array, second: Array) -> Array:
+    def in_c(self, dtype: np.dtype[Any]) -> ColumnSums | None:
+        """What C has for `sum_of_products`."""
+        return None if self.short else sums.columns_in_c(dtype, self.split[0] * self.split[1])
+
+    def sum_of_products(self, first: Array, second: Array, in_c: ColumnSums | None) -> Array:
         """The sum of each channel of the product."""
         if not self.short:
-            return sums.of_columns(np.vecdot(first.reshape(self.split), second.reshape(self.split)))
+            products = np.vecdot(first.reshape(self.split), second.reshape(self.split))
+            return sums.of_columns(products, in_c=in_c)
         return np.einsum("scv,scv->c", first.reshape(self.split), second.reshape(self.split))
 
 
@@ -82,6 +87,7 @@ def _batch_norm(problem: Problem) -> Kernel:
     compute = problem.outputs[1].dtype.numpy
     eps = compute.type(options[0])
     in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
+    columns = over.in_c(compute)
 
     def kernel(array: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -96,7 +102,7 @@ def _batch_norm(problem: Problem) -> Kernel:
         mean = over.sum(array) / compute.type(over.count)
         target = None if to is None or to.dtype != compute else to.reshape(over.view)
         result = np.subtract(array, over.wide(mean), target)
-        variance = over.sum_of_products(result, result) / compute.type(over.count)
+        variance = over.sum_of_products(result, result, columns) / compute.type(over.count)
         scale = 1 / np.sqrt(variance + eps)
         np.multiply(result, over.wide(scale if weight is None else scale * weight.astype(compute, copy=False)), result)
         if bias is not None:
@@ -118,6 +124,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
     compute = problem.outputs[1].dtype.numpy
     eps, count = compute.type(options[0]), compute.type(over.count)
     in_c = BatchNorm.of(problem.op, compute, over.split, tuple(source.shape), options[0])
+    columns = over.in_c(compute)
 
     def kernel(gradient: Array, array: Array, mean: Array, variance: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -133,7 +140,7 @@ def _batch_norm_gradient(problem: Problem) -> Kernel:
         result = np.subtract(array, over.wide(mean), target)
         scale = 1 / np.sqrt(variance + eps)
         by_bias = over.sum(gradient)
-        by_weight = over.sum_of_products(gradient, result) * scale
+        by_weight = over.sum_of_products(gradient, result, columns) * scale
         factor = scale * parameters[0].astype(compute, copy=False) if parameters else scale
         # factor * (gradient - mean(gradient) - normalized * mean(gradient * normalized))
         np.multiply(result, over.wide(-factor * scale * by_weight / count), result)
@@ -206,7 +213,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
     source, statistics = problem.inputs[1:3]
     rows, features = statistics.shape[0], prod(normalized)
     compute = statistics.dtype.numpy
-    in_c = LayerNormGradient.of(compute, rows * features)
+    in_c, columns = LayerNormGradient.of(compute, rows * features), sums.columns_in_c(compute, rows * features)
 
     def kernel(gradient: Array, array: Array, mean: Array, scale: Array, *rest: Any) -> tuple[Array, Array, Array]:
         *parameters, out = rest
@@ -217,7 +224,7 @@ def _layer_norm_gradient(problem: Problem) -> Function:
         result = room(to, array)
         found = None if in_c is None else in_c.call(gradient, array, mean, scale, weight, result)
         if found is None:
-            found = result, *normalize_backward(gradient, array, mean, scale, weight, result)
+            found = result, *normalize_backward(gradient, array, mean, scale, weight, result, columns)
         result, by_weight, by_bias = found
         result = handed(result, to, source.shape, source.dtype.numpy)
         return result, by_weight.reshape(normalized), by_bias.reshape(normalized)

@@ -19,6 +19,7 @@ from vmflow.instructions.blob import Array
 from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
 from vmflow.kernels.native.products import MatrixProduct, product_call
+from vmflow.kernels.native.rows import ColumnSums
 
 from .sums import of_columns
 
@@ -65,17 +66,20 @@ class ProductInC:
             return found if added is None else np.add(found, added, found)
         return _delivered(found, out)
 
-    def with_sums(self, left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
+    def with_sums(
+        self, left: Array, right: Array, out: Array | None, sums: Array | None, columns: ColumnSums | None
+    ) -> tuple[Array, Array]:
         """Multiply two matrices, and add up each row of the left one, which is the transpose of a contiguous one.
 
         Args:
             out, sums: where the results should go, or None; the latter is contiguous.
+            columns: what adds up if C does not multiply.
         """
         if sums is None:
             sums = np.empty(len(left), left.dtype)
         found = self._product.call_with_sums(left, right, out, sums)
         if found is None:
-            return np.matmul(left, right, out), of_columns(left.T, sums)
+            return np.matmul(left, right, out), of_columns(left.T, sums, columns)
         return _delivered(found, out), sums
 
 

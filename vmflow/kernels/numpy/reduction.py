@@ -35,11 +35,11 @@ def accumulated(source: DType, output: DType) -> np.dtype[Any]:
 
 def _sum(source: TensorMeta, output: TensorMeta) -> Reduce:
     wide = accumulated(source.dtype, output.dtype)
-    in_c = RowReduction.of("sums", wide, source.numel)
+    rows, columns = RowReduction.of("sums", wide, source.numel), sums.columns_in_c(wide, source.numel)
 
     def total(array: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
         if array.dtype == wide and sums.suits(array):
-            found = sums.over(array, axis, in_c)
+            found = sums.over(array, axis, rows, columns)
             if found is not None:
                 return found.reshape(_with_ones(array.shape, axis)) if keepdims else found
         return _ADD(array, axis, wide, None, keepdims)

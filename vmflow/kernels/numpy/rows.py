@@ -13,6 +13,7 @@ import numpy as np
 from vmflow.instructions.blob import Array
 from vmflow.kernels import intra_op
 from vmflow.kernels.native.addresses import address
+from vmflow.kernels.native.rows import ColumnSums
 
 from . import sums
 
@@ -103,9 +104,18 @@ def normalize(
 
 
 def normalize_backward(
-    gradient: Array, matrix: Array, means: Array, scales: Array, weight: Array | None, out: Array
+    gradient: Array,
+    matrix: Array,
+    means: Array,
+    scales: Array,
+    weight: Array | None,
+    out: Array,
+    columns: ColumnSums | None,
 ) -> tuple[Array, Array]:
     """The gradient of `normalize` by the matrix into `out`, which is none of the others.
+
+    Args:
+        columns: what adds up in C; see `sums.of_columns`.
 
     Returns:
         The gradients by weight and bias.
@@ -118,7 +128,7 @@ def normalize_backward(
         scratch = work[: len(outer)]
         centred = np.subtract(matrix[part], means[part, None], result)
         by_weight += np.dot(scale, np.multiply(outer, centred, scratch))
-        by_bias += sums.of_columns(outer)
+        by_bias += sums.of_columns(outer, in_c=columns)
         weighted = outer if weight is None else np.multiply(outer, weight, scratch)
         # scale * (weighted - mean(weighted) - normalized * mean(weighted * normalized))
         slope = np.multiply(np.vecdot(weighted, centred), share)

@@ -18,7 +18,7 @@ import numpy as np
 
 from vmflow.instructions.blob import Array
 from vmflow.kernels.native.arrays import Call
-from vmflow.kernels.native.rows import RowReduction, column_sums
+from vmflow.kernels.native.rows import ColumnSums, RowReduction
 
 # Of a thousand equal numbers, the worst there is since all errors go one way, BLAS loses 1e-6 of the sum.
 _LONGEST: Final = 1024
@@ -71,14 +71,17 @@ def _of_vector(vector: Array) -> Array:
     return np.add(np.add.reduce(parts), np.add.reduce(vector[whole:]))
 
 
-def of_columns(matrix: Array, out: Array | None = None) -> Array:
+def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
+    """What adds up the columns of matrices of this dtype and of at most so many elements in C, if it is there."""
+    return ColumnSums.of(dtype, elements) if elements >= _FEW else None
+
+
+def of_columns(matrix: Array, out: Array | None = None, in_c: ColumnSums | None = None) -> Array:
     """The sum of each column of a matrix, into `out` if that is given, of the matrix's dtype and contiguous."""
     if _is_for_c(matrix):
         matrix = np.ascontiguousarray(matrix)  # so that the sum is the same, however it lies
         result = np.empty(matrix.shape[1], _SINGLE) if out is None else out
-        call = column_sums(matrix, result)
-        if call is not None:
-            call.once()
+        if in_c is not None and in_c.call(matrix, result):
             return result
     if len(matrix) < _ROWS or not suits(matrix):
         return np.add.reduce(matrix, 0, None, out)
@@ -86,21 +89,23 @@ def of_columns(matrix: Array, out: Array | None = None) -> Array:
     return np.dot(ones(len(matrix), matrix.dtype), matrix, out=out)
 
 
-def of_columns_call(matrix: Array, out: Array) -> Call:
+def of_columns_call(matrix: Array, out: Array, in_c: ColumnSums | None) -> Call:
     """The same as one call, for arrays that stay where they are."""
-    call = column_sums(matrix, out) if _is_for_c(matrix) else None
-    return (of_columns, (matrix, out), out) if call is None else call.placed()
+    call = in_c.placed(matrix, out) if in_c is not None and _is_for_c(matrix) else None
+    return call or (of_columns, (matrix, out, in_c), out)
 
 
 def _is_for_c(matrix: Array) -> bool:
     return matrix.dtype is _SINGLE and len(matrix) >= _ROWS and matrix.size >= _FEW
 
 
-def over(array: Array, dims: tuple[int, ...], in_c: RowReduction | None = None) -> Array | None:
+def over(
+    array: Array, dims: tuple[int, ...], for_rows: RowReduction | None = None, for_columns: ColumnSums | None = None
+) -> Array | None:
     """The sum of an array that `suits` over dimensions in order, without these; None if they lie in between others.
 
     Args:
-        in_c: of the place where it is called.
+        for_rows, for_columns: what adds up in C, of the place where it is called.
     """
     rank = array.ndim
     behind = 0
@@ -111,7 +116,7 @@ def over(array: Array, dims: tuple[int, ...], in_c: RowReduction | None = None) 
         return None
     kept = array.shape[before : rank - behind]
     if behind:
-        array = of_rows(array.reshape(-1, prod(array.shape[rank - behind :])), in_c)
+        array = of_rows(array.reshape(-1, prod(array.shape[rank - behind :])), for_rows)
     if before:
-        array = of_columns(array.reshape(-1, prod(kept)))
+        array = of_columns(array.reshape(-1, prod(kept)), in_c=for_columns)
     return array.reshape(kept)
