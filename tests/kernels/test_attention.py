@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import vmflow as flow
 from tests.support import run_program
-from vmflow.kernels.native import attention as in_c
 from vmflow.kernels.native import functions, team
+from vmflow.kernels.native.attention import Attention
 from vmflow.ops import attention as op
 
 pytestmark = [pytest.mark.usefixtures("panels"), pytest.mark.host]
@@ -65,14 +65,14 @@ def check(
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was computed in C."""
     names: list[str] = []
-    usual = in_c._compute
+    usual = Attention._compute
 
-    def seen(name: str, *arguments: Any) -> bool:
-        done = usual(name, *arguments)
-        names.extend([name] if done else [])
+    def seen(attention: Attention, *arguments: Any) -> bool:
+        done = usual(attention, *arguments)
+        names.extend([attention._name] if done else [])
         return done
 
-    monkeypatch.setattr(in_c, "_compute", seen)
+    monkeypatch.setattr(Attention, "_compute", seen)
     return names
 
 

@@ -44,7 +44,14 @@ def _linear(rows: int, features: int, outputs: int) -> flow.Tensor:
     return F.linear(*operands)
 
 
+def _attention(p: float = 0.0) -> flow.Tensor:
+    query, key, value = [flow.ones(2, 50, 8, requires_grad=True) for _ in range(3)]
+    return F.scaled_dot_product_attention(query, key, value, dropout_p=p)
+
+
 OPS: dict[str, Callable[[], flow.Tensor]] = {
+    "attention": _attention,
+    "attention with dropout": lambda: _attention(0.5),
     "convolution": _convolution,
     "cross_entropy": _cross_entropy,
     "layer that is small": lambda: _linear(2000, 2, 7),

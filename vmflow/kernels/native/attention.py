@@ -1,13 +1,10 @@
-"""From numpy arrays to the kernels of attention: each function here computes, or says that it cannot.
-
-As in `arrays`, which has what rows of numbers need.
-"""
+"""From numpy arrays to the kernels of attention.  As in `arrays`, which has what rows of numbers need."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -31,47 +28,100 @@ _LARGEST: Final = 1 << 18
 _AS_AN_ADDITION: Final = 7
 
 
-def attention(
-    query: Array, key: Array, value: Array, factor: float, causal: bool, result: Array, kept: Array, keeps: bool
-) -> bool:
-    """Attention without a mask; whether it was computed.
+class Attention:
+    """Attention of float32 without a mask, or its gradients.
 
     Args:
-        query, key, value: of float32, with the same leading dimensions; see `scaled_dot_product_attention`.
+        name: "attention" or "attention_gradient".
+        kernel: the C function of this name.
         factor: by which scores are multiplied.
         causal: whether query l attends to keys up to l only.
-        result: C-contiguous, as `kept`.
-        kept: (..., length, others), takes the weights, or (..., length), the logarithms of what they were divided by.
-        keeps: whether it is the weights.
+        keeps: whether the weights are kept, (..., length, others); else it is the logarithms of what they were divided
+            by, (..., length).
     """
-    given = _of_heads(query, key, value)
-    if given is None or not all([fits(it) for it in (result, kept)]):
-        return False
-    return _compute("attention", [*given, result, kept], query, value, factor, causal, keeps)
 
+    __slots__ = ("_causal", "_factor", "_keeps", "_kernel", "_name")
 
-def attention_gradient(
-    query: Array,
-    key: Array,
-    value: Array,
-    factor: float,
-    causal: bool,
-    by_result: Array,
-    kept: Array,
-    keeps: bool,
-    found: Sequence[Array | None],
-) -> bool:
-    """The gradients by query, key and value, into those of `found` that are not None; whether they were computed.
+    def __init__(self, name: str, kernel: Callable[..., Any], factor: float, causal: bool, keeps: bool) -> None:
+        self._name = name
+        self._kernel = kernel
+        self._factor = factor
+        self._causal = causal
+        self._keeps = keeps
 
-    Args:
-        query, key, value, factor, causal, kept, keeps: see `attention`.
-        by_result: the gradient by the result.
-        found: C-contiguous.
-    """
-    given = _of_heads(query, key, value, by_result)
-    if given is None or not fits(kept) or not all([it is None or fits(it) for it in found]):
-        return False
-    return _compute("attention_gradient", [*given, kept, *found], query, value, factor, causal, keeps, 2.5)
+    @classmethod
+    def of(
+        cls,
+        name: str,
+        dtype: np.dtype[Any],
+        sizes: tuple[int, int, int, int, int],
+        factor: float,
+        causal: bool,
+        keeps: bool,
+    ) -> Self | None:
+        """The op for arrays of this dtype; None if C has none now, or BLAS does as well.
+
+        Args:
+            name, factor, causal, keeps: see the class.
+            dtype: of the arrays.
+            sizes: how many heads, queries, and keys; and how long a query and a value are.
+        """
+        heads, length, others, size, value_size = sizes
+        if dtype != _SINGLE or others * _padded(max(size, value_size)) > _LARGEST:
+            return None
+        elements = heads * length * others
+        kernel = function(name, elements) if elements else None
+        return None if kernel is None else cls(name, kernel, factor, causal, keeps)
+
+    def forward(self, operands: Sequence[Array], result: Array, kept: Array) -> bool:
+        """Compute attention; whether it was computed.
+
+        Args:
+            operands: query, key and value, with the same leading dimensions; see `scaled_dot_product_attention`.
+            result, kept: take what is computed, and what is kept; C-contiguous.
+        """
+        given = _of_heads(*operands)
+        if given is None or not fits(result) or not fits(kept):
+            return False
+        return self._compute([*given, result, kept], operands, 1.0)
+
+    def gradient(self, operands: Sequence[Array], by_result: Array, kept: Array, found: Sequence[Array | None]) -> bool:
+        """The gradients by query, key and value, into those of `found` that are not None; whether they were computed.
+
+        Args:
+            operands, kept: see `forward`.
+            by_result: the gradient by the result.
+            found: C-contiguous.
+        """
+        given = _of_heads(*operands, by_result)
+        if given is None or not fits(kept) or not all([it is None or fits(it) for it in found]):
+            return False
+        return self._compute([*given, kept, *found], operands, 2.5)
+
+    def _compute(self, arrays: Sequence[Array | None], operands: Sequence[Array], products: float) -> bool:
+        """Call the kernel for all heads; whether it had memory to work in.
+
+        Args:
+            arrays: what it takes of each head, in order.
+            operands: query, key and value, for their shapes.
+            products: how many there are, where a query, a key and a value of one element each make one.
+        """
+        query, _, value = operands
+        leading, (length, size) = query.shape[:-2], query.shape[-2:]
+        others, value_size = value.shape[-2:]
+        heads, scores = prod(leading), length * others
+        rows = [it.strides[-2] // it.itemsize for it in arrays[:4] if it is not None]
+        problem = np.array([length, others, size, value_size, *rows, self._causal, self._keeps, 0, 0], _WORD)
+        problem[-2:-1].view(np.float64)[0] = self._factor
+        table = np.empty((heads, len(arrays)), _WORD)
+        for column, array in enumerate(arrays):
+            table[:, column] = 0 if array is None else _places(array, leading)
+        work = products * heads * scores * (size + value_size) / (2 if self._causal else 1) / _AS_AN_ADDITION
+        words = address(table), heads, address(problem)
+        cut = team.Cut(1, ((0, table.strides[0]),))
+        call, arguments, _ = as_call(self._name, self._kernel, words, lambda: cut, work)
+        call(*arguments)
+        return int(problem[-1]) == 0
 
 
 def _of_heads(*arrays: Array) -> list[Array] | None:
@@ -87,44 +137,6 @@ def _in_rows(array: Array) -> bool:
     return bool(
         is_aligned(array) and to_next == array.itemsize and to_next_row > 0 and to_next_row % array.itemsize == 0
     )
-
-
-def _compute(
-    name: str,
-    arrays: Sequence[Array | None],
-    query: Array,
-    value: Array,
-    factor: float,
-    causal: bool,
-    keeps: bool,
-    products: float = 1.0,
-) -> bool:
-    """Call a kernel for all heads; whether it is there, and had memory to work in.
-
-    Args:
-        arrays: what it takes of each head, in order.
-        query, value: for their shapes.
-        products: how many there are, where a query, a key and a value of one element each make one.
-    """
-    leading, (length, size) = query.shape[:-2], query.shape[-2:]
-    others, value_size = value.shape[-2:]
-    heads, scores = prod(leading), length * others
-    if others * _padded(max(size, value_size)) > _LARGEST:
-        return False
-    kernel = function(name, heads * scores)
-    if kernel is None:
-        return False
-    rows = [it.strides[-2] // it.itemsize for it in arrays[:4] if it is not None]
-    problem = np.array([length, others, size, value_size, *rows, causal, keeps, 0, 0], _WORD)
-    problem[-2:-1].view(np.float64)[0] = factor
-    table = np.empty((heads, len(arrays)), _WORD)
-    for column, array in enumerate(arrays):
-        table[:, column] = 0 if array is None else _places(array, leading)
-    work = products * heads * scores * (size + value_size) / (2 if causal else 1) / _AS_AN_ADDITION
-    words = address(table), heads, address(problem)
-    call, arguments, _ = as_call(name, kernel, words, lambda: team.Cut(1, ((0, table.strides[0]),)), work)
-    call(*arguments)
-    return int(problem[-1]) == 0
 
 
 def _padded(size: int) -> int:

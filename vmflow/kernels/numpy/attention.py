@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from math import prod
 from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
 from vmflow.instructions.blob import Array, TensorMeta, meta
 from vmflow.kernels.choosing import Function, Problem, builds
-from vmflow.kernels.generation import GENERATION
-from vmflow.kernels.native import attention as in_c
+from vmflow.kernels.native.attention import Attention
 from vmflow.kernels.native.rows import Softmax
 from vmflow.kernels.problems.attention import Extent
 
@@ -97,22 +97,15 @@ def _sum_of_rows(array: Array) -> Array:
     return np.matmul(array, sums.ones(array.shape[-1], array.dtype))
 
 
-@functools.lru_cache(64)
-def _softmax_in_c(generation: int, dtype: np.dtype[Any], elements: int) -> Softmax | None:
-    """The softmax of a block, which is not asked for before attention as a whole turns out not to be in C."""
-    return Softmax.of("softmax", dtype, elements)
-
-
-def _softmax(scores: Array, masked: bool, logarithms: Array | None) -> None:
+def _softmax(scores: Array, masked: bool, logarithms: Array | None, in_c: Softmax | None) -> None:
     """In place along the last dimension, where a row of -inf alone becomes zeros.
 
     Args:
         masked: whether there may be such rows.
         logarithms: takes the logarithm of what each row was divided by, 0 for those of -inf, if given.
+        in_c: the softmax where there are neither such rows nor logarithms.
     """
-    plain = not masked and logarithms is None and scores.flags.c_contiguous
-    whole = _softmax_in_c(GENERATION.number, scores.dtype, scores.size) if plain else None
-    if whole is not None and whole.call(scores, scores) is not None:
+    if in_c is not None and scores.flags.c_contiguous and in_c.call(scores, scores) is not None:
         return
     highest = scores.max(-1, keepdims=True)
     if masked:
@@ -134,31 +127,27 @@ def forward(
     result: Array,
     probabilities: Array | None,
     logarithms: Array | None,
+    softmax: Softmax | None,
 ) -> None:
-    """Compute attention into `result`.
+    """Compute attention into `result`, block by block.
 
     Args:
-        operands: query, key, value, and perhaps a mask.
+        operands: query, key, value, and perhaps a mask; all but that with all leading dimensions.
         scale: what weights are multiplied by after the softmax, or None.
         probabilities: (..., length, others), takes the softmaxes if given.
         logarithms: (..., length), takes those of `_softmax` if given.
+        softmax: see there.
     """
-    query, key, value = map(it.spread, operands[:3])
+    query, key, value = operands[:3]
     mask = np.broadcast_to(operands[3], (*it.leading, it.length, it.others)) if len(operands) > 3 else None
     if not it.others:
         result[...] = 0
         if logarithms is not None:
             logarithms[...] = 0
         return
-    if mask is None and scale is None:
-        kept = logarithms if probabilities is None else probabilities
-        if kept is not None and in_c.attention(
-            query, key, value, float(it.factor), it.causal, result, kept, probabilities is not None
-        ):
-            return
     for index, rows, keys in it.blocks():
         scores = it.block(query, key, mask, index, rows, keys)
-        _softmax(scores, mask is not None, None if logarithms is None else logarithms[index][..., rows])
+        _softmax(scores, mask is not None, None if logarithms is None else logarithms[index][..., rows], softmax)
         if probabilities is not None:
             place = probabilities[index][..., rows, :]
             place[..., :keys] = scores
@@ -202,20 +191,15 @@ def backward(
 ) -> None:
     """The gradients by query, key, value and, of the shape of the scores, by the mask, into `found` where not None.
 
+    They are computed block by block.
+
     Args:
         by_result, by_weights: the gradients by what the forward pass returned; one of them may be None.
-        operands: query, key and value.
+        operands: query, key and value, with all leading dimensions.
         scale: as for `forward`.
     """
-    query, key, value = map(it.spread, operands)
+    query, key, value = operands
     by_query, by_key, by_value, by_mask = found
-    if by_result is not None and by_weights is None and by_mask is None and scale is None and kept.mask is None:
-        memory = kept.logarithms if kept.probabilities is None else kept.probabilities
-        if in_c.attention_gradient(
-            *(query, key, value, float(it.factor), it.causal, by_result, memory),
-            *(kept.probabilities is not None, found[:3]),
-        ):
-            return
     for array in found:
         # Where there is no block, or no block reaches, nothing would be written.
         if array is not None and (array is by_mask or not it.length or it.length < it.others or by_result is None):
@@ -278,6 +262,13 @@ def _probabilities(it: Scores, query: TensorMeta) -> TensorMeta:
     return meta((*it.leading, it.length, it.others), query.dtype, query.device)
 
 
+def _in_c(problem: Problem, it: Scores, query: TensorMeta, value: TensorMeta, keeps: bool) -> Attention | None:
+    """Attention without mask and dropout in C, or its gradient; None if C has none now."""
+    sizes = prod(it.leading), it.length, it.others, query.shape[-1], value.shape[-1]
+    name = "attention_gradient" if problem.op.endswith("_gradient") else "attention"
+    return Attention.of(name, computes_in(query.dtype), sizes, float(it.factor), it.causal, keeps)
+
+
 def _dropout(arguments: Sequence[Any], probabilities: TensorMeta, p: float, compute: np.dtype[Any]) -> Array:
     """What weights are multiplied by: 0 where they are dropped."""
     kept = kept_elements(generator_at(*arguments[-3:-1]), probabilities, p)
@@ -297,19 +288,25 @@ def _attention(problem: Problem) -> Function:
     inputs = len(problem.inputs)
     compute, to = computes_in(query.dtype), query.dtype.numpy
     it = _scores(problem.details, options, compute)
-    probabilities = _probabilities(it, query)
+    weights = _probabilities(it, query)
     output, kept = problem.outputs
+    masked = inputs > 3
+    in_c = None if masked or p else _in_c(problem, it, query, problem.inputs[2], keeps)
+    # Not asked for unless it is needed: whoever has attention as a whole need not wait for it.
+    by_blocks = in_c is None and keeps and not masked
+    softmax = Softmax.of("softmax", compute, weights.numel) if by_blocks else None
 
     def kernel(*arguments: Any) -> tuple[Array, Array]:
         out = arguments[-1]
-        arrays = [array.astype(compute, copy=False) for array in arguments[:3]]
-        scale = _dropout(arguments, probabilities, p, compute) if p else None
+        arrays = [it.spread(array.astype(compute, copy=False)) for array in arguments[:3]]
+        scale = _dropout(arguments, weights, p, compute) if p else None
         result, memory = [
             np.empty(wanted.shape, compute) if out is None or out[place].dtype != compute else out[place]
             for place, wanted in enumerate((output, kept))
         ]
-        to_keep = (memory, None) if keeps else (None, memory)
-        forward(it, (*arrays, *arguments[3:inputs]), scale, result, *to_keep)
+        if in_c is None or not in_c.forward(arrays, result, memory):
+            probabilities, logarithms = (memory, None) if keeps else (None, memory)
+            forward(it, (*arrays, *arguments[3:inputs]), scale, result, probabilities, logarithms, softmax)
         return result.astype(to, copy=False), memory.astype(kept.dtype.numpy, copy=False)
 
     return kernel
@@ -330,13 +327,16 @@ def _attention_gradient(problem: Problem) -> Function:
     it = _scores(problem.details, options, compute)
     probabilities = _probabilities(it, query)
     whole = problem.outputs
+    by_mask = (*wanted, False)[3]
+    is_plain = present == (True, False) and not (p or masked or by_mask)
+    in_c = _in_c(problem, it, query, problem.inputs[gradients + 3], keeps) if is_plain else None
 
     def kernel(*arguments: Any) -> tuple[Array, ...]:
         out = arguments[-1]
         arrays = [array.astype(compute, copy=False) for array in arguments[: gradients + 4]]
         given = iter(arrays[:gradients])
         by_result, by_weights = [next(given) if there else None for there in present]
-        kept, *three = arrays[gradients:]
+        kept, three = arrays[gradients], [it.spread(array) for array in arrays[gradients + 1 :]]
         mask = None
         if masked:
             mask = np.broadcast_to(arguments[gradients + 4], (*it.leading, it.length, it.others))
@@ -345,8 +345,9 @@ def _attention_gradient(problem: Problem) -> Function:
         results = list(out) if fits else [np.empty(each.shape, compute) for each in whole]
         places = iter(results)
         found = [next(places) if want else None for want in (*wanted, False)[:4]]
-        memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
-        backward(it, by_result, by_weights, memory, three, scale, found)
+        if in_c is None or not in_c.gradient(three, by_result, kept, found[:3]):
+            memory = Kept(kept, None, None) if keeps else Kept(None, kept, mask)
+            backward(it, by_result, by_weights, memory, three, scale, found)
         return tuple([array.astype(to, copy=False) for array in results])
 
     return kernel
