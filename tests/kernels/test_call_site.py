@@ -197,7 +197,8 @@ class TestNotAgain:
 
     @pytest.mark.usefixtures("panels")
     def test_two_results_must_not_be_in_one_place(self) -> None:
-        product = MatrixProduct()
+        product = MatrixProduct.of()
+        assert product is not None
         of, right, sums = numbers(8, 8), numbers(8, 8), numbers(8)
         out = numbers(8, 8)
         product.call_with_sums(of.T, right, out, sums)
@@ -243,7 +244,9 @@ def test_without_the_extension_module_nothing_is_noted(monkeypatch: pytest.Monke
     for _ in range(2):
         assert single.call([x], None) is not None
     assert not single.site.again((x, np.empty_like(x)))
-    assert (MatrixProduct().call(numbers(20, 20), numbers(20, 20), None)) is not None
+    product = MatrixProduct.of()
+    assert product is not None
+    assert product.call(numbers(20, 20), numbers(20, 20), None) is not None
 
 
 def test_a_call_is_described_by_bytes() -> None:

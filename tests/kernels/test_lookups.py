@@ -54,7 +54,10 @@ OPS: dict[str, Callable[[], flow.Tensor]] = {
     "attention with dropout": lambda: _attention(0.5),
     "convolution": _convolution,
     "cross_entropy": _cross_entropy,
+    "layer": lambda: _linear(100, 80, 90),
     "layer that is small": lambda: _linear(2000, 2, 7),
+    "product": lambda: flow.ones(70, 80, requires_grad=True) @ flow.ones(80, 90),
+    "products": lambda: flow.ones(3, 70, 80, requires_grad=True) @ flow.ones(3, 80, 90),
     "sum of columns": lambda: flow.ones(100, 100).sum(0).requires_grad_(),
     "sum of others": lambda: flow.ones(20, 100, 20).sum((0, 2)).requires_grad_(),
 }

@@ -59,8 +59,15 @@ def laid_out(rows: int, columns: int, way: int, seed: int) -> Array:
 WAYS = 7
 
 
+def in_c() -> products.MatrixProduct:
+    """What multiplies in C, called from a place of its own."""
+    found = products.MatrixProduct.of()
+    assert found is not None
+    return found
+
+
 def multiplied(left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
-    product = products.MatrixProduct()
+    product = in_c()
     found: Any = product.call(left, right, out, added)
     assert found is not None
     first = found.copy()
@@ -148,10 +155,10 @@ def test_sums_of_rows_are_those_of_the_columns_of_what_was_transposed(
     rows, columns, depth = sizes
     of, right = normal((depth, rows), 1), laid_out(depth, columns, way, 2)
     flow.set_num_threads(count)
-    product, expected = products.MatrixProduct(), np.empty(rows, np.float32)
-    in_c = ColumnSums.of(of.dtype, of.size)
-    assert in_c is not None
-    assert in_c.call(of, expected)
+    product, expected = in_c(), np.empty(rows, np.float32)
+    column_sums = ColumnSums.of(of.dtype, of.size)
+    assert column_sums is not None
+    assert column_sums.call(of, expected)
     for _ in range(2):  # the second time as it was remembered
         sums = np.full(rows, np.nan, np.float32)
         found = product.call_with_sums(of.T, right, None, sums)
@@ -269,7 +276,7 @@ class TestWhereTheResultGoes:
             "right": right,
             "overlap": right.T,
         }[kind]
-        assert in_numpy.ProductInC()(left, right, out) is out
+        assert in_numpy.ProductInC(in_c())(left, right, out) is out
         assert np.array_equal(out, expected)
 
 
@@ -277,7 +284,7 @@ def test_where_nothing_may_be_written_nothing_is() -> None:
     left = normal((20, 20))
     out = np.zeros((20, 20), np.float32)
     out.flags.writeable = False
-    multiply = in_numpy.ProductInC()
+    multiply = in_numpy.ProductInC(in_c())
     for _ in range(2):
         with pytest.raises(ValueError, match="read-only"):
             multiply(left, left, out)
@@ -287,7 +294,7 @@ def test_where_nothing_may_be_written_nothing_is() -> None:
 
 def test_what_is_added_is_not_taken_for_where_sums_go() -> None:
     left, right, added = normal((30, 12)), normal((30, 12), 1), normal((12,), 2)
-    product = products.MatrixProduct()
+    product = in_c()
     for _ in range(2):
         with_row = product.call(left.T, right, None, added)
         sums = np.zeros(12, np.float32)
@@ -413,11 +420,22 @@ class TestWho:
         assert len(asked) == 3
 
     def test_nobody_where_c_is_switched_off(self) -> None:
-        left, right = normal((70, 80)), normal((80, 90))
         LOADER.mode = "off"
-        assert products.MatrixProduct().call(left, right, None) is None
-        assert products.product_call(left, right, np.empty((70, 90), np.float32)) is None
-        assert same_bits(in_numpy.ProductInC()(left, right), left @ right)
+        assert products.MatrixProduct.of() is None
+        assert in_numpy.product_kernel(flow.float32, 70, 80, 90) is np.matmul
+
+
+def test_a_layers_gradients_are_the_same_however_that_of_its_result_lies() -> None:
+    LOADER.mode = "off"
+    x, weight, bias = flow.tensor(normal((100, 80))), flow.tensor(normal((90, 80), 1)), flow.tensor(normal((90,), 2))
+    leaves = [weight.requires_grad_(), bias.requires_grad_()]
+    gradient = normal((100, 90), 3)
+    found = []
+    for slope in (flow.tensor(gradient), flow.tensor(np.repeat(gradient, 2, 1))[:, ::2]):
+        result = flow.nn.functional.linear(x, weight, bias)
+        found.append([it.numpy() for it in flow.autograd.grad(result, leaves, [slope]) if it is not None])
+    for one, other in zip(*found, strict=True):
+        assert same_bits(one, other)
 
 
 class TwoLayers(nn.Graph):
@@ -510,11 +528,11 @@ def test_several_threads_begin_at_once() -> None:
     import threading
     import numpy as np
     from vmflow.kernels.native import products
-    barrier, found, ones = threading.Barrier(4), [], np.ones((100, 100), np.float32)
+    barrier, found = threading.Barrier(4), []
 
     def work():
         barrier.wait()
-        found.append(products.MatrixProduct().call(ones, ones, None) is not None)
+        found.append(products.MatrixProduct.of() is not None)
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:
@@ -531,7 +549,7 @@ def test_several_threads_begin_at_once() -> None:
 def test_helpers_share_it(threads: None) -> None:
     flow.set_num_threads(3)
     left, right, out = normal((300, 300)), normal((300, 300)), np.empty((300, 300), np.float32)
-    call = products.product_call(left, right, out)
+    call = in_c().placed(left, right, out)
     assert call is not None
     call[0](*call[1])
     assert same_bits(out, multiplied(left, right))
@@ -549,7 +567,8 @@ def test_without_memory_to_work_in() -> None:
     random = np.random.default_rng(0)
     left, right = [random.standard_normal((1000, 1000)).astype(np.float32) for _ in range(2)]
     out = np.empty((1000, 1000), np.float32)
-    products.MatrixProduct().call(left[:8, :8].copy(), right[:8, :8].copy(), None)
+    product = products.MatrixProduct.of()
+    product.call(left[:8, :8].copy(), right[:8, :8].copy(), None)
     (size,) = [it.split()[1] for it in pathlib.Path("/proc/self/status").read_text().splitlines() if "VmSize" in it]
     unlimited = resource.getrlimit(resource.RLIMIT_AS)
     resource.setrlimit(resource.RLIMIT_AS, (int(size) * 1024 + (1 << 20), unlimited[1]))
@@ -557,9 +576,9 @@ def test_without_memory_to_work_in() -> None:
         np.empty(1 << 20, np.float32).fill(0)
     except MemoryError:
         print("none")
-    products.MatrixProduct().call(left, right, out)
+    product.call(left, right, out)
     resource.setrlimit(resource.RLIMIT_AS, unlimited)
-    print((out == products.MatrixProduct().call(left, right, None)).all())
+    print((out == product.call(left, right, None)).all())
     """
     for _ in range(2):  # the first leaves memory behind in which it has made the kernels
         found = run_program(program, VMFLOW_JIT="1", OPENBLAS_NUM_THREADS="1")
@@ -574,7 +593,7 @@ def test_where_vectors_are_of_no_use_it_is_left_to_blas() -> None:
     from vmflow.kernels.native import attention, functions, products
 
     assert functions.function("softmax", 1 << 20) is not None
-    assert products.MatrixProduct().call(np.ones((9, 9), np.float32), np.ones((9, 9), np.float32), None) is None
+    assert products.MatrixProduct.of() is None
     x = flow.ones(100, 100)
     assert ((x @ x).numpy() == 100).all()
     assert functions.function("attention", 1 << 20) is None
@@ -593,10 +612,11 @@ def test_in_a_forked_child(threads: None) -> None:
     flow.set_num_threads(2)
     random = np.random.default_rng(0)
     left, right = [random.standard_normal((300, 300)).astype(np.float32) for _ in range(2)]
-    expected = products.MatrixProduct().call(left, right, None)
+    product = products.MatrixProduct.of()
+    expected = product.call(left, right, None)
     child = os.fork()
     if not child:
-        os._exit(0 if (products.MatrixProduct().call(left, right, None) == expected).all() else 1)
+        os._exit(0 if (product.call(left, right, None) == expected).all() else 1)
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     assert run_program(program, VMFLOW_JIT="1") == "0"

@@ -1,4 +1,4 @@
-"""From numpy arrays to products of matrices in C: each function here computes, or says that it cannot.
+"""From numpy arrays to products of matrices in C.
 
 What BLAS does here it does as well as anybody where matrices are large.  Where they are not, it copies more than it
 multiplies; it cuts results across their rows, half of which are then in the cache of another core than whoever treats
@@ -12,7 +12,7 @@ import ctypes
 from array import array
 from collections.abc import Callable
 from math import prod
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from .call_site import CallSite
 from .functions import address_of, function
 
 Array: TypeAlias = Any
+
+# The C functions for one product, and for several.
+_Kernels: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
 
 _SINGLE: Final = np.dtype(np.float32)
 # Elements for which it is worth compiling; whoever calls has enough of them.
@@ -48,22 +51,35 @@ _ROWS_OF_A_SHARE: Final = 512
 
 
 class MatrixProduct:
-    """Products of matrices as they are called from one place; each method returns None if C is not there."""
+    """Products of matrices of float32, as they are called from one place.
 
-    __slots__ = ("_site", "_with_sums")
+    Each method returns None if C has been switched off meanwhile.
 
-    def __init__(self) -> None:
+    Args:
+        kernels: the C functions for one product, and for several.
+    """
+
+    __slots__ = ("_kernels", "_site", "_with_sums")
+
+    def __init__(self, kernels: _Kernels) -> None:
+        self._kernels = kernels
         self._site = CallSite()
         self._with_sums = CallSite()  # its own, for what is added may look as the sums do
+
+    @classmethod
+    def of(cls) -> Self | None:
+        """The products, which are enough to be worth it; None if C has none now."""
+        one, several = [function(name, _ALWAYS) for name in ("matrix_product", "matrix_products")]
+        return None if one is None or several is None else cls((one, several))
 
     def call(self, left: Array, right: Array, out: Array | None, added: Array | None = None) -> Array | None:
         """The product of matrices, or of batches of them that broadcast.
 
         Args:
-            left: (..., rows, depth) of float32, not empty.
+            left: (..., rows, depth), not empty.
             right: (..., depth, columns).
             out: where the result should go, or None.
-            added: (columns,) of float32, which is added to each row of the result.
+            added: (columns,), which is added to each row of the result.
 
         Returns:
             The result, which is elsewhere if it cannot be put there.
@@ -85,16 +101,13 @@ class MatrixProduct:
     def _found(
         self, left: Array, right: Array, out: Array | None, added: Array | None, sums: Array | None
     ) -> Array | None:
-        kernel = function("matrix_product", _ALWAYS)
-        if kernel is None:
-            return None
         if out is not None and (out.dtype is not _SINGLE or _shares(out, left, right, added) or not _takes(out)):
             out = None
         lie_well = _is_in_lines(left) and _is_in_lines(right) and (added is None or is_plain(added))
         if not lie_well:
             left, right = _in_lines(left), _in_lines(right)
             added = None if added is None else plain(added)
-        form = _Form(kernel, left, right, out, added, sums)
+        form = _Form(self._kernels, left, right, out, added, sums)
         if out is None:
             out = np.empty(form.shape, _SINGLE)
         if not form.compute(left, right, out, added, sums):
@@ -103,38 +116,36 @@ class MatrixProduct:
             form.note(self._site if sums is None else self._with_sums, left, right, out, added, sums)
         return out
 
+    def placed(
+        self, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
+    ) -> Call | None:
+        """The same as one call, for arrays that stay where they are; None also if it cannot be had for these.
 
-def product_call(
-    left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
-) -> Call | None:
-    """What `MatrixProduct` does as one call, for arrays that stay where they are; None if it cannot be had.
-
-    The number of threads is that of now.
-    """
-    kernel = function("matrix_product", _ALWAYS)
-    if kernel is None or not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
-        return None
-    if _shares(out, left, right, added) or (added is not None and not is_plain(added)):
-        return None
-    return _Form(kernel, left, right, out, added, sums).call(left, right, out, added, sums)
+        The number of threads is that of now.
+        """
+        if not (_is_in_lines(left) and _is_in_lines(right) and _takes(out)):
+            return None
+        if _shares(out, left, right, added) or (added is not None and not is_plain(added)):
+            return None
+        return _Form(self._kernels, left, right, out, added, sums).call(left, right, out, added, sums)
 
 
 class _Form:
     """How to multiply arrays of certain shapes and strides.
 
     Args:
-        kernel: the C function.
+        kernels: see `MatrixProduct`.
         left, right, out, added, sums: such arrays, of `MatrixProduct`.
 
     Attributes:
         shape: of the result.
     """
 
-    __slots__ = ("_at", "_kernel", "_leading", "_shared", "_words", "_work", "shape")
+    __slots__ = ("_at", "_kernel", "_leading", "_several", "_shared", "_words", "_work", "shape")
 
     def __init__(
         self,
-        kernel: Callable[..., Any],
+        kernels: _Kernels,
         left: Array,
         right: Array,
         out: Array | None,
@@ -154,12 +165,12 @@ class _Form:
             rows, leading, of_left, of_out = left.size // depth, (), (depth, 1), columns
         strides = *of_left, *of_right, of_out
         words = array("q", (0, 0, 0, rows, columns, depth, *strides, 0, 0))
-        self._kernel = kernel
+        self._kernel, self._several = kernels
         self._leading = leading
         self._work = size * depth / _AS_AN_ADDITION
         cut = _cut(rows, columns, depth, strides, added is not None, sums is not None)
         # The function takes words, as those do that are shared out.
-        shared = None if leading else team.job(address_of(kernel), words, cut, self._work)
+        shared = None if leading else team.job(address_of(self._kernel), words, cut, self._work)
         self._words = shared or words
         self._at = len(self._words) - len(words)
         self._shared = shared is not None
@@ -167,10 +178,9 @@ class _Form:
     def compute(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> bool:
         """Multiply; whether C was still there."""
         if self._leading:
-            call = self._call_of_several(left, right, out, added)
-            if call is not None:
-                call[0](*call[1])
-            return call is not None
+            call, arguments, _ = self._call_of_several(left, right, out, added)
+            call(*arguments)
+            return True
         words = self._for(left, right, out, added, sums)
         if self._shared:
             return team.run(words, self._work)
@@ -213,17 +223,14 @@ class _Form:
             words[at + _SUMS] = address(sums)
         return words
 
-    def _call_of_several(self, left: Array, right: Array, out: Array, added: Array | None) -> Call | None:
-        kernel = function("matrix_products", _ALWAYS)
-        if kernel is None:
-            return None
+    def _call_of_several(self, left: Array, right: Array, out: Array, added: Array | None) -> Call:
         places = np.stack([_places(it, self._leading) for it in (left, right, out)], 1)
         words = _kept(self._words)
         if added is not None:
             words[_ADDED] = address(added)
         arguments = address(places), len(places), ctypes.addressof(words)
         cut = team.Cut(1, ((0, places.strides[0]),))
-        call, given, _ = as_call("matrix_products", kernel, arguments, lambda: cut, self._work)
+        call, given, _ = as_call("matrix_products", self._several, arguments, lambda: cut, self._work)
 
         def compute(*of: Any) -> None:
             call(*given)

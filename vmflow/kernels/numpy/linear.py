@@ -15,7 +15,7 @@ from vmflow.kernels.native.rows import AddToRows
 
 from . import sums
 from .half import in_single
-from .products import ProductInC, call_of, call_with, product_kernel
+from .products import ProductInC, call_of, call_with, is_for_c, product_kernel
 
 # Elements of which numpy has added the bias before a call of C is made ready.
 _FEW: Final = 4096
@@ -85,7 +85,9 @@ def _linear_gradient(problem: Problem) -> Kernel:
     to_weight = product_kernel(compute, outputs, rows, features)
     # The sums of the gradient's columns for the bias, by the way: whoever multiplies reads it anyway.
     together = to_weight if by_bias and by_weight and isinstance(to_weight, ProductInC) else None
-    columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias else None
+    columns = sums.columns_in_c(compute.numpy, rows * outputs) if by_bias and together is None else None
+    # Both results are the same then, however the gradient lies.
+    in_lines = by_bias and by_weight and is_for_c(compute, outputs, rows, features)
     to = source.dtype.numpy
 
     def kernel(gradient: Array, array: Array, matrix: Array, out: Any) -> tuple[Array, ...]:
@@ -101,9 +103,10 @@ def _linear_gradient(problem: Problem) -> Kernel:
             result = to_input(gradient, matrix, target)
             found.append(result.reshape(source.shape) if target is None else given)
         array = array.reshape(rows, features)
+        if in_lines:
+            gradient = np.ascontiguousarray(gradient)
         if together:
-            lines = np.ascontiguousarray(gradient)
-            found += together.with_sums(lines.T, array, next(wanted, None), next(wanted, None), columns)
+            found += together.with_sums(gradient.T, array, next(wanted, None), next(wanted, None))
         elif by_weight:
             found.append(to_weight(gradient.T, array, next(wanted, None)))
         if by_bias and not together:

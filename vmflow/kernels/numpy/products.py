@@ -18,8 +18,7 @@ from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import Array
 from vmflow.kernels import blas_core
 from vmflow.kernels.choosing import Call
-from vmflow.kernels.native.products import MatrixProduct, product_call
-from vmflow.kernels.native.rows import ColumnSums
+from vmflow.kernels.native.products import MatrixProduct
 
 from .sums import of_columns
 
@@ -44,15 +43,21 @@ def _most() -> float:
 
 
 class ProductInC:
-    """``numpy.matmul`` of float32, by C where that is there; of at least a row, a column and a product.
+    """``numpy.matmul`` of float32 by C; of at least a row, a column and a product.
 
     Like `CallSite`, it is for one place.
+
+    Args:
+        product: what multiplies, unless C has been switched off meanwhile.
+
+    Attributes:
+        product: that.
     """
 
-    __slots__ = ("_product",)
+    __slots__ = ("product",)
 
-    def __init__(self) -> None:
-        self._product = MatrixProduct()
+    def __init__(self, product: MatrixProduct) -> None:
+        self.product = product
 
     def __call__(self, left: Array, right: Array, out: Array | None = None, added: Array | None = None) -> Array:
         """Multiply.
@@ -60,26 +65,23 @@ class ProductInC:
         Args:
             added: is added to each row of the result.
         """
-        found = self._product.call(left, right, out, added)
+        found = self.product.call(left, right, out, added)
         if found is None:
             found = np.matmul(left, right, out)
             return found if added is None else np.add(found, added, found)
         return _delivered(found, out)
 
-    def with_sums(
-        self, left: Array, right: Array, out: Array | None, sums: Array | None, columns: ColumnSums | None
-    ) -> tuple[Array, Array]:
+    def with_sums(self, left: Array, right: Array, out: Array | None, sums: Array | None) -> tuple[Array, Array]:
         """Multiply two matrices, and add up each row of the left one, which is the transpose of a contiguous one.
 
         Args:
             out, sums: where the results should go, or None; the latter is contiguous.
-            columns: what adds up if C does not multiply.
         """
         if sums is None:
             sums = np.empty(len(left), left.dtype)
-        found = self._product.call_with_sums(left, right, out, sums)
+        found = self.product.call_with_sums(left, right, out, sums)
         if found is None:
-            return np.matmul(left, right, out), of_columns(left.T, sums, columns)
+            return np.matmul(left, right, out), of_columns(left.T, sums)
         return _delivered(found, out), sums
 
 
@@ -96,11 +98,16 @@ def product_kernel(dtype: DType, rows: int, depth: int, columns: int, batch: int
     Args:
         dtype: in which that is done.
     """
+    in_c = MatrixProduct.of() if is_for_c(dtype, rows, depth, columns, batch) else None
+    return np.matmul if in_c is None else ProductInC(in_c)
+
+
+def is_for_c(dtype: DType, rows: int, depth: int, columns: int, batch: int = 1) -> bool:
+    """Whether these are multiplied by C where that is there; see `product_kernel`."""
     products = batch * rows * depth * columns
     # Of a column and a row numpy makes a product by itself, which takes ten times as long as it should.
     worthwhile = _LEAST <= products <= _most() or (depth == batch == 1)
-    enough = rows >= _FEWEST and columns >= _FEWEST
-    return ProductInC() if dtype is dtypes.float32 and worthwhile and enough else np.matmul
+    return dtype is dtypes.float32 and worthwhile and rows >= _FEWEST and columns >= _FEWEST
 
 
 def call_of(multiply: Product, left: Array, right: Array, out: Array) -> Call:
@@ -112,4 +119,4 @@ def call_with(
     multiply: Product, left: Array, right: Array, out: Array, added: Array | None = None, sums: Array | None = None
 ) -> Call | None:
     """What `ProductInC` does as one call; None if it cannot be had."""
-    return product_call(left, right, out, added, sums) if isinstance(multiply, ProductInC) else None
+    return multiply.product.placed(left, right, out, added, sums) if isinstance(multiply, ProductInC) else None
