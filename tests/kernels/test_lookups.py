@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
 import vmflow as flow
 import vmflow.nn.functional as F
+from vmflow.kernels import numpy as kernels
 from vmflow.kernels.native import functions
 
 pytestmark = pytest.mark.usefixtures("compiled")
@@ -20,14 +23,16 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the functions that were looked up, by whichever module."""
     names: list[str] = []
     usual = functions.function
+    for module in iter_modules(kernels.__path__, f"{kernels.__name__}."):
+        import_module(module.name)
 
     def function(name: str, elements: int) -> Callable[..., Any] | None:
         names.append(name)
         return usual(name, elements)
 
-    for name, module in list(sys.modules.items()):
-        if name.startswith("vmflow.kernels.native.") and getattr(module, "function", None) is usual:
-            monkeypatch.setattr(module, "function", function)
+    for name, found in list(sys.modules.items()):
+        if name.startswith("vmflow.kernels.native.") and getattr(found, "function", None) is usual:
+            monkeypatch.setattr(found, "function", function)
     return names
 
 
@@ -63,18 +68,34 @@ OPS: dict[str, Callable[[], flow.Tensor]] = {
 }
 
 
-def _computed(op: Callable[[], flow.Tensor]) -> None:
-    result = op()
-    result.sum().backward()
-    result.numpy()
+def _check(compute: Callable[[], object], looked: list[str]) -> None:
+    # The first time may load a library, which has kernels chosen anew.
+    compute()
+    compute()
+    assert looked, "nothing of this is in C"
+    looked.clear()
+    compute()
+    assert not looked
 
 
 @pytest.mark.parametrize("name", OPS)
 def test_an_op_looks_its_functions_up_once(name: str, looked: list[str]) -> None:
-    # The first time may load a library, which has kernels chosen anew.
-    _computed(OPS[name])
-    _computed(OPS[name])
-    assert looked, "nothing of this is in C"
-    looked.clear()
-    _computed(OPS[name])
-    assert not looked
+    def compute() -> None:
+        result = OPS[name]()
+        result.sum().backward()
+        result.numpy()
+
+    _check(compute, looked)
+
+
+@pytest.mark.parametrize("kind", [flow.optim.SGD, flow.optim.Adam])
+def test_an_optimizer_looks_its_function_up_once(kind: Any, looked: list[str]) -> None:
+    parameter = flow.ones(20, requires_grad=True)
+    optimizer = kind([parameter], lr=0.5)
+
+    def step() -> None:
+        parameter.grad = flow.ones(20)
+        optimizer.step()
+        parameter.numpy()
+
+    _check(step, looked)

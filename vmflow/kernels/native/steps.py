@@ -16,6 +16,7 @@ from weakref import ref
 
 import numpy as np
 
+from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
@@ -54,50 +55,44 @@ class Steps:
             written: the parameters, and of each kind what else is changed with them.
             gradients: of all parameters.
         """
-        layout, threads = self._layout, get_num_threads()
-        if layout is not None and (layout.threads != threads or not layout.is_of(written)):
-            layout = None
-        dtype = written[0][0].dtype
-        kind = _KINDS.get(dtype)
-        elements = sum([it.size for it in written[0]]) if layout is None else layout.elements
-        name = f"{self._name}_{kind}"
-        kernel = None if kind is None else function(name, elements)
-        if kernel is None:
-            return None
-        if layout is None:
+        layout = self._layout
+        if layout is None or layout.generation != GENERATION.number or not layout.is_of(written):
             # Only its last step changes: other threads may have it.
-            layout = self._layout = _Layout(written, threads, None)
-        elif layout.step is not None and layout.step.kernel is kernel and layout.step.is_of(gradients):
-            return layout.step
-        fitting = [it for it in layout.chosen if _fits(gradients[it], dtype, written[0][it].size)]
+            layout = self._layout = _Layout(self._name, written, None)
+        before = layout.step
+        if before is not None and before.is_of(gradients):
+            return before
+        fitting = [it for it in layout.chosen if _fits(gradients[it], layout.dtype, written[0][it].size)]
         if len(fitting) < len(layout.chosen):
-            layout = _Layout(written, threads, fitting)
+            layout = _Layout(self._name, written, fitting)
         if not fitting:
             return None
         # Most gradients lie where those of the step before were.
         places = [address(gradients[it]) for it in fitting]
         before = layout.step
-        if before is not None and before.places == places and before.kernel is kernel:
+        if before is not None and before.places == places:
             return before
         ends = [start + nbytes for start, nbytes in zip(places, layout.sizes, strict=True)]
         if any([layout.writes(start, end) for start, end in zip(places, ends, strict=True)]):
             return None  # a gradient changes with its parameter, or with another, in numpy's order
-        step = layout.step = Step(by_words(name), kernel, layout, places, gradients)
+        step = layout.step = Step(layout, places, gradients)
         return step
 
 
 class _Layout:
-    """Where parameters are, what is changed with them, and in which parts.
+    """Where parameters are, what is changed with them, by which function, and in which parts.
 
     Args:
+        name: see `Steps`.
         written: see `Steps.begin`.
-        threads: how many there may be.
         chosen: which of the parameters; None for all that fit.
 
     Attributes:
-        threads: those.
-        elements: of all parameters.
-        chosen: the positions of the parameters.
+        generation: from before all of it was found out: later another function or number of threads may be wanted.
+        kernel: the function; None if C has none.
+        by_words: its address as that of an array of words.
+        dtype: of the parameters.
+        chosen: the positions of those that it changes.
         sizes: the bytes of each.
         table: what the C functions take, without the gradients: by group, row and column.
         owners, offsets: by group and row, whose part it is, among those, and at which byte it begins.
@@ -106,16 +101,20 @@ class _Layout:
         step: the last one that was made of it.
     """
 
-    def __init__(self, written: Sequence[Sequence[Array]], threads: int, chosen: list[int] | None) -> None:
-        first = written[0]
-        dtype = first[0].dtype
-        arrays = list(zip(*written, strict=True))
-        if chosen is None:
-            chosen = [place for place, row in enumerate(arrays) if all([_fits(it, dtype, row[0].size) for it in row])]
+    def __init__(self, name: str, written: Sequence[Sequence[Array]], chosen: list[int] | None) -> None:
+        self.generation = GENERATION.number
         # Not the arrays: whoever takes their place may want their memory.
         self._written = [ref(array) for column in written for array in column]
-        self.threads = threads
-        self.elements = sum([it.size for it in first])
+        first = written[0]
+        dtype = self.dtype = first[0].dtype
+        named = f"{name}_{_KINDS.get(dtype)}"
+        self.kernel = function(named, sum([it.size for it in first])) if dtype in _KINDS else None
+        self.by_words = by_words(named)
+        arrays = list(zip(*written, strict=True))
+        if self.kernel is None:
+            chosen = []
+        elif chosen is None:
+            chosen = [place for place, row in enumerate(arrays) if all([_fits(it, dtype, row[0].size) for it in row])]
         self.chosen = chosen
         self.sizes = [first[it].nbytes for it in chosen]
         self.ranges = sorted(
@@ -124,7 +123,7 @@ class _Layout:
         apart = all([end <= start for (_, end), (start, _) in pairwise(self.ranges)])
         # Where memory is shared, the steps are taken one after the other.
         self.work = sum([first[it].size for it in chosen]) * (len(written) + 1) if apart else 0
-        parts = _parts([first[it].size for it in chosen], _SHARES * threads if team.helps(self.work) else 1)
+        parts = _parts([first[it].size for it in chosen], _SHARES * get_num_threads() if team.helps(self.work) else 1)
         self.owners = parts[:, :, 0]
         self.offsets = parts[:, :, 1] * dtype.itemsize
         self.table = np.zeros((*self.owners.shape, len(written) + 3), np.int64)
@@ -168,27 +167,19 @@ class Step:
     """One step of some parameters, which `take` takes.
 
     Args:
-        by_words: the address of the function of an array of words.
-        kernel: the function.
         layout: of what is written.
         places: where the gradients are.
         gradients: those of all parameters.
 
     Attributes:
         positions: of the parameters.
-        kernel, places: those.
+        places: those.
     """
 
-    def __init__(
-        self,
-        by_words: int,
-        kernel: Callable[..., Any],
-        layout: _Layout,
-        places: list[int],
-        gradients: Sequence[Array],
-    ) -> None:
+    def __init__(self, layout: _Layout, places: list[int], gradients: Sequence[Array]) -> None:
+        assert layout.kernel is not None
         self.positions = layout.chosen
-        self.kernel = kernel
+        self._kernel: Callable[..., Any] = layout.kernel
         self.places = places
         self._gradients = [ref(it) for it in gradients]
         table = self._table = layout.table.copy()
@@ -197,7 +188,7 @@ class Step:
         self._arguments = address(table), 0, groups, rows
         self._work = layout.work
         cut = team.Cut(2, ((0, table.strides[0]),), 1, _SHARES)
-        self._job = team.job(by_words, self._arguments, cut, layout.work) if by_words else None
+        self._job = team.job(layout.by_words, self._arguments, cut, layout.work)
 
     def is_of(self, gradients: Sequence[Array]) -> bool:
         """Whether it was made for these very arrays, as in a graph, where they stay."""
@@ -217,7 +208,7 @@ class Step:
             if team.run(job, self._work):
                 return
         table, _, groups, rows = self._arguments
-        self.kernel(table, values.buffer_info()[0], groups, rows)
+        self._kernel(table, values.buffer_info()[0], groups, rows)
 
 
 def _are(known: Sequence[ref[Array]], arrays: Sequence[Array]) -> bool:
