@@ -54,9 +54,8 @@ def _run(kernel: FusedKernel, arrays: Sequence[Array], outs: Sequence[Array]) ->
 
 def _both(steps: Sequence[Any], outputs: Sequence[int], arrays: Sequence[Array]) -> list[tuple[Array, Array]]:
     """The results of numpy and of C, which must be able to compute it."""
-    kernel = _kernel(steps, outputs, arrays)
-    expected, found = in_both_ways(lambda: _results(kernel, arrays))
-    assert kernel.native(arrays, found) is not None
+    expected, found = in_both_ways(lambda: _results(_kernel(steps, outputs, arrays), arrays))
+    assert _kernel(steps, outputs, arrays).native(arrays, found) is not None
     return list(zip(expected, found, strict=True))
 
 

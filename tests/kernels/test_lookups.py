@@ -8,12 +8,15 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any
 
+import numpy as np
 import pytest
 
 import vmflow as flow
 import vmflow.nn.functional as F
 from vmflow.kernels import numpy as kernels
+from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.native import functions
+from vmflow.kernels.native.loading import LOADER
 
 pytestmark = pytest.mark.usefixtures("compiled")
 
@@ -99,3 +102,27 @@ def test_an_optimizer_looks_its_function_up_once(kind: Any, looked: list[str]) -
         parameter.numpy()
 
     _check(step, looked)
+
+
+class _Layer(flow.nn.Graph):
+    def build(self, x: flow.Tensor, weight: flow.Tensor) -> flow.Tensor:
+        return F.linear(x, weight).softmax(-1)
+
+
+@pytest.mark.parametrize("batch", [100, 1000])  # of which the larger one is read and written where the caller has it
+def test_a_graph_has_kernels_chosen_anew_when_others_may_be_used(batch: int, looked: list[str]) -> None:
+    graph = _Layer()
+    x, weight = flow.ones(batch, 80), flow.ones(90, 80)
+
+    def eager() -> flow.Tensor:
+        return F.linear(x, weight).softmax(-1)
+
+    _check(lambda: graph(x, weight).numpy(), looked)
+    GENERATION.advance()
+    _check(lambda: graph(x, weight).numpy(), looked)
+    for mode in ("off", "wait"):
+        LOADER.mode = mode
+        looked.clear()
+        found = graph(x, weight).numpy()
+        assert looked
+        np.testing.assert_array_equal(found, eager().numpy())

@@ -29,7 +29,9 @@ def common_source() -> str:
 
 
 class Chain:
-    """The function of one chain, which may not be there yet.
+    """The function of one chain.
+
+    If it is not there when it is asked for, it is for kernels that are chosen when it is.
 
     Args:
         loop: see `Loop`.
@@ -37,10 +39,9 @@ class Chain:
 
     def __init__(self, loop: Loop) -> None:
         self._loop = loop
-        self._library: Library | None = None
         self._function: Callable[[Any], None] | None = None
-        # When it was looked for in vain, and whether it was to be made.
-        self._missed: tuple[int, bool] | None = None
+        # Whether it was to be made when it was asked for in vain; None before.
+        self._missed: bool | None = None
 
     def function(self, makes: bool = True) -> Callable[[Any], None] | None:
         """The function, called with a `Block`, if it is there and may be used.
@@ -48,25 +49,18 @@ class Chain:
         Args:
             makes: whether it is to be made if it was not before.
         """
-        if LOADER.mode == "off":
-            return None
-        if self._function is None:
-            looked = LOADER.arrived, makes
-            if self._missed == looked:
-                return None
-            if self._usable(makes):
-                assert self._library is not None
-                self._function = self._library.function(self._loop.name)
-            else:
-                self._missed = looked
+        if self._function is None and (self._missed is None or (makes and not self._missed)):
+            self._missed = makes
+            self._function = self._found(makes)
         return self._function
 
-    def _usable(self, makes: bool) -> bool:
+    def _found(self, makes: bool) -> Callable[[Any], None] | None:
         # What eager ops compute is the measure, whether that is C or numpy.
         alike = all([function(f"single_{name}", _WORTHWHILE if makes else 0) for name in self._loop.inexact])
-        if self._library is None or (makes and not self._library.begun):
-            self._library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
-        return alike and self._library is not None and self._library.usable(exact=True)
+        library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
+        if not alike or library is None or not library.usable(exact=True):
+            return None
+        return library.function(self._loop.name)
 
 
 # Those written by hand

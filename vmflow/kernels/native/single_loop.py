@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 import numpy as np
 
@@ -95,18 +95,19 @@ class SingleLoop:
 
     def _form(self, steady: tuple[bool, ...], streams: bool) -> _Form | None:
         loop = write_loop(self._inputs, (self._operation,), (0,), steady, streams)
-        if loop is None or all(steady):
+        function = None if loop is None or all(steady) else Chain(loop).function()
+        if loop is None or function is None:
             return None
         itemsizes = [it.itemsize for it in (*self._dtypes, self._output.dtype.numpy)]
         layout = Layout((*steady, False), self._output.numel, (1,) * OUTER, ((0,) * OUTER,) * len(itemsizes))
-        return _Form(Chain(loop), Block(loop, layout), itemsizes, streams)
+        return _Form(function, Block(loop, layout), itemsizes, streams)
 
 
 class _Form:
     """A function and what it is called with, but for the addresses."""
 
-    def __init__(self, chain: Chain, block: Block, itemsizes: Sequence[int], streams: bool) -> None:
-        self._chain = chain
+    def __init__(self, function: Callable[..., Any], block: Block, itemsizes: Sequence[int], streams: bool) -> None:
+        self._function = function
         self._block = block
         self._cut = team.Cut(*block.cut(itemsizes))
         self._streams = streams
@@ -120,9 +121,7 @@ class _Form:
             work: see `intra_op.LEAST`.
             site: which is to note the call, or None.
         """
-        function = self._chain.function()
-        if function is None:
-            return False
+        function = self._function
         words = self._block.words(places)
         job = team.job(address_of(function), words, self._cut, work)
         if job is None:
