@@ -164,7 +164,7 @@ from vmflow.kernels.native.addresses import address
 from vmflow.kernels.native.functions import function
 x = np.zeros(9, np.float32)
 softmax = function("softmax", 1 << 20)
-softmax(address(x) + 1, address(x), 1, 4)
+softmax.call(address(x) + 1, address(x), 1, 4)
 print("computed")
 """
 

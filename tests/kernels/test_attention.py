@@ -65,14 +65,19 @@ def check(
 def computed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was computed in C."""
     names: list[str] = []
-    usual = Attention._compute
 
-    def seen(attention: Attention, *arguments: Any) -> bool:
-        done = usual(attention, *arguments)
-        names.extend([attention._name] if done else [])
-        return done
+    def watch(method: str, name: str) -> None:
+        usual = getattr(Attention, method)
 
-    monkeypatch.setattr(Attention, "_compute", seen)
+        def seen(attention: Attention, *arguments: Any) -> bool:
+            done: bool = usual(attention, *arguments)
+            names.extend([name] if done else [])
+            return done
+
+        monkeypatch.setattr(Attention, method, seen)
+
+    watch("forward", "attention")
+    watch("gradient", "attention_gradient")
     return names
 
 

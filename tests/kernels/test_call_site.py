@@ -16,17 +16,23 @@ from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.native import call_site
 from vmflow.kernels.native.arrays import Single
 from vmflow.kernels.native.call_site import CallSite
-from vmflow.kernels.native.functions import by_words, function
+from vmflow.kernels.native.functions import function
 from vmflow.kernels.native.products import MatrixProduct
 
 pytestmark = pytest.mark.host
+
+
+def by_words(name: str) -> int:
+    """The address of a function of an array of words."""
+    found = function(name, 1 << 20)
+    assert found is not None
+    return found.by_words
 
 
 def noted(
     *arrays: Array, name: str = "single_exp", at: tuple[int, ...] = (0, 1), written: int = 1, in_place: bool = False
 ) -> CallSite:
     """A site that has seen one call of a function of arrays and a number of elements."""
-    assert function(name, 1 << 20) is not None
     site = CallSite()
     words = [0] * len(arrays) + [arrays[0].size]
     site.note(by_words(name), words, at, arrays, 0, written=written, in_place=in_place)
@@ -82,7 +88,6 @@ class TestAgain:
 
     def test_several_kinds_of_calls_are_kept(self) -> None:
         site = CallSite()
-        function("single_exp", 1 << 20)
         for size in (10, 20, 30, 40):
             x = numbers(size)
             site.note(by_words("single_exp"), [0, 0, size], (0, 1), (x, x.copy()), 0)
@@ -97,7 +102,6 @@ class TestAgain:
 
     def test_what_is_always_different_is_not_noted_for_ever(self) -> None:
         site = CallSite()
-        function("single_exp", 1 << 20)
         for size in range(1, 100):
             x = numbers(size)
             site.note(by_words("single_exp"), [0, 0, size], (0, 1), (x, x.copy()), 0)

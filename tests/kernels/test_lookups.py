@@ -29,7 +29,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     for module in iter_modules(kernels.__path__, f"{kernels.__name__}."):
         import_module(module.name)
 
-    def function(name: str, elements: int) -> Callable[..., Any] | None:
+    def function(name: str, elements: int) -> functions.CFunction | None:
         names.append(name)
         return usual(name, elements)
 

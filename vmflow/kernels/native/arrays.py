@@ -13,7 +13,7 @@ import numpy as np
 from . import team
 from .addresses import address, is_plain, plain
 from .call_site import CallSite
-from .functions import SINGLE, by_words, function, words_of
+from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
@@ -21,7 +21,6 @@ Array: TypeAlias = Any
 Call: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], Array | None]
 
 _SINGLE: Final = np.dtype(np.float32)
-_NAMES: Final = {name: f"single_{name}" for name in SINGLE}
 
 # As many additions as an element of an op of one operand takes the time of, about.
 _ADDITIONS: Final = 2
@@ -49,25 +48,28 @@ class Single:
     Arrays with gaps are copied and not left to numpy: however they lie, an op makes the same of the same numbers.
 
     Args:
-        name: see `functions.SINGLE`.
         kernel: the C function.
 
     Attributes:
         site: where its calls are remembered.
     """
 
-    __slots__ = ("_kernel", "_name", "site")
+    __slots__ = ("_kernel", "site")
 
-    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
-        self._name = name
+    def __init__(self, kernel: CFunction) -> None:
         self._kernel = kernel
         self.site = CallSite()
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The op for operands of this dtype and a result of so many elements; None if C has none now."""
-        kernel = function(_NAMES[name], elements) if dtype == _SINGLE else None
-        return None if kernel is None else cls(name, kernel)
+        """The op for operands of this dtype and a result of so many elements; None if C has none now.
+
+        Args:
+            name: see `functions.SINGLE`.
+            dtype, elements: those.
+        """
+        kernel = function(f"single_{name}", elements) if dtype == _SINGLE else None
+        return None if kernel is None else cls(kernel)
 
     def call(self, arrays: Sequence[Array], out: Array | None) -> Array | None:
         """Compute it.
@@ -90,7 +92,7 @@ class Single:
         given = [plain(it) for it in alike]
         if out is None or not takes(out, shape) or not all([clear_of(out, it) for it in given]):
             out = np.empty(shape, _SINGLE)
-        _single(self._name, self._kernel, (*given, out)).make(self.site)
+        _single(self._kernel, (*given, out)).make(self.site)
         return out
 
     def calls(self, arrays: Sequence[Array], outs: Sequence[Array]) -> list[Call] | None:
@@ -103,30 +105,28 @@ class Single:
             return None
         if not all([clear_of(outs[0], it) for it in arrays]):
             return None
-        return [_single(self._name, self._kernel, together).placed()]
+        return [_single(self._kernel, together).placed()]
 
 
-def _single(name: str, kernel: Callable[..., Any], arrays: tuple[Array, ...]) -> NativeCall:
+def _single(kernel: CFunction, arrays: tuple[Array, ...]) -> NativeCall:
     """The call of a kernel on arrays of one shape, the last of them the result's."""
     arguments = (*[address(it) for it in arrays], arrays[0].size)
     work = _ADDITIONS * arrays[0].size
-    return NativeCall(_NAMES[name], kernel, arguments, lambda: _by_element(arrays), work, arrays, in_place=True)
+    return NativeCall(kernel, arguments, lambda: _by_element(arrays), work, arrays, in_place=True)
 
 
 class NativeCall(NamedTuple):
     """A kernel written by hand, and what it is called with for the whole.
 
     Attributes:
-        name: of the function.
-        kernel: that.
-        arguments: see `kernels`.
+        kernel: the function.
+        arguments: for the whole.
         cut, work: see `as_call`.
         arrays, written, in_place: see `CallSite.note`.
         places: which of the arguments are the addresses of the arrays; None for the first ones.
     """
 
-    name: str
-    kernel: Callable[..., Any]
+    kernel: CFunction
     arguments: tuple[Any, ...]
     cut: Callable[[], team.Cut]
     work: float
@@ -137,21 +137,18 @@ class NativeCall(NamedTuple):
 
     def placed(self) -> Call:
         """The call, for arrays that stay where they are."""
-        return as_call(self.name, self.kernel, self.arguments, self.cut, self.work)
+        return as_call(self.kernel, self.arguments, self.cut, self.work)
 
     def make(self, site: CallSite) -> None:
         """Make it, by several threads where that is worth it, for the site to remember."""
-        at = by_words(self.name)
-        if not at:
-            self.kernel(*self.arguments)
-            return
-        words = words_of(self.name, self.arguments)
+        at = self.kernel.by_words
+        words = self.kernel.words(self.arguments)
         job = team.job(at, words, self.cut(), self.work) if team.helps(self.work) else None
         if job is not None and team.run(job, self.work):
             at = 0
         else:
             job = None
-            self.kernel(*self.arguments)
+            self.kernel.call(*self.arguments)
         if all([it.size for it in self.arrays]):
             taken = words if job is None else job
             before = len(taken) - len(words)
@@ -165,24 +162,17 @@ def _by_element(arrays: Sequence[Array]) -> team.Cut:
     return team.Cut(len(arrays), tuple([(place, itemsize) for place in range(len(arrays))]), team.TOGETHER)
 
 
-def as_call(
-    name: str,
-    kernel: Callable[..., Any],
-    arguments: tuple[Any, ...],
-    cut: Callable[[], team.Cut],
-    work: float,
-) -> Call:
+def as_call(kernel: CFunction, arguments: tuple[Any, ...], cut: Callable[[], team.Cut], work: float) -> Call:
     """A kernel written by hand with its arguments, as one call, by several threads where that is worth it.
 
     Args:
-        name: of the function.
-        kernel: that.
+        kernel: the function.
         arguments: for the whole.
         cut: makes one, for which arguments are words; not called where nobody would help.
         work: see `intra_op.LEAST`.
     """
-    if team.helps(work) and (at := by_words(name)):
-        found = team.shared(at, words_of(name, arguments), cut(), work)
+    if team.helps(work):
+        found = team.shared(kernel.by_words, kernel.words(arguments), cut(), work)
         if found is not None:
             return found
-    return kernel, arguments, None
+    return kernel.call, arguments, None

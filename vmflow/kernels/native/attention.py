@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import prod
 from typing import Any, Final, Self, TypeAlias
 
@@ -11,7 +11,7 @@ import numpy as np
 from . import team
 from .addresses import address, is_aligned
 from .arrays import as_call, fits
-from .functions import function
+from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
@@ -32,18 +32,16 @@ class Attention:
     """Attention of float32 without a mask, or its gradients.
 
     Args:
-        name: "attention" or "attention_gradient".
-        kernel: the C function of this name.
+        kernel: the C function, of one of both.
         factor: by which scores are multiplied.
         causal: whether query l attends to keys up to l only.
         keeps: whether the weights are kept, (..., length, others); else it is the logarithms of what they were divided
             by, (..., length).
     """
 
-    __slots__ = ("_causal", "_factor", "_keeps", "_kernel", "_name")
+    __slots__ = ("_causal", "_factor", "_keeps", "_kernel")
 
-    def __init__(self, name: str, kernel: Callable[..., Any], factor: float, causal: bool, keeps: bool) -> None:
-        self._name = name
+    def __init__(self, kernel: CFunction, factor: float, causal: bool, keeps: bool) -> None:
         self._kernel = kernel
         self._factor = factor
         self._causal = causal
@@ -62,16 +60,17 @@ class Attention:
         """The op for arrays of this dtype; None if C has none now, or BLAS does as well.
 
         Args:
-            name, factor, causal, keeps: see the class.
+            name: "attention" or "attention_gradient".
             dtype: of the arrays.
             sizes: how many heads, queries, and keys; and how long a query and a value are.
+            factor, causal, keeps: see the class.
         """
         heads, length, others, size, value_size = sizes
         if dtype != _SINGLE or others * _padded(max(size, value_size)) > _LARGEST:
             return None
         elements = heads * length * others
         kernel = function(name, elements) if elements else None
-        return None if kernel is None else cls(name, kernel, factor, causal, keeps)
+        return None if kernel is None else cls(kernel, factor, causal, keeps)
 
     def forward(self, operands: Sequence[Array], result: Array, kept: Array) -> bool:
         """Compute attention; whether it was computed.
@@ -119,7 +118,7 @@ class Attention:
         work = products * heads * scores * (size + value_size) / (2 if self._causal else 1) / _AS_AN_ADDITION
         words = address(table), heads, address(problem)
         cut = team.Cut(1, ((0, table.strides[0]),))
-        call, arguments, _ = as_call(self._name, self._kernel, words, lambda: cut, work)
+        call, arguments, _ = as_call(self._kernel, words, lambda: cut, work)
         call(*arguments)
         return int(problem[-1]) == 0
 

@@ -11,7 +11,7 @@ from . import team
 from .addresses import address
 from .arrays import NativeCall, clear_of, fits
 from .call_site import CallSite
-from .functions import function
+from .functions import CFunction, function
 from .rows import cut_by_row
 
 Array: TypeAlias = Any
@@ -31,7 +31,7 @@ class CrossEntropy:
 
     __slots__ = ("_averages", "_by_row", "_rows", "_sum", "_whole")
 
-    def __init__(self, by_row: Callable[..., Any], whole: Callable[..., Any], averages: bool) -> None:
+    def __init__(self, by_row: CFunction, whole: CFunction, averages: bool) -> None:
         self._by_row = by_row
         self._whole = whole
         self._averages = averages
@@ -87,7 +87,6 @@ class CrossEntropy:
             return None
         by_row = scores, classes, logs, losses
         return NativeCall(
-            "class_losses",
             self._by_row,
             (*[address(it) for it in by_row], *scores.shape, address(wrong)),
             lambda: cut_by_row(by_row),
@@ -104,7 +103,7 @@ class CrossEntropy:
         arrays = losses, loss, total
         arguments = (*[address(it) for it in arrays], losses.size, self._averages)
         # It cannot be cut: there is no work that could be shared.
-        return NativeCall("class_loss", self._whole, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
+        return NativeCall(self._whole, arguments, lambda: team.Cut(3, ()), 0, arrays, written=2)
 
 
 class CrossEntropyGradient:
@@ -117,7 +116,7 @@ class CrossEntropyGradient:
 
     __slots__ = ("_averages", "_kernel", "_site")
 
-    def __init__(self, kernel: Callable[..., Any], averages: bool) -> None:
+    def __init__(self, kernel: CFunction, averages: bool) -> None:
         self._kernel = kernel
         self._averages = averages
         self._site = CallSite()
@@ -155,7 +154,6 @@ class CrossEntropyGradient:
             return None
         by_row, numbers = (logs, classes, out), (gradient, total)
         return NativeCall(
-            "cross_entropy_gradient",
             self._kernel,
             (*map(address, by_row), *logs.shape, *map(address, numbers), self._averages, address(wrong)),
             lambda: cut_by_row(by_row),

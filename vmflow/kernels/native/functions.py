@@ -225,17 +225,6 @@ def _by_words(name: str) -> str:
     return f"void {name}_by_words(const int64_t *w) {{ {name}({', '.join(given)}); }}"
 
 
-def words_of(name: str, arguments: Sequence[float | None]) -> list[int]:
-    """Arguments of a function written by hand as words; a number with a fraction is one of a double's bits."""
-    kinds = _DECLARED[name][1]
-    return [
-        ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value  # type: ignore[arg-type]
-        if kind not in (_POINTER, _COUNT)
-        else int(value or 0)
-        for value, kind in zip(arguments, kinds, strict=True)
-    ]
-
-
 @cache
 def image_source() -> str:
     """The source of what is known beforehand of images."""
@@ -278,15 +267,46 @@ def _source_of(name: str) -> str:
     return attention_source() if name in _OF_ATTENTION else handwritten_source()
 
 
+class CFunction:
+    """A function written by hand, which is there and may be used.
+
+    Args:
+        call: the function itself.
+        by_words: see below.
+        arguments: the types of what it takes.
+
+    Attributes:
+        call: as given.
+        by_words: the address of its form of an array of words; 0 if it has none.
+    """
+
+    __slots__ = ("_arguments", "by_words", "call")
+
+    def __init__(self, call: Callable[..., Any], by_words: int, arguments: tuple[Any, ...]) -> None:
+        self.call = call
+        self.by_words = by_words
+        self._arguments = arguments
+
+    def words(self, arguments: Sequence[float | None]) -> list[int]:
+        """Arguments as words; a number with a fraction is one of a double's bits."""
+        return [
+            ctypes.c_int64.from_buffer_copy(ctypes.c_double(value)).value  # type: ignore[arg-type]
+            if kind not in (_POINTER, _COUNT)
+            else int(value or 0)
+            for value, kind in zip(arguments, self._arguments, strict=True)
+        ]
+
+
 # Those that are there and may be used; and of the others when they were looked for last, and whether to be made.
-_functions: dict[str, Callable[..., Any]] = {}
-_by_words_at: dict[str, int] = {}
+_functions: dict[str, CFunction] = {}
 _missing: dict[str, tuple[int, bool]] = {}
-LOADER.watchers += [_functions.clear, _by_words_at.clear, _missing.clear]
+LOADER.watchers += [_functions.clear, _missing.clear]
 
 
-def function(name: str, elements: int) -> Callable[..., Any] | None:
+def function(name: str, elements: int) -> CFunction | None:
     """A function written by hand, if it is there and may be used; else it may be there later.
+
+    It is for whoever chooses a kernel: what arrives later has kernels chosen anew.
 
     Args:
         name: see `_declared`.
@@ -300,24 +320,20 @@ def function(name: str, elements: int) -> Callable[..., Any] | None:
     return found
 
 
-def _look_for(name: str, looked: tuple[int, bool]) -> Callable[..., Any] | None:
+def _look_for(name: str, looked: tuple[int, bool]) -> CFunction | None:
     exact, arguments = _DECLARED[name]
     library = LOADER.request(_source_of(name), looked[1])
-    if library is None or not library.usable(exact):
+    if library is None or not library.usable(exact) or (name in _OF_PANELS and not panels_pay(library)):
         _missing[name] = looked
         return None
-    if name in _OF_PANELS and not panels_pay(library):
-        _missing[name] = looked
-        return None
-    found = library.function(name)
-    function: Any = found
-    function.argtypes = arguments
+    call: Any = library.function(name)
+    call.argtypes = arguments
     if name in _COUNTING:
-        function.restype = _COUNT
+        call.restype = _COUNT
+    at = 0
     if _can_be_cut(name):
-        cut = found if name in _OF_WORDS else library.function(f"{name}_by_words")
-        _by_words_at[name] = address_of(cut)
-    _functions[name] = found
+        at = address_of(call if name in _OF_WORDS else library.function(f"{name}_by_words"))
+    found = _functions[name] = CFunction(call, at, arguments)
     return found
 
 
@@ -326,11 +342,6 @@ def panels_pay(library: Library) -> bool:
     pays: Any = library.function("panels_pay")
     pays.restype = _COUNT
     return bool(pays())
-
-
-def by_words(name: str) -> int:
-    """The address of a function written by hand in its form of an array of words; 0 if it has none, or is not there."""
-    return _by_words_at.get(name, 0)
 
 
 def address_of(function: Callable[..., Any]) -> int:

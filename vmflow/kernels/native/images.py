@@ -61,7 +61,7 @@ class Convolution:
         if dtype != _SINGLE:
             return None
         products = math.prod(sizes[:4]) * math.prod(sizes[6:10])
-        found = {name: kernel for name in _CONVOLUTIONS if (kernel := function(name, products)) is not None}
+        found = {name: kernel.call for name in _CONVOLUTIONS if (kernel := function(name, products)) is not None}
         return cls(found, sizes, rank) if len(found) == len(_CONVOLUTIONS) else None
 
     def forward(self, array: Array, weight: Array, bias: Array | None, out: Array | None) -> Array:
@@ -129,7 +129,7 @@ class MaxPool:
         if dtype != _SINGLE or not 0 < height * width < 1 << 31:
             return None
         kernel = function("max_pool", planes * height * width)
-        return None if kernel is None else cls(kernel, sizes, shape)
+        return None if kernel is None else cls(kernel.call, sizes, shape)
 
     def largest(
         self, array: Array, out: Array | None, indices: Array | None = None, wanted: bool = False
@@ -182,7 +182,7 @@ class PlaneScatter:
         """The op for values of this dtype and a result of this shape; None if C has none now."""
         elements = math.prod(shape)
         kernel = function("plane_scatter", elements) if dtype == _SINGLE and elements else None
-        return None if kernel is None else cls(kernel, shape)
+        return None if kernel is None else cls(kernel.call, shape)
 
     def call(self, values: Array, indices: Array, out: Array | None) -> Array | None:
         """Compute it; None if that is not possible.
@@ -239,7 +239,7 @@ class BatchNorm:
         if dtype != _SINGLE or not elements:
             return None
         kernel, counting = function(name, elements), function("batch_norm_room", elements)
-        return None if kernel is None or counting is None else cls(kernel, counting, sizes, shape, eps)
+        return None if kernel is None or counting is None else cls(kernel.call, counting.call, sizes, shape, eps)
 
     def forward(
         self, array: Array, weight: Array | None, bias: Array | None, out: Array | None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
@@ -12,7 +11,7 @@ from . import team
 from .addresses import address, is_plain, plain
 from .arrays import NativeCall
 from .call_site import CallSite
-from .functions import function
+from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
@@ -43,22 +42,20 @@ class _Kernel(NamedTuple):
     """A function in C.
 
     Attributes:
-        name: of the op.
-        kind: of element.
-        dtype: of the arrays.
         function: that.
+        gathers: whether it reads from the array that is indexed, and does not write there.
+        dtype: of the arrays.
     """
 
-    name: str
-    kind: str
+    function: CFunction
+    gathers: bool
     dtype: np.dtype[Any]
-    function: Callable[..., Any]
 
 
 def _kernel(name: str, kind: str | None, dtype: np.dtype[Any], elements: int) -> _Kernel | None:
     """The function for elements of a kind, which C may not have, and of this dtype, and for so many of them."""
     found = None if kind is None or not elements else function(f"{name}_{kind}", elements)
-    return None if kind is None or found is None else _Kernel(name, kind, dtype, found)
+    return None if found is None else _Kernel(found, name == "gather", dtype)
 
 
 class _ByIndex:
@@ -203,10 +200,10 @@ def _call(
         steps: by how many bytes the index goes on for each column, and for each of the outer ones.
     """
     array, places, values = arrays
-    name, kind, dtype, compute = kernel
+    compute, gathers, dtype = kernel
     if not values.size or array.dtype != dtype or not all([type(it) is np.ndarray and is_plain(it) for it in arrays]):
         return None
-    written, read = (values, array) if name == "gather" else (array, values)
+    written, read = (values, array) if gathers else (array, values)
     if not written.flags.writeable or any([np.may_share_memory(written, it) for it in (read, places)]):
         return None
     outer, count, size, inner = sizes
@@ -219,9 +216,8 @@ def _call(
         return team.Cut(6, ((0, itemsize), (1, by_column), (2, itemsize)), _COLUMNS)
 
     # Those that are written come last.
-    order = (0, 1, 2) if name == "gather" else (1, 2, 0)
+    order = (0, 1, 2) if gathers else (1, 2, 0)
     return NativeCall(
-        f"{name}_{kind}",
         compute,
         (*map(address, arrays), outer, count, size, inner, inner, address(wrong)),
         cut,

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ctypes
 from array import array
-from collections.abc import Callable
 from math import prod
 from typing import Any, Final, Self, TypeAlias
 
@@ -22,12 +21,12 @@ from . import team
 from .addresses import address, is_aligned, is_plain, plain
 from .arrays import Call, as_call
 from .call_site import CallSite
-from .functions import address_of, function
+from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
 # The C functions for one product, and for several.
-_Kernels: TypeAlias = tuple[Callable[..., Any], Callable[..., Any]]
+_Kernels: TypeAlias = tuple[CFunction, CFunction]
 
 _SINGLE: Final = np.dtype(np.float32)
 # Elements for which it is worth compiling; whoever calls has enough of them.
@@ -170,7 +169,7 @@ class _Form:
         self._work = size * depth / _AS_AN_ADDITION
         cut = _cut(rows, columns, depth, strides, added is not None, sums is not None)
         # The function takes words, as those do that are shared out.
-        shared = None if leading else team.job(address_of(self._kernel), words, cut, self._work)
+        shared = None if leading else team.job(self._kernel.by_words, words, cut, self._work)
         self._words = shared or words
         self._at = len(self._words) - len(words)
         self._shared = shared is not None
@@ -184,7 +183,7 @@ class _Form:
         words = self._for(left, right, out, added, sums)
         if self._shared:
             return team.run(words, self._work)
-        self._kernel(words.buffer_info()[0])
+        self._kernel.call(words.buffer_info()[0])
         return True
 
     def call(self, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None) -> Call | None:
@@ -192,7 +191,7 @@ class _Form:
         if self._leading:
             return self._call_of_several(left, right, out, added)
         words = self._for(left, right, out, added, sums)
-        return team.call_of(words, self._work) if self._shared else (self._kernel, (_kept(words),), None)
+        return team.call_of(words, self._work) if self._shared else (self._kernel.call, (_kept(words),), None)
 
     def note(
         self, site: CallSite, left: Array, right: Array, out: Array, added: Array | None, sums: Array | None
@@ -206,7 +205,7 @@ class _Form:
                 places.append(place)
                 arrays.append(further)
         site.note(
-            0 if self._shared else address_of(self._kernel),
+            0 if self._shared else self._kernel.by_words,
             self._words,
             [self._at + it for it in (*places, _RESULT)],
             (*arrays, out),
@@ -230,7 +229,7 @@ class _Form:
             words[_ADDED] = address(added)
         arguments = address(places), len(places), ctypes.addressof(words)
         cut = team.Cut(1, ((0, places.strides[0]),))
-        call, given, _ = as_call("matrix_products", self._several, arguments, lambda: cut, self._work)
+        call, given, _ = as_call(self._several, arguments, lambda: cut, self._work)
 
         def compute(*of: Any) -> None:
             call(*given)

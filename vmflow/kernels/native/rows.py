@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, Self, TypeAlias
 
 import numpy as np
@@ -11,7 +11,7 @@ from . import team
 from .addresses import address, realigned
 from .arrays import Call, NativeCall, clear_of, fits, takes
 from .call_site import CallSite
-from .functions import LAYER_NORM_PART, function
+from .functions import LAYER_NORM_PART, CFunction, function
 
 Array: TypeAlias = Any
 
@@ -28,23 +28,27 @@ class Softmax:
     """The softmax of the rows of arrays, or its logarithm, as it is called from one place.
 
     Args:
-        name: "softmax" or "log_softmax".
         kernel: the C function.
+        logarithm: whether it finds the logarithm.
     """
 
-    __slots__ = ("_kernel", "_logarithm", "_name", "_site")
+    __slots__ = ("_kernel", "_logarithm", "_site")
 
-    def __init__(self, name: str, kernel: Callable[..., Any]) -> None:
-        self._name = name
+    def __init__(self, kernel: CFunction, logarithm: bool) -> None:
         self._kernel = kernel
-        self._logarithm = name == "log_softmax"
+        self._logarithm = logarithm
         self._site = CallSite()
 
     @classmethod
     def of(cls, name: str, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The op of this name for arrays of this dtype and so many elements; None if C has none now."""
+        """The op for arrays of this dtype and so many elements; None if C has none now.
+
+        Args:
+            name: "softmax" or "log_softmax".
+            dtype, elements: of the array.
+        """
         kernel = function(name, elements) if dtype == _SINGLE else None
-        return None if kernel is None else cls(name, kernel)
+        return None if kernel is None else cls(kernel, name == "log_softmax")
 
     def call(self, array: Array, out: Array | None) -> Array | None:
         """Compute it along the last dimension.
@@ -68,7 +72,6 @@ class Softmax:
         length = array.shape[-1]
         rows, nbytes = array.size // length, length * array.itemsize
         NativeCall(
-            self._name,
             self._kernel,
             (address(array), address(out), rows, length),
             lambda: team.Cut(2, ((0, nbytes), (1, nbytes))),
@@ -97,7 +100,7 @@ class LayerNorm:
 
     __slots__ = ("_eps", "_kernel", "_site")
 
-    def __init__(self, kernel: Callable[..., Any], eps: float) -> None:
+    def __init__(self, kernel: CFunction, eps: float) -> None:
         self._kernel = kernel
         self._eps = eps
         self._site = CallSite()
@@ -136,7 +139,6 @@ class LayerNorm:
             return None
         by_row = array, result, means, scales
         NativeCall(
-            "layer_norm",
             self._kernel,
             (*map(address, by_row), *array.shape, _address(weight), _address(bias), self._eps),
             lambda: cut_by_row(by_row),
@@ -158,7 +160,7 @@ class LayerNormGradient:
 
     __slots__ = ("_kernel", "_site")
 
-    def __init__(self, kernel: Callable[..., Any]) -> None:
+    def __init__(self, kernel: CFunction) -> None:
         self._kernel = kernel
         self._site = CallSite()
 
@@ -184,7 +186,6 @@ class LayerNormGradient:
                 return None
             places = [address(it) for it in (array, gradient, result, mean, scale)]
             NativeCall(
-                "layer_norm_gradient",
                 self._kernel,
                 (*places, 0, len(parts), rows, features, _address(weight), address(parts)),
                 lambda: team.Cut(6, ((5, 1),)),
@@ -197,10 +198,6 @@ class LayerNormGradient:
         return result, *np.add.reduce(parts[:, :2], 0)
 
 
-# A function's name, and the function.
-_OfRows: TypeAlias = tuple[str, Callable[..., Any]]
-
-
 class RowReduction:
     """One number of each row, as they are found from one place.
 
@@ -211,7 +208,7 @@ class RowReduction:
 
     __slots__ = ("_parts", "_rows", "_site", "_whole")
 
-    def __init__(self, rows: _OfRows, parts: _OfRows) -> None:
+    def __init__(self, rows: CFunction, parts: CFunction) -> None:
         self._rows = rows
         self._parts = parts
         self._site = CallSite()
@@ -227,8 +224,8 @@ class RowReduction:
         """
         if dtype != _SINGLE:
             return None
-        rows = _of_rows(f"row_{name}", elements)
-        parts = _of_rows("row_sums", elements) if name == "squares" else rows
+        rows = function(f"row_{name}", elements)
+        parts = function("row_sums", elements) if name == "squares" else rows
         return None if rows is None or parts is None else cls(rows, parts)
 
     def call(self, matrix: Array) -> Array | None:
@@ -243,19 +240,14 @@ class RowReduction:
         return None if parts is None else _reduced(self._parts, self._whole, parts, 1, len(parts))
 
 
-def _of_rows(name: str, elements: int) -> _OfRows | None:
-    kernel = function(name, elements)
-    return None if kernel is None else (name, kernel)
-
-
-def _reduced(of_rows: _OfRows, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
+def _reduced(kernel: CFunction, site: CallSite, array: Array, rows: int, length: int) -> Array | None:
     found = np.empty(rows, _SINGLE)
     if site.again((array, array, found)):
         return found
     if not fits(array):
         return None
     NativeCall(
-        *of_rows,
+        kernel,
         (address(array), address(found), rows, length, address(array), array.size),
         lambda: team.Cut(2, ((0, length * array.itemsize), (1, array.itemsize))),
         array.size,
@@ -274,7 +266,7 @@ class AddToRows:
 
     __slots__ = ("_kernel", "_site")
 
-    def __init__(self, kernel: Callable[..., Any]) -> None:
+    def __init__(self, kernel: CFunction) -> None:
         self._kernel = kernel
         self._site = CallSite()
 
@@ -304,7 +296,6 @@ class AddToRows:
         by_row = (array,)
         arguments = address(array), *array.shape, address(row)
         return NativeCall(
-            "add_to_rows",
             self._kernel,
             arguments,
             lambda: cut_by_row(by_row),
@@ -323,7 +314,7 @@ class ColumnSums:
 
     __slots__ = ("_kernel", "_site")
 
-    def __init__(self, kernel: Callable[..., Any]) -> None:
+    def __init__(self, kernel: CFunction) -> None:
         self._kernel = kernel
         self._site = CallSite()
 
@@ -353,7 +344,6 @@ class ColumnSums:
         rows, length = array.shape
         moves = ((0, array.itemsize), (1, array.itemsize))
         return NativeCall(
-            "column_sums",
             self._kernel,
             (address(array), address(out), length, rows, length),
             lambda: team.Cut(2, moves, _COLUMNS, 1),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import prod
 from typing import Any, Final, Self, TypeAlias
 
@@ -12,7 +11,7 @@ from . import team
 from .addresses import address, is_plain
 from .arrays import NativeCall, clear_of
 from .call_site import CallSite
-from .functions import function
+from .functions import CFunction, function
 
 Array: TypeAlias = Any
 
@@ -30,17 +29,15 @@ class Running:
     """Running sums, or products, along a dimension, as they are called from one place.
 
     Args:
-        name: of the C function.
-        kernel: that.
+        kernel: the C function.
         dtype: of the arrays.
         dim: the dimension.
         reverses: whether it is run through from behind.
     """
 
-    __slots__ = ("_dim", "_dtype", "_kernel", "_name", "_reverses", "_site")
+    __slots__ = ("_dim", "_dtype", "_kernel", "_reverses", "_site")
 
-    def __init__(self, name: str, kernel: Callable[..., Any], dtype: np.dtype[Any], dim: int, reverses: bool) -> None:
-        self._name = name
+    def __init__(self, kernel: CFunction, dtype: np.dtype[Any], dim: int, reverses: bool) -> None:
         self._kernel = kernel
         self._dtype = dtype
         self._dim = dim
@@ -59,9 +56,8 @@ class Running:
         kind = _TYPES.get(dtype)
         if kind is None or not elements:
             return None
-        of_kind = f"{name}_{kind}"
-        kernel = function(of_kind, elements)
-        return None if kernel is None else cls(of_kind, kernel, dtype, dim, reverses)
+        kernel = function(f"{name}_{kind}", elements)
+        return None if kernel is None else cls(kernel, dtype, dim, reverses)
 
     def call(self, array: Array, out: Array | None) -> Array | None:
         """Compute them.
@@ -91,7 +87,6 @@ class Running:
             return team.Cut(4, ((0, itemsize), (1, itemsize)), _COLUMNS)
 
         NativeCall(
-            self._name,
             self._kernel,
             (address(array), address(out), outer, size, inner, inner, self._reverses),
             cut,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeAlias
 from weakref import ref
@@ -21,7 +21,7 @@ from vmflow.kernels.intra_op import get_num_threads
 
 from . import team
 from .addresses import address, is_plain
-from .functions import by_words, function
+from .functions import function
 
 Array: TypeAlias = Any
 
@@ -90,7 +90,6 @@ class _Layout:
     Attributes:
         generation: from before all of it was found out: later another function or number of threads may be wanted.
         kernel: the function; None if C has none.
-        by_words: its address as that of an array of words.
         dtype: of the parameters.
         chosen: the positions of those that it changes.
         sizes: the bytes of each.
@@ -107,9 +106,8 @@ class _Layout:
         self._written = [ref(array) for column in written for array in column]
         first = written[0]
         dtype = self.dtype = first[0].dtype
-        named = f"{name}_{_KINDS.get(dtype)}"
-        self.kernel = function(named, sum([it.size for it in first])) if dtype in _KINDS else None
-        self.by_words = by_words(named)
+        elements = sum([it.size for it in first])
+        self.kernel = function(f"{name}_{_KINDS[dtype]}", elements) if dtype in _KINDS else None
         arrays = list(zip(*written, strict=True))
         if self.kernel is None:
             chosen = []
@@ -179,7 +177,7 @@ class Step:
     def __init__(self, layout: _Layout, places: list[int], gradients: Sequence[Array]) -> None:
         assert layout.kernel is not None
         self.positions = layout.chosen
-        self._kernel: Callable[..., Any] = layout.kernel
+        self._kernel = layout.kernel.call
         self.places = places
         self._gradients = [ref(it) for it in gradients]
         table = self._table = layout.table.copy()
@@ -188,7 +186,7 @@ class Step:
         self._arguments = address(table), 0, groups, rows
         self._work = layout.work
         cut = team.Cut(2, ((0, table.strides[0]),), 1, _SHARES)
-        self._job = team.job(layout.by_words, self._arguments, cut, layout.work)
+        self._job = team.job(layout.kernel.by_words, self._arguments, cut, layout.work)
 
     def is_of(self, gradients: Sequence[Array]) -> bool:
         """Whether it was made for these very arrays, as in a graph, where they stay."""
