@@ -521,6 +521,18 @@ def test_what_needs_values_is_refused_at_its_line(name: str) -> None:
     assert_same(Of(lambda x: x * 3)(flow.ones(3)), flow.full((3,), 3.0))
 
 
+def test_shapes_may_depend_on_what_is_data_while_building() -> None:
+    def call(x: flow.Tensor) -> Any:
+        numbers = flow.tensor([3, 1, 3])
+        values, counts = numbers.unique(return_counts=True)
+        return x * values, x * counts, numbers.bincount() + x[0], x.repeat_interleave(flow.tensor([2, 1]))
+
+    x = flow.tensor([1.0, 2.0])
+    graph = Of(call)
+    for _ in range(2):
+        assert_same(graph(x), call(x))
+
+
 async def test_waiting_in_build_is_refused() -> None:
     def call(x: flow.Tensor) -> Any:
         (x + 1).__await__().send(None)

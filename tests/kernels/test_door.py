@@ -38,6 +38,16 @@ UPDATES = frozenset({"Rule", "choose_update"})
 UPDATING = ("vmflow.optim", "vmflow.amp", "vmflow.nn.utils", "vmflow.multi_tensor")
 NAMED = frozenset({"np.number"})
 
+# The types of numpy's that ops may name, by which they tell what they were given; what reads tensors as arrays; what
+# makes tensors of arrays; and the modules that do so with data from outside.
+TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray"})
+READING = frozenset({"numpy", "_array"})
+MAKING = frozenset({"from_array", "from_numpy"})
+FROM_OUTSIDE = {
+    "vmflow.ops.creation": frozenset({"np.array", "np.asarray", "np.errstate", "np.lib", "numpy"}),
+    "vmflow.ops.index_expression": frozenset({"np.asarray", "np.int64"}),
+}
+
 # What kernels may import of vmflow beside each other: vocabulary, and what tensors are made of.
 BELOW = frozenset(
     {
@@ -103,6 +113,25 @@ def test_who_issues_updates_computes_nothing() -> None:
             nodes = ast.walk(ast.parse(path.read_text()))
             used = {ast.unparse(it) for it in nodes if isinstance(it, ast.Attribute) and ast.unparse(it.value) == "np"}
             assert used <= NAMED, name
+
+
+def test_ops_compute_nothing() -> None:
+    """They know types of numpy's, and make tensors of its arrays; what is computed with arrays is the kernels'."""
+    for name, path in MODULES.items():
+        if not _within(name, "vmflow.ops"):
+            continue
+        used: set[str] = set()
+        for found in ast.walk(ast.parse(path.read_text())):
+            if isinstance(found, ast.Attribute) and ast.unparse(found.value) == "np":
+                used.add(ast.unparse(found))
+            elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr in READING:
+                used.add(found.func.attr)
+            elif isinstance(found, ast.ImportFrom):
+                assert not (found.module or "").startswith("numpy"), name
+                used.update({alias.name for alias in found.names} & MAKING)
+            elif isinstance(found, ast.Import):
+                assert {alias.asname for alias in found.names if alias.name.startswith("numpy")} <= {"np"}, name
+        assert used <= TYPES | FROM_OUTSIDE.get(name, frozenset()), name
 
 
 def test_nobody_else_names_what_is_inside() -> None:

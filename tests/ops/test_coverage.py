@@ -16,7 +16,10 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from vmflow import dtypes
+from vmflow import dtypes, interpreter
+from vmflow.instructions.blob import TensorMeta, meta
+from vmflow.ops.fourier import _FREQUENCIES
+from vmflow.ops.ranges import _TRIANGLE_PLACES
 from vmflow.ops.table import OPS
 
 from . import narrow_rows, test_registry
@@ -47,6 +50,11 @@ MADE_OF_OTHERS: Final[dict[str, tuple[str, ...]]] = {
 # Made of others, with their dtypes and shapes; tested in tests/ops/test_fused.py and test_formula.py.
 COMPOSED: Final = {"fused"} | {name for name, op in OPS.items() if op.infer.__module__ == "vmflow.ops.formula"}
 
+
+def _made(*shape: int, dtype: flow.dtype) -> TensorMeta:
+    return meta(shape, dtype, flow.device("cpu"))
+
+
 # Ops that make a tensor from no tensor, or by chance: a call for a dtype, those accepted, and those of shapes.  Their
 # values are tested in tests/ops/test_creation.py, tests/test_random.py and tests/nn/test_init.py.
 Made = tuple[Callable[[Any], flow.Tensor], tuple[str, ...]]
@@ -55,6 +63,14 @@ MADE: Final[dict[str, Made]] = {
     "arange": (lambda dtype: flow.arange(6, dtype=dtype).reshape(2, 3), NUMBERS),
     "linspace": (lambda dtype: flow.linspace(0, 5, 6, dtype=dtype).reshape(2, 3), NUMBERS),
     "eye": (lambda dtype: flow.eye(2, 3, dtype=dtype), NAMES),
+    "frequencies": (
+        lambda dtype: interpreter.dispatch(_FREQUENCIES, (), (_made(6, dtype=dtype), 6, False), (1.0,)).reshape(2, 3),
+        (*FRACTIONS, "complex64", "complex128"),
+    ),
+    "triangle_places": (
+        lambda dtype: interpreter.dispatch(_TRIANGLE_PLACES, (), (_made(2, 3, dtype=dtype), 2, 2, 0, True)),
+        ("int32", "int64"),
+    ),
     "randn": (lambda dtype: flow.randn(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
     "rand": (lambda dtype: flow.rand(2, 3, dtype=dtype), (*FRACTIONS, "complex64", "complex128")),
     "randint": (lambda dtype: flow.randint(2, (2, 3), dtype=dtype), NAMES),
@@ -83,6 +99,7 @@ GRADED_ELSEWHERE: Final[dict[str, tuple[str, ...]]] = {
         *("recurrence", "relu_gradient", "strided_get"),
     ),
     "complex only; tests/ops/test_elementwise.py": ("conj",),
+    "complex only; the second gradients of transforms need its own": ("weighted_half",),
     "always zero; tests/ops/test_elementwise.py": ("fill",),
     "as conv1d and so on, where the weight is recorded, whose rows do": _by_rank("conv{}d_with_columns"),
     "of log-probabilities; test_gradients_through_a_softmax_are_the_numerical_ones": ("ctc_loss",),
@@ -123,11 +140,13 @@ BECAUSE_REFUSED: Final[dict[str, tuple[str, ...]]] = {
             "layer_norm",
         ),
         *("fft", "irfft", "layer_norm_gradient", "linear", "matmul", "pad", "rfft", "scatter_diagonal", "slice"),
-        *("unfold", "view_as_complex"),
+        *("bincount", "bincount_length", "repeated_places", "repetitions", "unfold", "view_as_complex"),
+        *("weighted_half",),
         *("ctc_loss", "ctc_loss_gradient", "gru_layer", "gru_layer_gradient", "largest_of_bag", "lstm_layer"),
         *("lstm_layer_gradient", "pad_borders", "pad_borders_gradient", "rnn_layer", "rnn_layer_gradient"),
     ),
     "vectors": (*_MATRICES, *_LINES_AND_MORE, "batch_norm"),
+    "matrices": ("bincount", "bincount_length", "repeated_places", "repetitions"),
 }
 BECAUSE_NEEDLESS: Final[dict[str, tuple[str, ...]]] = {
     # These calls need no op there, or have nothing to do.

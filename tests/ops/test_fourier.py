@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 import vmflow as flow
-from vmflow import fft
+from vmflow import fft, interpreter
+from vmflow.ops.fourier import _WEIGHTED
 
 from .oracle import KernelContract, Row, Shapes, check, forward_test, gradient_test, sample, values
 
@@ -20,6 +21,10 @@ FLOATS = ("float64", "float32", "int64", "bool")
 def _abs(x: Any) -> Any:
     """A real number of each complex one, with a gradient that depends on both its parts."""
     return (x * (0.5 - 1j)).abs() if isinstance(x, flow.Tensor) else np.abs(x * (0.5 - 1j))
+
+
+def _half(x: flow.Tensor, length: int) -> flow.Tensor:
+    return interpreter.dispatch(_WEIGHTED, (x,), (x.ndim - 1, length, 0.5))
 
 
 ROWS: list[Row] = [
@@ -53,6 +58,21 @@ ROWS: list[Row] = [
         shapes=SHAPES,
         order=2,
         tolerance=1e-5,
+    ),
+    Row(
+        "weighted_half",
+        lambda x: _half(x, 2 * x.shape[-1] - 1),
+        lambda x: x * np.where(np.arange(x.shape[-1]), 0.5, 1),
+        ("complex64", "complex128"),
+        shapes=(((3, 4),), ((5,),), ((2, 0, 3),)),
+    ),
+    Row(
+        "weighted_half",
+        lambda x: _half(x, 2 * x.shape[-1] - 2),
+        lambda x: x * np.where(np.arange(x.shape[-1]) % (x.shape[-1] - 1), 0.5, 1),
+        ("complex64", "complex128"),
+        shapes=(((3, 4),), ((5,),), ((2, 0, 3),)),
+        label="-even",
     ),
 ]
 

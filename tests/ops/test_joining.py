@@ -10,6 +10,8 @@ import pytest
 
 import vmflow as flow
 from tests.support import arrays_for, check_gradients
+from vmflow import interpreter
+from vmflow.ops.joining import _REPEATED_PLACES, _REPETITIONS
 
 from .oracle import (
     ALL,
@@ -56,6 +58,22 @@ ROWS: list[Row] = [
     Row("triangle", lambda x: x.triu(1), lambda x: np.triu(x, 1), ALL, shapes=MATRICES, order=2, label="-upper"),
     Row(
         "scatter_diagonal", lambda x: flow.diag(x, 1), lambda x: np.diag(x, 1), ALL, shapes=(((5,),), ((0,),)), order=2
+    ),
+    Row(
+        "repetitions",
+        lambda x: interpreter.dispatch(_REPETITIONS, (flow.ones_like(x),)),
+        np.size,
+        (*INTEGERS, "bool"),
+        result="int64",
+        shapes=(((5,),), ((0,),)),
+    ),
+    Row(
+        "repeated_places",
+        lambda x: interpreter.dispatch(_REPEATED_PLACES, (flow.ones_like(x),), (x.numel(),)),
+        lambda x: np.arange(x.size),
+        (*INTEGERS, "bool"),
+        result="int64",
+        shapes=(((5,),), ((0,),)),
     ),
 ]
 
@@ -170,6 +188,9 @@ def test_triangles_and_diagonals(diagonal: int, contract: KernelContract) -> Non
         (lambda x: x.repeat(2, -1), ValueError, "cannot be negative"),
         (lambda x: x.repeat_interleave(-1, 0), ValueError, "cannot be negative"),
         (lambda x: x.repeat_interleave(flow.tensor([1, 2]), 1), ValueError, "expected 3 numbers"),
+        (lambda x: x.repeat_interleave(flow.tensor([1, -2, 0]), 1), ValueError, r"not negative, got \[1, -2, 0\]"),
+        (lambda x: x.repeat_interleave(flow.tensor([[1]]), 1), ValueError, "expected 3 numbers"),
+        (lambda x: x.repeat_interleave(flow.ones(3), 1), TypeError, "must be integers, not float32"),
         (lambda x: x.flip(2), IndexError, "dim 2 is out of range"),
         (lambda x: x.flip(0, 0), ValueError, "names one dimension twice"),
         (lambda x: x.roll((1, 2)), ValueError, "2 shifts need as many dims"),

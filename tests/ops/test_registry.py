@@ -84,6 +84,8 @@ SPECIAL: dict[str, tuple[Callable[[], Any], str]] = {
     "arange": (lambda: flow.arange(3), "tests/ops/test_creation.py"),
     "linspace": (lambda: flow.linspace(0, 1, 3), "tests/ops/test_creation.py"),
     "eye": (lambda: flow.eye(3), "tests/ops/test_creation.py"),
+    "frequencies": (lambda: flow.fft.fftfreq(3), "tests/ops/test_fourier.py"),
+    "triangle_places": (lambda: flow.tril_indices(2, 3), "tests/ops/test_inquiry.py"),
     "randn": (lambda: flow.randn(2), "tests/test_random.py"),
     "rand": (lambda: flow.rand(2), "tests/test_random.py"),
     "randint": (lambda: flow.randint(3, (2,)), "tests/test_random.py"),
@@ -189,7 +191,7 @@ def test_differentiable_ops_are_tested_for_it() -> None:
     apart = {
         *("remainder", "remainder_scalar", "fmod", "fmod_scalar", "floor_divide", "floor_divide_scalar"),
         *("trunc_divide", "trunc_divide_scalar", "conj", "fill", "index_add_to_zeros", "clamp_min", "clamp_max"),
-        *("clamp_min_scalar", "clamp_max_scalar"),
+        *("clamp_min_scalar", "clamp_max_scalar", "weighted_half"),
     }
     for row in ROWS:
         op = OPS[row.op]

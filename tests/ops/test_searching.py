@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from vmflow import interpreter
+from vmflow.ops.counting import _BINCOUNT, _BINCOUNT_LENGTH, _DISTINCT
 
-from .oracle import ALL, ORDERED, KernelContract, Row, Shapes, check, forward_test, layouts, sample
+from .oracle import ALL, INTEGERS, ORDERED, Array, KernelContract, Row, Shapes, check, forward_test, layouts, sample
 
 SORTED = np.array([-2, 0, 0, 1, 2])
 MATRIX: tuple[Shapes, ...] = (((3, 4),), ((),), ((0,),), ((2, 0, 3),), ((5,),))
@@ -25,6 +27,20 @@ def _row(right: bool) -> Row:
         shapes=MATRIX,
         label="-right" if right else "",
     )
+
+
+def _neighbours(x: Array) -> Array:
+    flat = x.reshape(-1)
+    return _padded(flat[np.append(np.ones(min(flat.size, 1), bool), flat[1:] != flat[:-1])], x)
+
+
+def _padded(found: Array, x: Array) -> Array:
+    """With zeros behind, as many as there might have been."""
+    return np.append(found, np.zeros(x.size - found.size, x.dtype))
+
+
+def _distinct(x: flow.Tensor, consecutive: bool) -> flow.Tensor:
+    return interpreter.dispatch_several(_DISTINCT, (x,), (consecutive, None))[0]
 
 
 ROWS: list[Row] = [
@@ -46,6 +62,26 @@ ROWS: list[Row] = [
         ALL,
         result="bool",
         shapes=MATRIX,
+    ),
+    Row("distinct", lambda x: _distinct(x, False), lambda x: _padded(np.unique(x), x), ORDERED),
+    Row("distinct", lambda x: _distinct(x, True), _neighbours, ORDERED, label="-neighbours"),
+    Row(
+        "bincount_length",
+        lambda x: interpreter.dispatch(_BINCOUNT_LENGTH, (x.clamp(0, 9),)),
+        lambda x: x.max(initial=-1) + 1,
+        INTEGERS,
+        result="int64",
+        shapes=(((5,),), ((0,),)),
+        domain=((0, 9),),
+    ),
+    Row(
+        "bincount",
+        lambda x: interpreter.dispatch(_BINCOUNT, (x.clamp(0, 9),), (10,)),
+        lambda x: np.bincount(x, minlength=10),
+        INTEGERS,
+        result="int64",
+        shapes=(((5,),), ((0,),)),
+        domain=((0, 9),),
     ),
 ]
 

@@ -7,8 +7,7 @@ from itertools import combinations as _combinations
 from itertools import combinations_with_replacement as _combinations_with_replacement
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
+from vmflow.dtypes import int64
 from vmflow.instructions.blob import meta
 
 from .copying import clone
@@ -223,8 +222,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
         raise ValueError(f"combinations: r cannot be negative, got {r}")
     if r == 0:
         return input.new_zeros((0,))
-    from .creation import from_array
+    from .creation import tensor
 
     chosen = (_combinations_with_replacement if with_replacement else _combinations)(range(input.shape[0]), r)
-    places = np.array(list(chosen), np.int64).reshape(-1, r)
-    return reshape(index_select(input, 0, from_array(places.reshape(-1), input.device)), places.shape)
+    places = tensor([place for row in chosen for place in row], dtype=int64, device=input.device)
+    return reshape(index_select(input, 0, places), (places.shape[0] // r, r))

@@ -7,29 +7,31 @@ How many distinct values or bins there are may be known only from the values; `u
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
 from vmflow.dtypes import FLOATING
-from vmflow.instructions.blob import Array, meta
+from vmflow.instructions.blob import meta
 
 from .elementwise import CHEAP
 from .index_expression import nonzero
 from .table import (
     Attributes,
     Count,
+    Dim,
     Form,
     Inferred,
     Kinds,
     Metas,
     OpExpr,
+    Size,
     common_device,
     normalize_dim,
 )
+from .value_shapes import from_values
+from .view import sliced
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -42,23 +44,40 @@ def argwhere(input: Tensor) -> Tensor:
 
 # Distinct elements
 
-
-def _read(name: str, input: Tensor) -> Array:
-    """The values, in a dtype that numpy sorts."""
-    if input.dtype.category > FLOATING:
-        raise TypeError(f"{name} is not defined for {input.dtype.name} tensors")
-    array = input.detach().numpy()
-    return array.astype(np.float32) if input.dtype is dtypes.bfloat16 else array
+# Attributes: whether only neighbours are compared; and the dimension whose slices are, None for elements.
+_Compared: TypeAlias = tuple[bool, Dim | None]
 
 
-def _told(input: Tensor, values: Array, inverse: Array | None, counts: Array | None) -> Any:
-    """The values alone, or with whatever else was asked for."""
-    from .creation import from_array
+def _infer_distinct(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """Room for as many values and counts as there may be; which of them each element is; and how many there are."""
+    consecutive, dim = cast("tuple[bool, int | None]", attributes)
+    (source,) = metas
+    if source.dtype.category > FLOATING:
+        raise TypeError(f"unique{'_consecutive' if consecutive else ''} is not defined for {source.dtype.name} tensors")
+    length = source.numel if dim is None else source.shape[dim]
+    values = meta((length,) if dim is None else source.shape, source.dtype, source.device)
+    inverse = source.shape if dim is None else (length,)
+    numbers = [meta(shape, dtypes.int64, source.device) for shape in (inverse, (length,), ())]
+    return Inferred((values, *numbers), source.numel * CHEAP * 100)
 
-    found = [values.astype(input.dtype.numpy)]
-    found += [it.astype(np.int64) for it in (inverse, counts) if it is not None]
-    results = tuple([from_array(np.ascontiguousarray(it).reshape(it.shape), input.device) for it in found])
-    return results[0] if len(results) == 1 else results
+
+_DISTINCT = OpExpr("distinct", _infer_distinct, Form(1, _Compared), "searching")
+
+
+def _distinct(name: str, input: Tensor, dim: int | None, consecutive: bool, inverse: bool, counts: bool) -> Any:
+    """The distinct elements alone, or with whatever else was asked for."""
+    axis = None if dim is None else _slices(name, input, dim)
+
+    def compute(source: Tensor) -> tuple[Tensor, ...]:
+        values, places, numbers, count = _interpreter.dispatch_several(_DISTINCT, (source,), (consecutive, axis))
+        there = count.item()
+        found = [sliced(values, axis or 0, 0, there).clone()]
+        found += [places] if inverse else []
+        found += [sliced(numbers, 0, 0, there).clone()] if counts else []
+        return tuple(found)
+
+    results = from_values(compute, input)
+    return results if len(results) > 1 else results[0]
 
 
 def unique(
@@ -85,16 +104,7 @@ def unique(
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
     """
-    array = _read("unique", input)
-    axis = None if dim is None else _slices("unique", input, dim)
-    if axis is None:
-        array = array.reshape(-1)
-    if axis is not None and array.shape[axis] == 0:
-        values, inverse, counts = array, np.zeros(0, np.int64), np.zeros(0, np.int64)
-    else:
-        values, inverse, counts = np.unique(array, return_inverse=True, return_counts=True, axis=axis, equal_nan=False)
-    inverse = inverse.reshape(tuple(input.shape) if axis is None else (array.shape[axis],))
-    return _told(input, values, inverse if return_inverse else None, counts if return_counts else None)
+    return _distinct("unique", input, dim, False, return_inverse, return_counts)
 
 
 def _slices(name: str, input: Tensor, dim: int) -> int | None:
@@ -123,21 +133,40 @@ def unique_consecutive(
         TypeError: for complex numbers.
         ValueError: if slices have no elements.
     """
-    array = _read("unique_consecutive", input)
-    axis = None if dim is None else _slices("unique_consecutive", input, dim)
-    rows = array.reshape(-1) if axis is None else np.moveaxis(array, axis, 0)
-    differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
-    first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])
-    starts = np.flatnonzero(first)
-    values = rows[starts]
-    inverse = np.cumsum(first) - 1
-    counts = np.diff(np.append(starts, len(rows)))
-    values = values if axis is None else np.moveaxis(values, 0, axis)
-    inverse = inverse.reshape(tuple(input.shape) if axis is None else (len(rows),))
-    return _told(input, values, inverse if return_inverse else None, counts if return_counts else None)
+    return _distinct("unique_consecutive", input, dim, True, return_inverse, return_counts)
 
 
 # Bins
+
+
+def _infer_bincount(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (length,) = cast("tuple[int]", attributes)
+    _check_numbers(metas)
+    source, *weights = metas
+    wide = dtypes.float32 if dtypes.float32 in [it.dtype for it in weights] else dtypes.float64
+    return Inferred(meta((length,), wide if weights else dtypes.int64, source.device), source.numel * CHEAP * 10)
+
+
+def _check_numbers(metas: Metas) -> None:
+    """Whether they are numbers to be counted, and perhaps what each of them counts for."""
+    source, *weights = metas
+    if source.dtype.category != dtypes.INTEGER:
+        raise TypeError(f"bincount: expected an integer tensor, got {source.dtype.name}")
+    if len(source.shape) != 1:
+        raise ValueError(f"bincount: expected a vector, got shape {list(source.shape)}")
+    if weights and weights[0].shape != source.shape:
+        raise ValueError(
+            f"bincount: weights of shape {list(weights[0].shape)} do not fit numbers of shape {list(source.shape)}"
+        )
+
+
+def _infer_bincount_length(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    _check_numbers(metas)
+    return Inferred(meta((), dtypes.int64, metas[0].device), metas[0].numel * CHEAP)
+
+
+_BINCOUNT_LENGTH = OpExpr("bincount_length", _infer_bincount_length, Form(1), "searching")
+_BINCOUNT = OpExpr("bincount", _infer_bincount, Form((1, 2), tuple[Size]), "searching", remembers=256)
 
 
 def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -> Tensor:
@@ -152,25 +181,16 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
         TypeError: if the tensor is not of integers.
         ValueError: if it is no vector, holds a negative number, or the weights or `minlength` do not fit.
     """
-    from .creation import from_array
-
-    if input.dtype.category != dtypes.INTEGER:
-        raise TypeError(f"bincount: expected an integer tensor, got {input.dtype.name}")
-    if input.ndim != 1:
-        raise ValueError(f"bincount: expected a vector, got shape {list(input.shape)}")
+    operands = (input,) if weights is None else (input, weights)
+    _check_numbers(tuple([it._blob.meta for it in operands]))
     if minlength < 0:
         raise ValueError(f"bincount: minlength cannot be negative, got {minlength}")
-    if weights is not None and weights.shape != input.shape:
-        raise ValueError(
-            f"bincount: weights of shape {list(weights.shape)} do not fit numbers of shape {list(input.shape)}"
-        )
-    array = input.numpy().astype(np.int64)
-    if array.size and array.min() < 0:
-        raise ValueError(f"bincount: the numbers cannot be negative, got {array.min()}")
-    if weights is None:
-        return from_array(np.bincount(array, minlength=minlength).astype(np.int64), input.device)
-    sums = np.bincount(array, weights.detach().numpy().astype(np.float64), minlength)
-    return from_array(sums.astype(np.float32 if weights.dtype is dtypes.float32 else np.float64), input.device)
+
+    def compute(source: Tensor, *weights: Tensor) -> tuple[Tensor]:
+        length = max(minlength, _interpreter.dispatch(_BINCOUNT_LENGTH, (source,)).item())
+        return (_interpreter.dispatch(_BINCOUNT, (source, *weights), (length,)),)
+
+    return from_values(compute, *operands)[0]
 
 
 def _infer_histogram(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

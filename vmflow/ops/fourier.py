@@ -11,18 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, cast
 
-import numpy as np
-
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow.dtypes import COMPLEX, FLOATING
 from vmflow.dtypes import dtype as DType
-from vmflow.instructions.blob import Array, TensorMeta, meta
+from vmflow.instructions.blob import TensorMeta, meta
 
-from .arithmetic import conj, mul
+from .arithmetic import conj
 from .autocasting import autocast_as_op
 from .destination import delivered
-from .elementwise import check_tensors
+from .elementwise import CHEAP, check_tensors, number
 from .joining import cat, roll
 from .table import (
     Attributes,
@@ -134,15 +132,28 @@ def _irfft_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
     return (_weighted(half, dims[-1], length, 2.0),)
 
 
+def _infer_weighted(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    (source,) = metas
+    dim, length, _ = cast("tuple[int, int, float]", attributes)
+    if source.dtype.category != COMPLEX:
+        raise TypeError(f"weighted_half is not defined for {source.dtype.name} tensors")
+    if source.shape[dim] != length // 2 + 1:
+        raise ValueError(f"weighted_half: {list(source.shape)} is not half a spectrum of {length} along {dim}")
+    return Inferred(source, source.numel * CHEAP * 2)
+
+
+# Attributes: (dimension, length of the whole, factor)
+_WEIGHTED = OpExpr("weighted_half", _infer_weighted, Form(1, tuple[Dim, Count, float]), "fourier")
+
+
+@_WEIGHTED.gradient()
+def _weighted_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
+    return (_interpreter.dispatch(_WEIGHTED, (gradient,), node.attributes),)
+
+
 def _weighted(half: Tensor, dim: int, length: int, weight: float) -> Tensor:
     """Half a spectrum with a factor for all that stand for two elements of the whole, which has `length`."""
-    from .creation import from_array
-
-    weights = np.full(length // 2 + 1, weight, half.dtype.to_real().numpy)
-    weights[0] = 1
-    if length % 2 == 0:
-        weights[-1] = 1
-    return mul(half, from_array(weights.reshape((-1,) + (1,) * (half.ndim - dim - 1)), half.device))
+    return _interpreter.dispatch(_WEIGHTED, (half,), (dim, length, weight))
 
 
 # Operands
@@ -346,22 +357,36 @@ def completed(
 # Frequencies
 
 
+def _infer_frequencies(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, length, half = cast("tuple[TensorMeta, int, bool]", attributes)
+    if output.dtype.category < FLOATING:
+        raise TypeError(f"frequencies: expected a floating-point dtype, got {output.dtype.name}")
+    if output.shape != (length // 2 + 1 if half else length,):
+        raise ValueError(f"frequencies: {length} elements have none of shape {list(output.shape)}")
+    return Inferred(output, output.numel * CHEAP * 4)
+
+
+# Attributes: (the result, length of the signal, whether only of the first half); the scalar is the distance of samples.
+_FREQUENCIES = OpExpr("frequencies", _infer_frequencies, Form(0, tuple[TensorMeta, Count, bool], scalars=1), "fourier")
+
+
 def _frequencies(
     name: str,
     n: int,
     d: float,
-    numbers: Array,
+    half: bool,
     dtype: DType | None,
     device: Any,
     requires_grad: bool,
     out: Tensor | None,
 ) -> Tensor:
-    from .creation import tensor
+    from .creation import sized_meta
 
     chosen = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
     if chosen.category < FLOATING:
         raise TypeError(f"{name}: expected a floating-point dtype, got {chosen.name}")
-    made = tensor(numbers / (n * d), dtype=chosen, device=device)
+    output = sized_meta(name, (n // 2 + 1 if half else n,), chosen, device)
+    made = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
     if out is not None:
         return delivered(name, out, (), lambda: made.to(out.device))
     return made.requires_grad_() if requires_grad else made
@@ -397,8 +422,7 @@ def fftfreq(
         ValueError: if `n` is below 1, or `d` is 0.
     """
     count = _check_frequencies("fftfreq", n, d)
-    numbers = np.concatenate([np.arange((count + 1) // 2), np.arange(-(count // 2), 0)])
-    return _frequencies("fftfreq", count, d, numbers, dtype, device, requires_grad, out)
+    return _frequencies("fftfreq", count, d, False, dtype, device, requires_grad, out)
 
 
 def rfftfreq(
@@ -413,7 +437,7 @@ def rfftfreq(
 ) -> Tensor:
     """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
     count = _check_frequencies("rfftfreq", n, d)
-    return _frequencies("rfftfreq", count, d, np.arange(count // 2 + 1), dtype, device, requires_grad, out)
+    return _frequencies("rfftfreq", count, d, True, dtype, device, requires_grad, out)
 
 
 def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Dims:

@@ -12,11 +12,11 @@ import numpy as np
 from vmflow import dtypes
 from vmflow import interpreter as _interpreter
 from vmflow import tensors as _tensors
-from vmflow.context import MODE
 from vmflow.instructions.blob import Array, meta
 
 from .elementwise import CHEAP
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
+from .value_shapes import from_values
 from .view import select, sliced, unsqueeze
 
 if TYPE_CHECKING:
@@ -159,15 +159,12 @@ def nonzero(input: Tensor, *, as_tuple: bool = False) -> Any:
 
     How many there are is known only from the values, so this waits until they are counted.
     """
-    recorder = MODE.get().interpreter
-    if recorder is not None:
-        input._blob.storage.settled()  # raises if there is no value while a graph is built
-    with _interpreter.eagerly():
-        source = input.detach()
+
+    def compute(source: Tensor) -> tuple[Tensor]:
         if as_tuple and not source.ndim:
             source = source.reshape(1)
         count = number_of_nonzero(source).item()
-        found = _interpreter.dispatch(_NONZERO, (source,), (count, as_tuple))
-    if recorder is not None:
-        recorder.made(found._blob.storage)
-    return tuple([select(found, 0, axis) for axis in range(source.ndim)]) if as_tuple else found
+        return (_interpreter.dispatch(_NONZERO, (source,), (count, as_tuple)),)
+
+    (found,) = from_values(compute, input)
+    return tuple([select(found, 0, axis) for axis in range(max(input.ndim, 1))]) if as_tuple else found

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
-import numpy as np
-
 from vmflow import interpreter as _interpreter
+from vmflow.dtypes import INTEGER, int64
 from vmflow.instructions.blob import meta
 
 from .destination import delivered
@@ -25,6 +24,7 @@ from .table import (
     normalize_dim,
     normalize_dims,
 )
+from .value_shapes import from_values
 from .view import sizes, sliced, unsqueeze
 
 if TYPE_CHECKING:
@@ -177,15 +177,34 @@ def repeat_interleave(
         shape = tuple(input.shape)
         spread = unsqueeze(input, axis + 1).expand(shape[: axis + 1] + (repeats,) + shape[axis + 1 :])
         return spread.reshape(shape[:axis] + (shape[axis] * repeats,) + shape[axis + 1 :])
-    from .creation import from_array
     from .indexing import index_select
 
-    numbers = np.broadcast_to(repeats.numpy(), input.shape[axis]) if repeats.numel() == 1 else repeats.numpy()
-    if numbers.shape != (input.shape[axis],) or (numbers < 0).any():
-        raise ValueError(
-            f"repeat_interleave: expected {input.shape[axis]} numbers that are not negative, got {numbers.tolist()}"
-        )
-    return index_select(input, axis, from_array(np.repeat(np.arange(len(numbers)), numbers), input.device))
+    (places,) = from_values(lambda numbers: _repeated_places(numbers, input.shape[axis]), repeats)
+    return index_select(input, axis, places)
+
+
+def _repeated_places(repeats: Tensor, count: int) -> tuple[Tensor]:
+    """Which of `count` slices each of the repeated ones is."""
+    numbers = repeats.expand(count) if repeats.numel() == 1 and repeats.ndim < 2 else repeats
+    if numbers.shape != (count,):
+        raise ValueError(f"repeat_interleave: expected {count} numbers that are not negative, got {numbers.tolist()}")
+    total = _interpreter.dispatch(_REPETITIONS, (numbers,)).item()
+    return (_interpreter.dispatch(_REPEATED_PLACES, (numbers,), (total,)),)
+
+
+def _infer_repetitions(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    """How many slices there will be, or, if that is an attribute, which each of them is."""
+    (repeats,) = metas
+    if repeats.dtype.category > INTEGER:
+        raise TypeError(f"repeat_interleave: numbers of repetitions must be integers, not {repeats.dtype.name}")
+    if len(repeats.shape) != 1:
+        raise ValueError(f"repeat_interleave: expected a vector of repetitions, got shape {list(repeats.shape)}")
+    shape = cast("tuple[int, ...]", attributes)
+    return Inferred(meta(shape, int64, repeats.device), (repeats.numel + sum(shape)) * CHEAP)
+
+
+_REPETITIONS = OpExpr("repetitions", _infer_repetitions, Form(1), "joining")
+_REPEATED_PLACES = OpExpr("repeated_places", _infer_repetitions, Form(1, tuple[Size]), "joining", remembers=256)
 
 
 def _infer_moved(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:

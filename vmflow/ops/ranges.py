@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
-import numpy as np
+from typing import TYPE_CHECKING, cast
 
 from vmflow import dtypes
+from vmflow import interpreter as _interpreter
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta
 
 from .arithmetic import pow
-from .creation import chosen_device, empty, from_array, linspace
-from .elementwise import number
+from .creation import empty, linspace, sized_meta
+from .elementwise import CHEAP, number
 from .strided import as_strided
+from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, Size
 from .view import sizes
 
 if TYPE_CHECKING:
@@ -93,8 +94,36 @@ def _triangle(
         raise ValueError(f"{name}: sizes cannot be negative, got {row} and {col}")
     if dtype not in (dtypes.int32, dtypes.int64):
         raise TypeError(f"{name}: dtype must be vmflow.int64 or vmflow.int32, not {dtype!r}")
-    chosen = np.tri(row, col, offset, bool) if lower else ~np.tri(row, col, offset - 1, bool)
-    return from_array(np.ascontiguousarray(np.stack(np.nonzero(chosen)), dtype.numpy), chosen_device(device))
+    output = sized_meta(name, (2, _number_in_triangle(row, col, offset, lower)), dtype, device)
+    return _interpreter.dispatch(_TRIANGLE_PLACES, (), (output, row, col, offset, lower))
+
+
+def _number_in_triangle(row: int, col: int, offset: int, lower: bool) -> int:
+    """How many elements of a matrix are on and below a diagonal, or on and above it."""
+
+    def below(rows: int) -> int:
+        """Of the first rows, as far as they are there, of a square whose own diagonal is not below."""
+        whole = min(max(rows, 0), col + 1)
+        return whole * (whole - 1) // 2 + max(rows - col - 1, 0) * col
+
+    begin = offset + lower
+    count = below(row + begin) - below(begin)
+    return count if lower else row * col - count
+
+
+def _infer_triangle_places(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
+    output, row, col, offset, lower = cast("tuple[TensorMeta, int, int, int, bool]", attributes)
+    if output.dtype not in (dtypes.int32, dtypes.int64):
+        raise TypeError(f"triangle_places: expected int64 or int32, not {output.dtype.name}")
+    if output.shape != (2, _number_in_triangle(row, col, offset, lower)):
+        raise ValueError(f"triangle_places: {list(output.shape)} is not how many there are in {row} x {col}")
+    return Inferred(output, (row + output.numel) * CHEAP * 4)
+
+
+# Attributes: (the result, rows, columns, diagonal, whether on and below it)
+_TRIANGLE_PLACES = OpExpr(
+    "triangle_places", _infer_triangle_places, Form(0, tuple[TensorMeta, Size, Size, int, bool]), "creation"
+)
 
 
 def empty_strided(

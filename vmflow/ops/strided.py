@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final, cast
 
-import numpy as np
-
 from vmflow import interpreter as _interpreter
 from vmflow.instructions.blob import contiguous_strides, meta
 from vmflow.kernels.problems.indexing import Geometry, Span
@@ -14,7 +12,7 @@ from vmflow.kernels.problems.indexing import Geometry, Span
 from .elementwise import CHEAP
 from .indexing import index_add, put_part
 from .table import Attributes, Form, Inferred, Kinds, Metas, OpExpr, ViewExpr, normalize_dim
-from .view import flatten, movedim, place_in, reshape, sizes, sliced, view_diagonal, view_slice
+from .view import flatten, movedim, place_in, reshape, sizes, sliced, unsqueeze, view_diagonal, view_slice
 
 if TYPE_CHECKING:
     from vmflow.autograd.node import OpNode
@@ -147,13 +145,14 @@ _UNFOLD = ViewExpr("unfold", _view_unfold)
 
 @_UNFOLD.gradient()
 def _unfold_gradient(node: OpNode, gradient: Tensor) -> tuple[Tensor]:
-    from .creation import from_array
+    from .creation import arange
 
     axis, size, step = cast("tuple[int, int, int]", node.attributes)
-    places = (np.arange(gradient.shape[axis])[:, None] * step + np.arange(size)).reshape(-1)
+    starts, within = [arange(it, device=gradient.device) for it in (gradient.shape[axis], size)]
+    places = flatten(unsqueeze(starts * step, 1) + within)
     windows = flatten(movedim(gradient, -1, axis + 1), axis, axis + 1)
     zeros = gradient.new_zeros(tuple(node.meta(0).shape))
-    return (index_add(zeros, axis, from_array(places, gradient.device), windows),)
+    return (index_add(zeros, axis, places, windows),)
 
 
 def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:

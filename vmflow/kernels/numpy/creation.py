@@ -54,3 +54,20 @@ def _eye(problem: Problem) -> Function:
         return np.eye(rows, columns, dtype=output.dtype.numpy)
 
     return kernel
+
+
+@builds("triangle_places")
+def _triangle_places(problem: Problem) -> Function:
+    output, row, col, offset, lower = problem.attributes
+
+    def kernel(out: Array | None) -> Array:
+        # Where each row meets the diagonal.
+        met = (np.arange(row) + (offset + lower)).clip(0, col)
+        counts = met if lower else col - met
+        first = (0 if lower else met) - (np.cumsum(counts) - counts)
+        found = np.empty(output.shape, output.dtype.numpy)
+        found[0] = np.repeat(np.arange(row), counts)
+        found[1] = np.arange(found.shape[1]) + np.repeat(first, counts)
+        return found
+
+    return kernel

@@ -48,3 +48,32 @@ def _from_half(array: Array, attributes: Any) -> Array:
 
 
 _TRANSFORMS: Final[dict[str, Transform]] = {"fft": _whole, "rfft": _to_half, "irfft": _from_half}
+
+
+@builds("weighted_half")
+def _weighted(problem: Problem) -> Function:
+    dim, length, weight = problem.attributes
+    (source,) = problem.inputs
+    weights = np.full(length // 2 + 1, weight, source.dtype.numpy)
+    weights[0] = 1
+    if length % 2 == 0:
+        weights[-1] = 1
+    weights = weights.reshape((-1,) + (1,) * (len(source.shape) - dim - 1))
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        return np.ascontiguousarray(np.multiply(array, weights))
+
+    return kernel
+
+
+@builds("frequencies")
+def _frequencies(problem: Problem) -> Function:
+    output, length, half = problem.attributes
+    count = np.arange(output.numel)
+    if not half:
+        count[(length + 1) // 2 :] -= length
+
+    def kernel(distance: float, out: Array | None) -> Array:
+        return (count / (length * distance)).astype(output.dtype.numpy)
+
+    return kernel

@@ -36,6 +36,33 @@ def _repeat(problem: Problem) -> Function:
     return kernel
 
 
+@builds("repetitions")
+def _repetitions(problem: Problem) -> Function:
+    def kernel(array: Array, out: Array | None) -> Array:
+        if (array < 0).any():
+            raise ValueError(
+                f"repeat_interleave: expected {len(array)} numbers that are not negative, got {array.tolist()}"
+            )
+        return np.asarray(np.add.reduce(array, dtype=np.int64))
+
+    return kernel
+
+
+@builds("repeated_places")
+def _repeated_places(problem: Problem) -> Function:
+    (total,) = problem.attributes
+
+    def kernel(array: Array, out: Array | None) -> Array:
+        found = np.repeat(np.arange(len(array)), array)
+        if len(found) != total:
+            raise RuntimeError(
+                f"repeat_interleave: {len(found)} repetitions where {total} were counted: they were changed meanwhile"
+            )
+        return found
+
+    return kernel
+
+
 @builds("flip")
 def _flip(problem: Problem) -> Function:
     (dims,) = problem.attributes

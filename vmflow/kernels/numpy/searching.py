@@ -1,9 +1,12 @@
-"""Where elements belong in a sorted sequence, whether they are among others, and how many lie in each bin."""
+"""Where elements belong in a sorted sequence, whether they are among others, and how many there are of each.
+
+What is counted are distinct elements, numbers, and elements in bins.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -40,6 +43,73 @@ def _isin(problem: Problem) -> Function:
     def kernel(array: Array, others: Array, out: Array | None) -> Array:
         found = np.isin(comparable(array), comparable(others), invert=invert)
         return np.ascontiguousarray(found).reshape(output.shape)
+
+    return kernel
+
+
+# The distinct ones, which of them each element, or slice, is, and how many there are of each.
+_Distinct: TypeAlias = tuple[Array, Array, Array]
+
+
+@builds("distinct")
+def _distinct(problem: Problem) -> Function:
+    consecutive, dim = problem.attributes
+    outputs = problem.outputs
+    find = _neighbours if consecutive else _sorted
+
+    def kernel(array: Array, out: Array | None) -> tuple[Array, ...]:
+        array = comparable(array)
+        values, inverse, counts = find(array if dim is not None else array.reshape(-1), dim)
+        results = tuple([np.zeros(it.shape, it.dtype.numpy) for it in outputs])
+        results[0][(*[slice(None)] * (dim or 0), slice(len(counts)))] = values
+        results[1][...] = inverse.reshape(outputs[1].shape)
+        results[2][: len(counts)] = counts
+        results[3][...] = len(counts)
+        return results
+
+    return kernel
+
+
+def _sorted(array: Array, dim: int | None) -> _Distinct:
+    """In ascending order."""
+    if dim is not None and not array.shape[dim]:
+        return array, np.zeros(0, np.int64), np.zeros(0, np.int64)
+    return np.unique(array, return_inverse=True, return_counts=True, axis=dim, equal_nan=False)
+
+
+def _neighbours(array: Array, dim: int | None) -> _Distinct:
+    """Of those that are equal one after the other, one."""
+    rows = np.moveaxis(array, dim or 0, 0)
+    differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
+    first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])
+    starts = np.flatnonzero(first)
+    counts = np.diff(np.append(starts, len(rows)))
+    return np.moveaxis(rows[starts], 0, dim or 0), np.cumsum(first) - 1, counts
+
+
+@builds("bincount_length")
+def _bincount_length(problem: Problem) -> Function:
+    def kernel(array: Array, out: Array | None) -> Array:
+        if array.size and array.min() < 0:
+            raise ValueError(f"bincount: the numbers cannot be negative, got {array.min()}")
+        return np.asarray(int(array.max(initial=0)) + 1 if array.size else 0, np.int64)
+
+    return kernel
+
+
+@builds("bincount")
+def _bincount(problem: Problem) -> Function:
+    (length,) = problem.attributes
+    to = problem.outputs[0].dtype.numpy
+
+    def kernel(array: Array, *rest: Any) -> Array:
+        weights = rest[0].astype(np.float64) if len(rest) > 1 else None
+        found = np.bincount(array.astype(np.int64), weights, length)
+        if len(found) != length:
+            raise RuntimeError(
+                f"bincount: {len(found)} numbers where {length} were counted: they were changed meanwhile"
+            )
+        return found.astype(to)
 
     return kernel
 
