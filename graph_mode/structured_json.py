@@ -429,8 +429,12 @@ def _hashable(value: Any, place: str) -> Any:
     return value
 
 
+# The present names of classes that have other names in files of earlier versions.
+_MOVED: Final = {"vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along"}
+
+
 def _is_ours(module: str) -> bool:
-    return module.startswith(("vmflow.ops.", "vmflow.nn.", "vmflow.graph_mode."))
+    return module.startswith(("vmflow.ops.", "vmflow.nn.", "vmflow.graph_mode.", "vmflow.kernels.problems."))
 
 
 def _class_name(kind: type) -> str:
@@ -439,7 +443,7 @@ def _class_name(kind: type) -> str:
 
 def _class(name: Any, place: str) -> Any:
     """A class of vmflow's that is loaded; nothing is imported because a file says so."""
-    module, _, attribute = name.rpartition(".") if type(name) is str else ("", "", "")
+    module, _, attribute = _MOVED.get(name, name).rpartition(".") if type(name) is str else ("", "", "")
     found = getattr(sys.modules.get(module), attribute, None) if _is_ours(module) else None
     if not isinstance(found, type) or found.__module__ != module:
         raise refused(place, f"vmflow has no class {shown(name)}")

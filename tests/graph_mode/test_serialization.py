@@ -169,6 +169,15 @@ def test_fused_ops_come_back() -> None:
     assert "fused" in recorded
 
 
+def test_a_job_comes_back_that_was_written_before_a_class_was_moved() -> None:
+    resized = Forward(lambda x: flow.nn.functional.interpolate(x, (5,), mode="linear"))
+    made = compiled(resized, flow.ones(1, 2, 3))
+    text = made.job.to_json()
+    assert '"vmflow.kernels.problems.resampling.Along"' in text
+    before = text.replace("vmflow.kernels.problems.resampling.Along", "vmflow.ops.resampling._Along")
+    assert Job.from_json(before, made.job.constants) == made.job
+
+
 def test_a_graph_that_does_nothing_comes_back() -> None:
     graph = Forward(lambda x: None)
     assert graph(flow.ones(1)) is None

@@ -25,15 +25,9 @@ if TYPE_CHECKING:
     from vmflow.tensors import Tensor
 
 
-class _Along(Along):
-    """The same, under the name that it has in files: they name classes of `vmflow.ops`."""
-
-    __slots__ = ()
-
-
 # The op.  Attributes: (how along each dimension, whether transposed)
 
-_How = tuple[tuple[_Along, ...], bool]
+_How = tuple[tuple[Along, ...], bool]
 
 
 def _infer_resample(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
@@ -154,7 +148,7 @@ def _resampled(
     elif input.dtype.category >= COMPLEX:
         raise TypeError(f"interpolate is not defined for {input.dtype.name} tensors")
     along = [
-        _Along(filter, source, wanted, align_corners, step, antialias)
+        Along(filter, source, wanted, align_corners, step, antialias)
         for source, wanted, step in zip(input.shape[2:], target, steps, strict=True)
     ]
     return _interpreter.dispatch(_RESAMPLE, (input,), (tuple(along), False))
