@@ -14,12 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from .ops.fourier import completed as _completed
-from .ops.fourier import fftfreq as fftfreq
 from .ops.fourier import fftshift as fftshift
 from .ops.fourier import halved as _halved
 from .ops.fourier import ifftshift as ifftshift
-from .ops.fourier import rfftfreq as rfftfreq
 from .ops.fourier import transformed as _transformed
+from .ops.frequencies import fftfreq as fftfreq
+from .ops.frequencies import rfftfreq as rfftfreq
 
 if TYPE_CHECKING:
     from .tensors import Tensor

@@ -18,7 +18,7 @@ import pytest
 import vmflow as flow
 from vmflow import dtypes, interpreter
 from vmflow.instructions.blob import TensorMeta, meta
-from vmflow.ops.fourier import _FREQUENCIES
+from vmflow.ops.frequencies import _FREQUENCIES
 from vmflow.ops.ranges import _TRIANGLE_PLACES
 from vmflow.ops.table import OPS
 

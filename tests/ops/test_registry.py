@@ -49,6 +49,7 @@ DECLARING = (
     "vmflow.ops.embedding",
     "vmflow.ops.embedding_bag",
     "vmflow.ops.fourier",
+    "vmflow.ops.frequencies",
     "vmflow.ops.fused",
     "vmflow.ops.linear",
     "vmflow.ops.loss",

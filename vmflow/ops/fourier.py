@@ -1,8 +1,8 @@
 """Discrete Fourier transforms: of complex numbers, of real ones to half a spectrum, and of half a spectrum back.
 
 There are three ops, each over any number of dimensions; all other transforms are made of them.  They are linear, and
-the gradient of each is one of them again, in the other direction.  In an n-dimensional transform, the last dimension
-given is the one of which half is kept.
+the gradient of each is one of them again, in the other direction; a fourth counts twice what stands for two elements of
+a whole spectrum.  In an n-dimensional transform, the last dimension given is the one of which half is kept.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from vmflow.instructions.blob import TensorMeta, meta
 from .arithmetic import conj
 from .autocasting import autocast_as_op
 from .destination import delivered
-from .elementwise import CHEAP, check_tensors, number
+from .elementwise import CHEAP, check_tensors
 from .joining import cat, roll
 from .table import (
     Attributes,
@@ -188,7 +188,7 @@ def _norm(name: str, norm: str | None) -> str:
     return chosen
 
 
-def _length(name: str, given: Any) -> int:
+def length_of(name: str, given: Any) -> int:
     if not hasattr(given, "__index__") or isinstance(given, bool):
         raise TypeError(f"{name}: a length is an integer, not {given!r}")
     return int(given)
@@ -215,7 +215,7 @@ def _plan(
         return dims, [None] * len(dims)
     if len(chosen) != len(dims):
         raise ValueError(f"{name}: {len(chosen)} lengths {chosen} for {len(dims)} dimensions {dims}")
-    lengths = [_length(name, it) for it in chosen]
+    lengths = [length_of(name, it) for it in chosen]
     return dims, [None if it == -1 else it for it in lengths]
 
 
@@ -354,90 +354,7 @@ def completed(
     return _interpreter.dispatch(_IRFFT, (operand,), (dims, whole, factor))
 
 
-# Frequencies
-
-
-def _infer_frequencies(attributes: Attributes, metas: Metas, kinds: Kinds) -> Inferred:
-    output, length, half = cast("tuple[TensorMeta, int, bool]", attributes)
-    if output.dtype.category < FLOATING:
-        raise TypeError(f"frequencies: expected a floating-point dtype, got {output.dtype.name}")
-    if output.shape != (length // 2 + 1 if half else length,):
-        raise ValueError(f"frequencies: {length} elements have none of shape {list(output.shape)}")
-    return Inferred(output, output.numel * CHEAP * 4)
-
-
-# Attributes: (the result, length of the signal, whether only of the first half); the scalar is the distance of samples.
-_FREQUENCIES = OpExpr("frequencies", _infer_frequencies, Form(0, tuple[TensorMeta, Count, bool], scalars=1), "fourier")
-
-
-def _frequencies(
-    name: str,
-    n: int,
-    d: float,
-    half: bool,
-    dtype: DType | None,
-    device: Any,
-    requires_grad: bool,
-    out: Tensor | None,
-) -> Tensor:
-    from .creation import sized_meta
-
-    chosen = dtype or (dtypes.get_default_dtype() if out is None else out.dtype)
-    if chosen.category < FLOATING:
-        raise TypeError(f"{name}: expected a floating-point dtype, got {chosen.name}")
-    output = sized_meta(name, (n // 2 + 1 if half else n,), chosen, device)
-    made = _interpreter.dispatch(_FREQUENCIES, (), (output, n, half), (number(name, d),))
-    if out is not None:
-        return delivered(name, out, (), lambda: made.to(out.device))
-    return made.requires_grad_() if requires_grad else made
-
-
-def _check_frequencies(name: str, n: int, d: float) -> int:
-    count = _length(name, n)
-    if count < 1:
-        raise ValueError(f"{name}: n must be at least 1, not {n}")
-    if d == 0:
-        raise ValueError(f"{name}: the distance d of samples cannot be 0")
-    return count
-
-
-def fftfreq(
-    n: int,
-    d: float = 1.0,
-    *,
-    out: Tensor | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """The frequencies that belong to the elements of `fft`: from 0 up, then the negative ones.
-
-    Args:
-        n: the length of the signal.
-        d: from one sample to the next; frequencies are in cycles per unit of it.
-        out, dtype, device, requires_grad: as of `vmflow.zeros`.
-
-    Raises:
-        ValueError: if `n` is below 1, or `d` is 0.
-    """
-    count = _check_frequencies("fftfreq", n, d)
-    return _frequencies("fftfreq", count, d, False, dtype, device, requires_grad, out)
-
-
-def rfftfreq(
-    n: int,
-    d: float = 1.0,
-    *,
-    out: Tensor | None = None,
-    dtype: DType | None = None,
-    device: Any = None,
-    requires_grad: bool = False,
-    pin_memory: bool = False,
-) -> Tensor:
-    """The frequencies that belong to the elements of `rfft`; see `fftfreq`."""
-    count = _check_frequencies("rfftfreq", n, d)
-    return _frequencies("rfftfreq", count, d, True, dtype, device, requires_grad, out)
+# Spectra turned round
 
 
 def _shift_dims(name: str, input: Tensor, dim: Sequence[int] | int | None) -> Dims:
