@@ -521,6 +521,7 @@ def test_what_needs_values_is_refused_at_its_line(name: str) -> None:
     assert_same(Of(lambda x: x * 3)(flow.ones(3)), flow.full((3,), 3.0))
 
 
+@pytest.mark.host
 def test_shapes_may_depend_on_what_is_data_while_building() -> None:
     def call(x: flow.Tensor) -> Any:
         numbers = flow.tensor([3, 1, 3])
