@@ -2,15 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import Any, Final, TypeAlias
 
-from .blob import Storage
+from vmflow.native import mypyc_attr
+
+from .blob import Blob, Storage
 from .fuse import FuseInstructionPolicy
 from .instruction import Dependence, Instruction
-from .op_call import OpCall, Step
+from .policy import InstructionPolicy
 from .release_tensor import ReleaseTensor
 from .scope import scope_of
+
+# together(calls of a chain in order, those of them whose results are wanted) -> what computes these; None if what is
+# read is not there, or the calls cannot be computed so for another reason.
+ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
+
+
+# A call that waits for others takes some tens of microseconds longer. After so many times in a row that none came for
+# an op, it does not wait so many times, and then again once; if that was in vain, it does not twice as many times, and
+# so on.
+_PATIENCE: Final = 4
+_PAUSE: Final = 16
+_LONGEST_PAUSE: Final = 256
+
+
+class Step:
+    """A kind of call as a member of a chain; the same for all calls of an op with such operands.
+
+    Args:
+        attributes: of the op.
+        together: see `ChainKernel`.
+
+    Attributes:
+        in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
+        pause: how often it would have before one waits again.
+    """
+
+    __slots__ = ("attributes", "in_vain", "pause", "together")
+
+    def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel) -> None:
+        self.attributes = attributes
+        self.together = together
+        self.in_vain = 0
+        self.pause = _PAUSE
+
+    def waits(self) -> bool:
+        """Whether a call that is about to be made is to wait for what may go on with it."""
+        if self.in_vain < _PATIENCE:
+            return True
+        self.in_vain += 1
+        if self.in_vain <= _PATIENCE + self.pause:
+            return False
+        self.in_vain = _PATIENCE - 1
+        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
+        return True
+
+    def waited(self, in_vain: bool) -> None:
+        """One has waited."""
+        if in_vain:
+            self.in_vain += 1
+        else:
+            self.in_vain = 0
+            self.pause = _PAUSE
+
 
 # Nothing is told of a chain's members, and nothing else has its turn, before all have been computed.  What is computed
 # together takes a fraction of the sum of the members' times, of which this many nanoseconds are let in.
@@ -22,12 +77,12 @@ class Links:
     """What a chain that may go on is known by.
 
     Args:
-        first: an instruction that `may_chain`.
+        first: an instruction whose call has a step.
     """
 
     def __init__(self, first: Instruction) -> None:
         call = _call_of(first)
-        output = call.outputs[0]
+        output = call.output
         self._step = call.step
         self._stream = first.stream
         self._scope = scope_of(first)
@@ -40,10 +95,10 @@ class Links:
 
         It must be of the same stream, scope and shape, and read a result of the chain's, as it is and not a view of it.
         """
-        if not may_chain(instruction):
+        call = instruction.policy
+        if not isinstance(call, Chainable) or call.step is None:
             return False
-        call = _call_of(instruction)
-        output = call.outputs[0]
+        output = call.output
         if (
             instruction.stream is not self._stream
             or scope_of(instruction) is not self._scope
@@ -70,25 +125,41 @@ class Links:
             self._step.waited(len(self._made) == 1)
 
 
-def may_chain(instruction: Instruction) -> bool:
-    """Whether it may be a member of a chain."""
-    return _step_of(instruction) is not None
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Chainable(InstructionPolicy):
+    """The call of an op that may be computed together with calls of others.
+
+    Attributes:
+        inputs: read.
+        output: written.
+        scalars: Python numbers handed to the kernel after the arrays.
+        step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
+            large and makes one new array.  None otherwise.
+    """
+
+    __slots__ = ("inputs", "output", "scalars", "step")
+
+    fusable = True
+
+    inputs: tuple[Blob, ...]
+    output: Blob
+    scalars: tuple[Any, ...]
+    step: Step | None
+
+    def chain(self, instruction: Instruction) -> Links | None:
+        return None if self.step is None else Links(instruction)
+
+    def waits_for_others(self) -> bool:
+        return self.step is not None and self.step.waits()
+
+    def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
+        # Memory for results of the allocator's is found, and comes back, between launches.
+        return Chain(members, behind) if self.prepares else FuseInstructionPolicy(members)
 
 
-def waits_for_others(instruction: Instruction) -> bool:
-    """Whether an instruction that could run now is to wait for what may go on with it."""
-    step = _step_of(instruction)
-    return step is not None and step.waits()
-
-
-def _step_of(instruction: Instruction) -> Step | None:
+def _call_of(instruction: Instruction) -> Chainable:
     policy = instruction.policy
-    return policy.step if isinstance(policy, OpCall) else None
-
-
-def _call_of(instruction: Instruction) -> OpCall:
-    policy = instruction.policy
-    assert isinstance(policy, OpCall)
+    assert isinstance(policy, Chainable)
     return policy
 
 
@@ -129,7 +200,7 @@ class Chain(FuseInstructionPolicy):
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
         calls = [_call_of(it) for it in self.members]
         step = calls[0].step
-        if step is None or any([calls[it].outputs[0].storage.array is None for it in wanted]):
+        if step is None or any([calls[it].output.storage.array is None for it in wanted]):
             return None
         return step.together(calls, wanted)
 
@@ -156,4 +227,4 @@ def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) ->
 
 
 def _made_by(member: Instruction) -> Storage:
-    return _call_of(member).outputs[0].storage
+    return _call_of(member).output.storage

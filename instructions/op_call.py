@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from vmflow.native import mypyc_attr
 
 from .blob import LET_KERNEL_ALLOCATE, Array, Blob, places_memory
+from .chain import Chainable, Step
 from .failure import Failure
-from .policy import InstructionPolicy
 
 if TYPE_CHECKING:
     from vmflow.streams.stream import Stream
@@ -22,58 +22,6 @@ if TYPE_CHECKING:
 # results), or None to let the kernel make a new C-contiguous array that shares memory with nothing else.  It returns
 # the result.  A kernel that cannot write into `out` may return another array; it is copied.
 Kernel = Callable[..., Any]
-
-# together(calls of a chain in order, those of them whose results are wanted) -> what computes these; None if what is
-# read is not there, or the calls cannot be computed so for another reason.
-ChainKernel: TypeAlias = "Callable[[Sequence[OpCall], Sequence[int]], Callable[[], None] | None]"
-
-
-# A call that waits for others takes some tens of microseconds longer. After so many times in a row that none came for
-# an op, it does not wait so many times, and then again once; if that was in vain, it does not twice as many times, and
-# so on.
-_PATIENCE: Final = 4
-_PAUSE: Final = 16
-_LONGEST_PAUSE: Final = 256
-
-
-class Step:
-    """A kind of call as a member of a chain; the same for all calls of an op with such operands.
-
-    Args:
-        attributes: of the op.
-        together: see `ChainKernel`.
-
-    Attributes:
-        in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
-        pause: how often it would have before one waits again.
-    """
-
-    __slots__ = ("attributes", "in_vain", "pause", "together")
-
-    def __init__(self, attributes: tuple[Hashable, ...], together: ChainKernel) -> None:
-        self.attributes = attributes
-        self.together = together
-        self.in_vain = 0
-        self.pause = _PAUSE
-
-    def waits(self) -> bool:
-        """Whether a call that is about to be made is to wait for what may go on with it."""
-        if self.in_vain < _PATIENCE:
-            return True
-        self.in_vain += 1
-        if self.in_vain <= _PATIENCE + self.pause:
-            return False
-        self.in_vain = _PATIENCE - 1
-        self.pause = min(2 * self.pause, _LONGEST_PAUSE)
-        return True
-
-    def waited(self, in_vain: bool) -> None:
-        """One has waited."""
-        if in_vain:
-            self.in_vain += 1
-        else:
-            self.in_vain = 0
-            self.pause = _PAUSE
 
 
 class CallPlan:
@@ -129,7 +77,7 @@ def op_call(
 
 
 @mypyc_attr(free_list_len=1)
-class OpCall(InstructionPolicy):
+class OpCall(Chainable):
     """One call of an op: its plan, its operands and the blobs of its results.
 
     An input that holds a failure instead of data hands it on to every output, and the kernel is not called.
@@ -143,13 +91,10 @@ class OpCall(InstructionPolicy):
         output: written; a blob that is also an input makes the op an in-place one.
         scalars: Python numbers handed to the kernel after the arrays.
         outputs: all that are written, if the kernel returns a tuple of results.
-        step: what it is in a `Chain`, if it may be a member of one: if it treats each element alone, cannot fail, is
-            large and makes one new array.
+        step: see `Chainable`.
     """
 
-    __slots__ = ("_outputs", "inputs", "name", "output", "plan", "prepares", "scalars", "step")
-
-    fusable = True
+    __slots__ = ("_outputs", "name", "plan", "prepares")
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from vmflow.native import keep_fields, mypyc_attr
@@ -11,6 +12,8 @@ from .failure import Failure
 if TYPE_CHECKING:
     from vmflow.streams.stream import Stream
 
+    from .chain import Links
+    from .fuse import FuseInstructionPolicy
     from .instruction import Instruction
 
 
@@ -30,7 +33,7 @@ class InstructionPolicy:
         follows: a second stream behind whose merely launched instructions it may be launched, since it makes its own
             stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
-        fusable: whether it may be scheduled together with those next to it, as one; see `FuseInstructionPolicy`.
+        fusable: whether it may be scheduled together with those next to it, as one; see `fused`.
         droppable: whether a scope that ends may keep it from running; not what others rely on to have run.
         touches_memory: whether it reads or writes what its dependences stand for, or merely takes its place in the
             order.
@@ -68,6 +71,26 @@ class InstructionPolicy:
     def drop(self, failure: Failure) -> None:
         """It will not run, because it was cancelled before it began; say so in the outputs."""
         self.fail(failure)
+
+    def chain(self, instruction: Instruction) -> Links | None:
+        """A chain that begins with the instruction, and takes those behind it that may be computed with it, if any."""
+        return None
+
+    def waits_for_others(self) -> bool:
+        """Whether an instruction that could run now is rather to wait for others to make a chain with."""
+        return False
+
+    def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
+        """The policy of an instruction that stands for several; only of fusable ones.
+
+        Args:
+            members: those, of which this is the first one's policy.
+            behind: those issued behind them, as far as they are known.
+        """
+        raise NotImplementedError
+
+    def give_back_early(self, instruction: Instruction) -> None:
+        """Give back the memory that the instruction, which has not run, is there to give back; nothing uses it."""
 
     def describe(self) -> str:
         """What was being done, for the note on an exception; names, shapes and dtypes."""

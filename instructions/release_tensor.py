@@ -56,6 +56,11 @@ class ReleaseTensor(InstructionPolicy):
         if storage.failure is not None:
             storage.mend()
 
+    def give_back_early(self, instruction: Instruction) -> None:
+        self.prepare(instruction)
+        # As nobody is going to look at the array either: it would keep its block from going back to the device.
+        self.compute()
+
 
 class Lease:
     """Held by a tensor and its views, by no instruction: when the last of them goes, the storage is to be released.

@@ -133,6 +133,16 @@ def test_imports_point_one_way() -> None:
     assert not wrong, f"these imports point the wrong way:\n{_listed(wrong)}"
 
 
+def test_the_engine_knows_no_kind_of_instruction() -> None:
+    """How they are chained, fused and give back memory is asked of the policy."""
+    known = {f"vmflow.instructions.{name}" for name in ("instruction", "policy", "scope")}
+    for name in ("vmflow.vm.engine", "vmflow.vm.lively", "vmflow.vm.memory"):
+        kinds = [
+            it for it in _imports(name) if _within(it.imported, "vmflow.instructions") and it.imported not in known
+        ]
+        assert {it.imported for it in kinds} <= {"vmflow.instructions.failure", "vmflow.instructions.origin"}, name
+
+
 @pytest.mark.parametrize(
     ("importer", "statement", "wrong"),
     [

@@ -18,7 +18,8 @@ from .context import MODE, Mode
 from .devices import device as Device
 from .dtypes import dtype as DType
 from .instructions.blob import Array, Blob, Storage, TensorMeta, meta
-from .instructions.op_call import CallPlan, OpCall, Step
+from .instructions.chain import Step
+from .instructions.op_call import CallPlan, OpCall
 from .instructions.policy import InstructionPolicy
 from .instructions.release_tensor import Lease
 from .kernels.choosing import Kernel

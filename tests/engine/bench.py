@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import vmflow.vm
 from vmflow.context import Mode
 from vmflow.instructions import Dependence, Instruction, InstructionPolicy
+from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import LAUNCHED, STATE_NAMES, members_of
 from vmflow.instructions.scope import Scope
 from vmflow.streams import Stream, StreamPolicy
@@ -45,6 +47,9 @@ class Step(InstructionPolicy):
         self.barrier = barrier
         self.preschedulable = preschedulable
         self.follows = follows
+
+    def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
+        return FuseInstructionPolicy(members)
 
 
 class Bench:

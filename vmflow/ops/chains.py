@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from vmflow.instructions.blob import Blob, Storage
-from vmflow.instructions.op_call import OpCall
-from vmflow.instructions.op_call import Step as OpStep
+from vmflow.instructions.chain import Chainable
+from vmflow.instructions.chain import Step as OpStep
 from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.kernels.generation import GENERATION
 from vmflow.kernels.problems.fused import Fused
@@ -37,23 +37,23 @@ def step_of(plan: OpPlan, attributes: Attributes, metas: Metas) -> OpStep | None
     return OpStep(attributes, chain_kernel)
 
 
-def chain_kernel(calls: Sequence[OpCall], wanted: Sequence[int]) -> Callable[[], None] | None:
-    """See `vmflow.instructions.op_call.ChainKernel`."""
+def chain_kernel(calls: Sequence[Chainable], wanted: Sequence[int]) -> Callable[[], None] | None:
+    """See `vmflow.instructions.chain.ChainKernel`."""
     given, steps = _steps(calls)
     if any([it.storage.failure is not None or it.storage.array is None for it in given]):
         return None
     metas = tuple([it.meta for it in given])
-    kernel = _kernel(steps, tuple(wanted), metas, tuple([it.outputs[0].meta.dtype for it in calls]))
+    kernel = _kernel(steps, tuple(wanted), metas, tuple([it.output.meta.dtype for it in calls]))
     if kernel is None:
         return None
     arrays = [it.array() for it in given]
-    outs = tuple([calls[it].outputs[0].storage.array for it in wanted])
+    outs = tuple([calls[it].output.storage.array for it in wanted])
     return lambda: kernel.function(*arrays, outs if len(outs) > 1 else outs[0])
 
 
-def _steps(calls: Sequence[OpCall]) -> tuple[list[Blob], tuple[Step, ...]]:
+def _steps(calls: Sequence[Chainable]) -> tuple[list[Blob], tuple[Step, ...]]:
     """What the calls read that none of them makes, and the steps of the fused op that does what they do."""
-    made: dict[Storage, int] = {call.outputs[0].storage: at for at, call in enumerate(calls)}
+    made: dict[Storage, int] = {call.output.storage: at for at, call in enumerate(calls)}
     given: dict[Hashable, tuple[int, Blob]] = {}
     for call in calls:
         for blob in call.inputs:

@@ -19,7 +19,8 @@ import numpy as np
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.instructions.blob import TensorMeta, places_memory
-from vmflow.instructions.op_call import CallPlan, Step
+from vmflow.instructions.chain import Step
+from vmflow.instructions.op_call import CallPlan
 from vmflow.kernels.choosing import Kernel, Problem, choose
 from vmflow.kernels.generation import GENERATION
 

@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterable
 from typing import Final, final
 
 from vmflow.errors import InternalError
-from vmflow.instructions.chain import Chain, Links, may_chain
-from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import (
     DONE,
     ERASED,
@@ -317,13 +315,12 @@ class VirtualMachineEngine:
                 raise InternalError(f"{instruction!r} was issued twice\n{self.story}")
             position += 1
             if policy.fusable and position < end:
-                # Memory for results of the allocator's is found, and comes back, between launches.
                 chained = policy.prepares
                 behind = self._chained_behind(taken, position) if chained else self._fusable_behind(taken, position)
                 if behind > position:
                     members = tuple(taken[position - 1 : behind])
-                    policy = Chain(members, taken[behind:]) if chained else FuseInstructionPolicy(members)
-                    instruction = self._fuse(policy)
+                    policy = policy.fused(members, taken[behind:])
+                    instruction = self._fuse(members, policy)
                     position = behind
             instruction.serial = self.total_inserted
             self.total_inserted += 1
@@ -368,17 +365,16 @@ class VirtualMachineEngine:
     def _chained_behind(self, taken: list[Instruction], position: int) -> int:
         """Where the instructions end that make a chain with the one before `position`."""
         first = taken[position - 1]
-        if not self.fuse_below or not may_chain(first):
+        links = first.policy.chain(first) if first.policy is not None and self.fuse_below else None
+        if links is None:
             return position
-        links = Links(first)
         behind = position
         while behind < len(taken) and not _waits_elsewhere(taken[behind], first.stream) and links.take(taken[behind]):
             behind += 1
         return behind
 
-    def _fuse(self, policy: FuseInstructionPolicy) -> Instruction:
-        """One instruction that stands for all members of the policy."""
-        members = policy.members
+    def _fuse(self, members: tuple[Instruction, ...], policy: InstructionPolicy) -> Instruction:
+        """One instruction that stands for all members; `policy` runs them."""
         first = members[0]
         reads: list[Dependence] = []
         writes: list[Dependence] = []

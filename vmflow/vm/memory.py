@@ -11,7 +11,6 @@ from vmflow.instructions import origin
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import LAUNCHED, READY, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
-from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.streams import Allocation, BinAllocator
 
 from . import releases
@@ -64,12 +63,10 @@ def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -
     for instruction in lively:
         # One that still waits has a predecessor that was not even launched.
         policy = instruction.policy
-        if not isinstance(policy, ReleaseTensor) or instruction.state not in (READY, LAUNCHED):
+        if policy is None or instruction.state not in (READY, LAUNCHED):
             continue
         if wanted.isdisjoint(instruction.writes):
-            policy.prepare(instruction)
-            # As nobody is going to look at the array either: it would keep its block from going back to the device.
-            policy.compute()
+            policy.give_back_early(instruction)
 
 
 def rescue(

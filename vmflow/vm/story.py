@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vmflow.context import Mode
 from vmflow.errors import InternalError
+from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import Scope, priority_of
@@ -187,6 +188,9 @@ class Replayed(InstructionPolicy):
         self.barrier = barrier
         self.preschedulable = preschedulable
         self.follows = follows
+
+    def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
+        return FuseInstructionPolicy(members)
 
 
 class ReplayedStream(StreamPolicy):

@@ -31,7 +31,6 @@ from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
-from vmflow.instructions.chain import Links, may_chain, waits_for_others
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
 from vmflow.streams import Stream
@@ -65,6 +64,8 @@ from .wakers import FutureWaker, LoopWaker, ThreadWaker, running_loop
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
     from types import TracebackType
+
+    from vmflow.instructions.chain import Links
 
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
@@ -279,7 +280,7 @@ class VirtualMachine(MachineFields):
             self._drive()
         if (
             inline.possible(self, instruction.stream, instruction.cost)
-            and not waits_for_others(instruction)
+            and not (instruction.policy is not None and instruction.policy.waits_for_others())
             and inline.run(self, instruction, written)
         ):
             return
@@ -370,9 +371,10 @@ class VirtualMachine(MachineFields):
         elif len(pending) >= self.gather:
             self._drive()
         elif instruction.cost >= _HEAVY and self._links is None:
-            if may_chain(instruction) and self.engine.fuse_below:
-                self._links = Links(instruction)  # wait for the next
-            else:
+            policy = instruction.policy
+            # If it may begin a chain, wait for the next.
+            self._links = policy.chain(instruction) if policy is not None and self.engine.fuse_below else None
+            if self._links is None:
                 self._drive()
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
