@@ -753,7 +753,7 @@ def _leave_nothing(machines: tuple[VirtualMachine, ...], runtimes: list[GraphRun
         machine.engine.check_invariants()
         check(machine.state != "aborted", "something was still running when the machine had been closed")
         check(machine.engine.idle(), f"the engine is not idle: {machine!r}")
-        check(not machine._waiters and not machine._thirsty, "somebody still waits")
+        check(not machine.has_waiters(), "somebody still waits")
     for runtime in runtimes:
         check(not runtime._open, f"{runtime.name} has launches that are not over: {runtime._open}")
         check(runtime.system is None or runtime.system.ended(), f"{runtime.name} has actors left")

@@ -518,7 +518,7 @@ def test_what_is_issued_from_within_while_the_machine_ends_is_dropped(monkeypatc
     stream = machine.stream(Device("cpu"))
     late = _Late()
     # The last thing that is done under the lock.
-    monkeypatch.setattr(machine, "_quench", lambda: machine.issue_from_within(Instruction(stream, late)))
+    monkeypatch.setattr(machine.back_pressure, "wake", lambda: machine.issue_from_within(Instruction(stream, late)))
     machine.close()
     assert [type(it.error) for it in late.failures] == [VirtualMachineClosed]
     assert machine.engine.idle()

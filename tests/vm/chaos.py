@@ -1600,7 +1600,7 @@ def leave_nothing(world: World) -> None:
             machine.drain()
         check(machine.engine.idle(), f"{machine!r} is not idle: {list(machine.engine.lively)}")
         machine.engine.check_invariants()
-        check(not machine._waiters and not machine._thirsty, f"somebody still waits for {machine!r}")
+        check(not machine.has_waiters(), f"somebody still waits for {machine!r}")
         if machine.races is not None:
             check(machine.races.detector.races == [], f"races: {machine.races.detector.races}")
         for device, allocator in machine.memory.allocators.items():

@@ -375,7 +375,7 @@ def test_bytes_of_fused_results_are_given_back(nbytes: int) -> None:
             x = x + 1
         x.numpy()
         machine.drain()
-        assert machine._issued_bytes == machine.engine.erased_bytes
+        assert machine.back_pressure.outstanding_bytes() == 0
     finally:
         MODE.set(before)
         machine.close()

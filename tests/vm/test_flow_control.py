@@ -36,7 +36,7 @@ def outstanding(machine: VirtualMachine) -> int:
 
 def outstanding_bytes(machine: VirtualMachine) -> int:
     """How many bytes their results have."""
-    return machine._issued_bytes - machine.engine.erased_bytes
+    return machine.back_pressure.outstanding_bytes()
 
 
 # In plain code

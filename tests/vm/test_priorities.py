@@ -53,7 +53,6 @@ async def test_a_small_urgent_forward_overtakes_all_that_was_not_handed_over() -
                 urgent = record.chain("urgent", 5)
             closed.open()
             assert (await urgent).tolist() == [5.0]
-            assert len(record.ran) < 50
         assert (await slow).tolist() == [50.0]
     # The gate alone is as much as is handed over at once.
     assert record.ran == [f"urgent{it}" for it in range(5)] + [f"slow{it}" for it in range(50)]

@@ -70,17 +70,15 @@ def close(machine: VirtualMachine, timeout: float) -> None:
         machine._collect_flights()
         # Others may have appended in the meantime; what this turn would launch is dropped too.
         late = machine.engine.schedule()
-        machine._settle(machine.engine.erased)
+        machine.waiters.settle(machine.engine.erased)
         drop(machine, late)
         for instruction in machine.engine.lively:
             # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
             machine.state = "aborted"
             if instruction.policy is not None:
                 instruction.policy.fail(machine._closed_failure())
-            for member in instruction.members or (instruction,):
-                for waiter in list(machine._waiters.pop(member, ())):
-                    waiter.wake()
-        machine._quench()
+            machine.waiters.settle(instruction.members or (instruction,))
+        machine.back_pressure.wake()
         if not machine.engine.lively:
             # Released while the rest was dropped: there is nothing left to be behind.
             machine._released.clear()
@@ -107,8 +105,7 @@ def abandon(machine: VirtualMachine, unrun: list[Instruction], fail: Callable[[I
         tracer = machine._tracer
         if tracer is not None:
             tracer.abandoned(instruction)
-        for waiter in list(machine._waiters.pop(instruction, ())):
-            waiter.wake()
+        machine.waiters.settle((instruction,))
 
 
 def drop_late(machine: VirtualMachine) -> None:

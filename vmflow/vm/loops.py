@@ -53,7 +53,7 @@ def turn(machine: VirtualMachine, loop: AbstractEventLoop) -> None:
     machine._enlist(waker)
     machine._pass_on()
     if machine.has_waiters():
-        machine._stall_watch.arm(loop)
+        machine.waiters.watch.arm(loop)
     # Also if nobody waits here: another machine may.
     busy = machine._airport.busy()
     if busy is not None:

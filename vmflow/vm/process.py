@@ -23,7 +23,7 @@ from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
 
-from . import closing, interrupts, waiting
+from . import closing, interrupts
 from .virtual_machine import VirtualMachine, live_machines
 
 
@@ -74,7 +74,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
                 machine.wait(instruction)
     left = 1e-9 * sum([it.cost for it in outstanding if it.state != ERASED])
     if not machine.engine.idle() and time.perf_counter() + left < deadline:
-        waiting.wait_until(machine, machine._issue_sync(), deadline)
+        machine.waiters.wait_until(machine._issue_sync(), deadline)
 
 
 def _take(machine: VirtualMachine, deadline: float) -> bool:

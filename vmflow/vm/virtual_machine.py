@@ -47,19 +47,18 @@ from . import (
     running,
     settings,
     stream_table,
-    waiting,
 )
+from .back_pressure import BackPressure
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
 from .machine_fields import DEFAULT, MachineFields
 from .outcome import Outcome
 from .settings import GRACE_SECONDS
-from .stall_watch import StallWatch
 from .tracing import Tracer
 from .turn_lock import TurnLock
-from .waiting import Checkpoint, Synchronization
-from .wakers import FutureWaker, LoopWaker, ThreadWaker, running_loop
+from .waiting import Checkpoint, Synchronization, Waiters
+from .wakers import LoopWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop
@@ -141,8 +140,7 @@ class VirtualMachine(MachineFields):
         self.state = "running"
         # Whether new work is turned away: in every state but the first.
         self._refusing = False
-        # Of the large results of all that was ever issued; the engine counts what is erased.
-        self._issued_bytes = 0
+        self.back_pressure = BackPressure(self)
         # Storages whose last tensor is gone, to be released behind what still uses them.
         self._released: deque[Storage] = deque()
         self._cpu_worker = cpu_worker
@@ -190,7 +188,6 @@ class VirtualMachine(MachineFields):
         self._woken = False
         # Those who would drive if there were something to do.
         self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
-        self._waiters: dict[Instruction, list[ThreadWaker | FutureWaker]] = {}
         self._armed: AbstractEventLoop | None = None
         self._loops: dict[AbstractEventLoop, LoopWaker] = {}
         self._until: dict[AbstractEventLoop, int] = {}
@@ -200,16 +197,15 @@ class VirtualMachine(MachineFields):
         self._airport = Airport(
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
         )
-        # Those who wait for the number of lively instructions to come down.
-        self._thirsty: deque[ThreadWaker | FutureWaker] = deque()
-        self._stall_watch = StallWatch(self)
+        self.back_pressure.forget()
+        self.waiters = Waiters(self)
 
     def _forget_others(self) -> None:
         """In a forked child, if this thread drives it: what belongs to other threads and to loops is not here."""
         self._worker_threads.clear()
         self._enlisted.clear()
-        self._thirsty.clear()
-        self._waiters.clear()
+        self.back_pressure.forget()
+        self.waiters.forget()
         self._loops.clear()
         self._until.clear()
         self._armed = None
@@ -355,7 +351,7 @@ class VirtualMachine(MachineFields):
         pending = engine.pending
         nbytes = instruction.nbytes
         if nbytes:
-            self._issued_bytes += nbytes  # no call in between, hence no other thread either
+            self.back_pressure.count(nbytes)
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self._refusing:
             closing.refuse(self, instruction)
@@ -377,9 +373,9 @@ class VirtualMachine(MachineFields):
             if self._links is None:
                 self._drive()
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
-            nbytes and self._issued_bytes - engine.erased_bytes > self.high_water_bytes
+            nbytes and self.back_pressure.outstanding_bytes() > self.high_water_bytes
         ):
-            waiting.relieve(self, loop)
+            self.back_pressure.relieve(loop)
 
     # Driving
 
@@ -498,10 +494,8 @@ class VirtualMachine(MachineFields):
             self._collect_flights()
         self._launched.extend(engine.schedule())
         if engine.erased:
-            if self._waiters:
-                self._settle(engine.erased)
-            if self._thirsty and not waiting.above(self, 0.5):
-                self._quench()
+            self.waiters.settle(engine.erased)
+            self.back_pressure.wake_if_low()
             if self.races is not None and engine.idle():
                 self.races.quiet()
 
@@ -560,25 +554,9 @@ class VirtualMachine(MachineFields):
         if not self.engine.idle():
             self._released.append(storage)
 
-    def _settle(self, erased: list[Instruction]) -> None:
-        waiters = self._waiters
-        for instruction in erased:
-            # A copy, for one of them may give up meanwhile, and must not hide the next.
-            for waiter in list(waiters.pop(instruction, ())):
-                waiter.wake()
-
-    def _quench(self) -> None:
-        """There is room again: wake those who wait for it."""
-        while self._thirsty:
-            try:
-                waker = self._thirsty.popleft()
-            except IndexError:  # whoever waited last has given up
-                return
-            waker.wake()
-
     def has_waiters(self) -> int:
         """How many instructions somebody waits for, and how many wait for room."""
-        return len(self._waiters) + len(self._thirsty)
+        return self.waiters.count() + self.back_pressure.waiting()
 
     def _can_go_on(self) -> bool:
         return bool(self._launched or self._reports) or self.engine.has_work()
@@ -610,7 +588,7 @@ class VirtualMachine(MachineFields):
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does.
             VirtualMachineClosed: if the machine is aborted before.
         """
-        waiting.wait(self, instruction)
+        self.waiters.wait(instruction)
 
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
@@ -623,7 +601,7 @@ class VirtualMachine(MachineFields):
             Cancelled, DeadlineExceeded: if the scope of the instruction ends before the instruction does, at once.
             VirtualMachineClosed: if the machine is aborted before.
         """
-        return waiting.wait_async(self, instruction)
+        return self.waiters.wait_async(instruction)
 
     def checkpoint(self) -> Checkpoint:
         """Let the event loop go on; above the high-water mark, until half of it: ``await machine.checkpoint()``."""

@@ -1,20 +1,17 @@
-"""Waiting for an instruction, or for room: a thread that waits drives, a coroutine is suspended."""
+"""Waiting for an instruction: a thread that waits drives, a coroutine is suspended."""
 
 from __future__ import annotations
 
 import time
-import warnings
-from collections.abc import Callable, Generator
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any
 
-from vmflow.errors import BackPressureWarning
-from vmflow.instructions import origin
 from vmflow.instructions.instruction import DONE, ERASED, Instruction
 from vmflow.instructions.scope import Scope, scope_of
 from vmflow.streams import Stream
 
 from . import loops
+from .stall_watch import StallWatch
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
@@ -23,41 +20,219 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-def wait(machine: VirtualMachine, instruction: Instruction) -> None:
-    """See `VirtualMachine.wait`."""
-    tracer = machine._tracer
-    if tracer is None:
-        _wait(machine, instruction)
-        return
-    waited = tracer.awaited(instruction)
-    try:
-        _wait(machine, instruction)
-    finally:
-        tracer.resumed(waited)
+class Waiters:
+    """Everybody who waits for instructions of one machine.
 
+    Args:
+        machine: whose.
 
-def _wait(machine: VirtualMachine, instruction: Instruction) -> None:
-    if instruction.state == ERASED or (machine._drive(instruction) and instruction.state == ERASED):
-        return
-    if machine._inside():
-        raise _cannot_wait(instruction)
-    scope = scope_of(instruction)
-    waker = ThreadWaker()
-    machine._waiters.setdefault(instruction, []).append(waker)
-    if scope is not None:
-        scope.enlist(waker)
-    try:
-        while instruction.state != ERASED:
-            _raise_if_given_up(machine, instruction, scope)
-            patience = scope.remaining() if scope is not None and instruction.state < DONE else None
-            if machine._departures and any([it._inside() for it in _linked(machine)]):
-                raise _cannot_wait(instruction)
-            _advance(machine, instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
-    finally:
+    Attributes:
+        watch: says so when nothing ends for a long time.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self._by_instruction: dict[Instruction, list[ThreadWaker | FutureWaker]] = {}
+        self.watch = StallWatch(machine)
+
+    def forget(self) -> None:
+        """In a forked child: none of them is here."""
+        self._by_instruction.clear()
+
+    def count(self) -> int:
+        """How many instructions somebody waits for."""
+        return len(self._by_instruction)
+
+    def settle(self, erased: Iterable[Instruction]) -> None:
+        """Wake all that wait for these, which have ended."""
+        waiters = self._by_instruction
+        if not waiters:
+            return
+        for instruction in erased:
+            # A copy, for one of them may give up meanwhile, and must not hide the next.
+            for waiter in list(waiters.pop(instruction, ())):
+                waiter.wake()
+
+    def wait(self, instruction: Instruction) -> None:
+        """See `VirtualMachine.wait`."""
+        tracer = self._machine._tracer
+        if tracer is None:
+            self._wait(instruction)
+            return
+        waited = tracer.awaited(instruction)
+        try:
+            self._wait(instruction)
+        finally:
+            tracer.resumed(waited)
+
+    def _wait(self, instruction: Instruction) -> None:
+        machine = self._machine
+        if instruction.state == ERASED or (machine._drive(instruction) and instruction.state == ERASED):
+            return
+        if machine._inside():
+            raise _cannot_wait(instruction)
+        scope = scope_of(instruction)
+        waker = ThreadWaker()
+        self._by_instruction.setdefault(instruction, []).append(waker)
         if scope is not None:
-            scope.dismiss(waker)
-        _forget_waiter(machine, instruction, waker)
-        machine._pass_on()
+            scope.enlist(waker)
+        try:
+            while instruction.state != ERASED:
+                self._raise_if_given_up(instruction, scope)
+                patience = scope.remaining() if scope is not None and instruction.state < DONE else None
+                if machine._departures and any([it._inside() for it in _linked(machine)]):
+                    raise _cannot_wait(instruction)
+                self.advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
+        finally:
+            if scope is not None:
+                scope.dismiss(waker)
+            self._forget_waiter(instruction, waker)
+            machine._pass_on()
+
+    def wait_until(self, instruction: Instruction, deadline: float) -> None:
+        """Block until `instruction` is erased, driving meanwhile, or until a moment of `time.perf_counter`."""
+        waker = ThreadWaker()
+        self._by_instruction.setdefault(instruction, []).append(waker)
+        try:
+            while instruction.state != ERASED:
+                patience = deadline - time.perf_counter()
+                if patience <= 0:
+                    return
+                self.advance(
+                    instruction,
+                    waker,
+                    instruction.stream,
+                    lambda: instruction.state == ERASED,
+                    patience,
+                    deadline,
+                )
+        finally:
+            self._forget_waiter(instruction, waker)
+            self._machine._pass_on()
+
+    def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
+        """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
+        machine = self._machine
+        if scope is not None and instruction.state < DONE:
+            dropped = scope.dropped()
+            if dropped is not None:
+                dropped.throw()
+        if machine.state == "aborted" and instruction.state != ERASED:
+            machine._closed_failure().throw()
+
+    def advance(
+        self,
+        until: Instruction | None,
+        waker: ThreadWaker,
+        stream: Stream,
+        done: Callable[[], bool],
+        patience: float | None = None,
+        deadline: float = 0.0,
+    ) -> None:
+        """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
+
+        Args:
+            until: no need to drive further than this.
+            stream: what is waited for happens here, if anywhere.
+            done: whether it is over; looked at before sleeping.
+            patience: seconds to sleep at most.
+            deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
+        """
+        machine = self._machine
+        if machine._departures:
+            self._advance_together(waker, done, patience)
+            return
+        if not machine._drive(until, deadline):
+            machine._enlist(waker)
+            # Unless whoever drove has just stopped, he or a successor will wake this thread.
+            if machine._turn_lock.locked() and not done():
+                self.watch.sleep(waker, patience)
+            return
+        if done():
+            return
+        flight = machine._airport.first(stream)
+        if flight is not None and flight.event is not None:
+            flight.event.synchronize()
+            return
+        machine._enlist(waker)
+        if not machine._can_go_on() and not done():
+            self.watch.sleep(waker, patience)
+
+    def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
+        """The same for this machine and all those that it waits for: nobody else may be driving them."""
+        machines = _linked(self._machine)
+        for each in machines:
+            each._drive()
+        if done():
+            return
+        for each in machines:
+            flight = each._airport.first(each.control_stream())
+            if flight is not None and flight.event is not None:
+                flight.event.synchronize()
+                return
+        for each in machines:
+            each._enlist(waker)
+        # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
+        if not done() and not any([it._can_go_on() and not it._turn_lock.locked() for it in machines]):
+            self.watch.sleep(waker, patience)
+
+    def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
+        """It does not wait any more, whether or not it was woken."""
+        waiting = self._by_instruction.get(instruction)
+        if waiting is not None and waker in waiting:
+            waiting.remove(waker)
+            if not waiting:
+                self._by_instruction.pop(instruction, None)
+
+    def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
+        """See `VirtualMachine.wait_async`."""
+        machine = self._machine
+        loop = running_loop()
+        if loop is None:
+            raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
+        tracer = machine._tracer
+        waited = tracer.awaited(instruction) if tracer is not None else None
+        scope = scope_of(instruction)
+        try:
+            while instruction.state != ERASED:
+                self._raise_if_given_up(instruction, scope)
+                # Once it has run, nothing but its end is of interest.
+                yield from self._suspend(loop, instruction, scope if instruction.state < DONE else None)
+            if machine.back_pressure.above(1.0):
+                yield from machine.checkpoint().__await__()
+        finally:
+            if tracer is not None:
+                tracer.resumed(waited)
+
+    def _suspend(
+        self, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
+    ) -> Generator[Any, None, None]:
+        """Suspend until `instruction` is erased, or its scope is."""
+        waker = FutureWaker(loop, loop.create_future())
+        self._by_instruction.setdefault(instruction, []).append(waker)
+        if instruction.state == ERASED:
+            # It ended while the waiter was being entered; nobody will look at this list again.
+            self._by_instruction.pop(instruction, None)
+            return
+        timer = None
+        if scope is not None:
+            scope.enlist(waker)
+            remaining = scope.remaining()
+            if remaining is not None:
+                timer = loop.call_later(remaining, waker.wake)
+            if scope.cancelled():
+                waker.wake()  # perhaps it was cancelled before the waker was enlisted
+        if self._machine._armed is not loop:
+            loops.arm(self._machine, loop)
+        try:
+            yield from waker.future
+        finally:
+            if scope is not None:
+                scope.dismiss(waker)
+            if timer is not None:
+                timer.cancel()
+            if instruction.state != ERASED:
+                self._forget_waiter(instruction, waker)
 
 
 def _cannot_wait(instruction: Instruction) -> RuntimeError:
@@ -66,98 +241,6 @@ def _cannot_wait(instruction: Instruction) -> RuntimeError:
         "handler or destructor that has interrupted it: return first.  There, read only what was computed before, or "
         "compute with that"
     )
-
-
-def wait_until(machine: VirtualMachine, instruction: Instruction, deadline: float) -> None:
-    """Block until `instruction` is erased, driving meanwhile, or until a moment of `time.perf_counter`."""
-    waker = ThreadWaker()
-    machine._waiters.setdefault(instruction, []).append(waker)
-    try:
-        while instruction.state != ERASED:
-            patience = deadline - time.perf_counter()
-            if patience <= 0:
-                return
-            _advance(
-                machine,
-                instruction,
-                waker,
-                instruction.stream,
-                lambda: instruction.state == ERASED,
-                patience,
-                deadline,
-            )
-    finally:
-        _forget_waiter(machine, instruction, waker)
-        machine._pass_on()
-
-
-def _raise_if_given_up(machine: VirtualMachine, instruction: Instruction, scope: Scope | None) -> None:
-    """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
-    if scope is not None and instruction.state < DONE:
-        dropped = scope.dropped()
-        if dropped is not None:
-            dropped.throw()
-    if machine.state == "aborted" and instruction.state != ERASED:
-        machine._closed_failure().throw()
-
-
-def _advance(
-    machine: VirtualMachine,
-    until: Instruction | None,
-    waker: ThreadWaker,
-    stream: Stream,
-    done: Callable[[], bool],
-    patience: float | None = None,
-    deadline: float = 0.0,
-) -> None:
-    """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
-
-    Args:
-        until: no need to drive further than this.
-        stream: what is waited for happens here, if anywhere.
-        done: whether it is over; looked at before sleeping.
-        patience: seconds to sleep at most.
-        deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
-    """
-    if machine._departures:
-        _advance_together(machine, waker, done, patience)
-        return
-    if not machine._drive(until, deadline):
-        machine._enlist(waker)
-        # Unless whoever drove has just stopped, he or a successor will wake this thread.
-        if machine._turn_lock.locked() and not done():
-            machine._stall_watch.sleep(waker, patience)
-        return
-    if done():
-        return
-    flight = machine._airport.first(stream)
-    if flight is not None and flight.event is not None:
-        flight.event.synchronize()
-        return
-    machine._enlist(waker)
-    if not machine._can_go_on() and not done():
-        machine._stall_watch.sleep(waker, patience)
-
-
-def _advance_together(
-    machine: VirtualMachine, waker: ThreadWaker, done: Callable[[], bool], patience: float | None
-) -> None:
-    """The same for this machine and all those that it waits for: nobody else may be driving them."""
-    machines = _linked(machine)
-    for each in machines:
-        each._drive()
-    if done():
-        return
-    for each in machines:
-        flight = each._airport.first(each.control_stream())
-        if flight is not None and flight.event is not None:
-            flight.event.synchronize()
-            return
-    for each in machines:
-        each._enlist(waker)
-    # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
-    if not done() and not any([it._can_go_on() and not it._turn_lock.locked() for it in machines]):
-        machine._stall_watch.sleep(waker, patience)
 
 
 def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
@@ -180,134 +263,6 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
     return found
 
 
-def _forget_waiter(machine: VirtualMachine, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
-    """It does not wait any more, whether or not it was woken."""
-    waiting = machine._waiters.get(instruction)
-    if waiting is not None and waker in waiting:
-        waiting.remove(waker)
-        if not waiting:
-            machine._waiters.pop(instruction, None)
-
-
-def wait_async(machine: VirtualMachine, instruction: Instruction) -> Generator[Any, None, None]:
-    """See `VirtualMachine.wait_async`."""
-    loop = running_loop()
-    if loop is None:
-        raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-    tracer = machine._tracer
-    waited = tracer.awaited(instruction) if tracer is not None else None
-    scope = scope_of(instruction)
-    try:
-        while instruction.state != ERASED:
-            _raise_if_given_up(machine, instruction, scope)
-            # Once it has run, nothing but its end is of interest.
-            yield from _suspend(machine, loop, instruction, scope if instruction.state < DONE else None)
-        if above(machine, 1.0):
-            yield from machine.checkpoint().__await__()
-    finally:
-        if tracer is not None:
-            tracer.resumed(waited)
-
-
-def _suspend(
-    machine: VirtualMachine, loop: AbstractEventLoop, instruction: Instruction, scope: Scope | None
-) -> Generator[Any, None, None]:
-    """Suspend until `instruction` is erased, or its scope is."""
-    waker = FutureWaker(loop, loop.create_future())
-    machine._waiters.setdefault(instruction, []).append(waker)
-    if instruction.state == ERASED:
-        # It ended while the waiter was being entered; nobody will look at this list again.
-        machine._waiters.pop(instruction, None)
-        return
-    timer = None
-    if scope is not None:
-        scope.enlist(waker)
-        remaining = scope.remaining()
-        if remaining is not None:
-            timer = loop.call_later(remaining, waker.wake)
-        if scope.cancelled():
-            waker.wake()  # perhaps it was cancelled before the waker was enlisted
-    if machine._armed is not loop:
-        loops.arm(machine, loop)
-    try:
-        yield from waker.future
-    finally:
-        if scope is not None:
-            scope.dismiss(waker)
-        if timer is not None:
-            timer.cancel()
-        if instruction.state != ERASED:
-            _forget_waiter(machine, instruction, waker)
-
-
-def above(machine: VirtualMachine, share: float) -> bool:
-    """Whether more is lively than this share of the high-water marks."""
-    engine = machine.engine
-    return (
-        engine.outstanding() > share * machine.high_water
-        or machine._issued_bytes - engine.erased_bytes > share * machine.high_water_bytes
-    )
-
-
-def relieve(machine: VirtualMachine, loop: AbstractEventLoop | None) -> None:
-    """Bring the number of lively instructions down.
-
-    On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
-    running anyway, so that driving right here costs the loop nothing.
-    """
-    if machine._inside():
-        return
-    if loop is None:
-        sleep_until_low(machine)
-        return
-    machine._drive()
-    if above(machine, 1.0):
-        warnings.warn(
-            f"the virtual machine {machine.name!r} has more work than it can take (high_water={machine.high_water}, "
-            f"high_water_bytes={machine.high_water_bytes}); call `await vmflow.checkpoint()` in loops that issue a "
-            "lot without awaiting any result",
-            BackPressureWarning,
-            stacklevel=origin.depth(),
-        )
-
-
-def await_low_water(machine: VirtualMachine) -> Generator[Any, None, None]:
-    """Suspend the coroutine while there is too much, until there is half of that."""
-    loop = running_loop()
-    if loop is None:
-        raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-    # At the mark already: whoever issues one more is above it.
-    if not above(machine, 1.0 - 1.0 / machine.high_water):
-        return
-    while above(machine, 0.5) and not machine.closed:
-        waker = FutureWaker(loop, loop.create_future())
-        machine._thirsty.append(waker)
-        try:
-            # Looked at after appending: a worker may have made room in between.
-            if above(machine, 0.5):
-                if machine._armed is not loop:
-                    loops.arm(machine, loop)
-                yield from waker.future
-        finally:
-            with suppress(ValueError):
-                machine._thirsty.remove(waker)
-
-
-def sleep_until_low(machine: VirtualMachine) -> None:
-    """Block while there is more than half of what the high-water marks allow."""
-    waker = ThreadWaker()
-    try:
-        while above(machine, 0.5):
-            # Anew each time, for others may have used the room for which this thread was woken.
-            if waker not in machine._thirsty:
-                machine._thirsty.append(waker)
-            _advance(machine, None, waker, machine.control_stream(), lambda: not above(machine, 0.5))
-    finally:
-        with suppress(ValueError):
-            machine._thirsty.remove(waker)
-        machine._pass_on()
-
-
 class Checkpoint:
     """Awaitable that lets the loop go on, and lasts while its machine has too much to do."""
 
@@ -318,7 +273,7 @@ class Checkpoint:
 
     def __await__(self) -> Generator[Any, None, None]:
         yield  # as asyncio.sleep(0) does: the task is put behind all that are ready to run
-        yield from await_low_water(self._machine)
+        yield from self._machine.back_pressure.await_low_water()
 
 
 class Synchronization:
@@ -331,4 +286,4 @@ class Synchronization:
         self._instruction = instruction
 
     def __await__(self) -> Generator[Any, None, None]:
-        return wait_async(self._machine, self._instruction)
+        return self._machine.waiters.wait_async(self._instruction)

@@ -1,0 +1,137 @@
+"""`BackPressure`: whoever issues more than a machine can take waits until half of it has ended."""
+
+from __future__ import annotations
+
+import warnings
+from collections import deque
+from collections.abc import Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from vmflow.errors import BackPressureWarning
+from vmflow.instructions import origin
+
+from . import loops
+from .wakers import FutureWaker, ThreadWaker, running_loop
+
+if TYPE_CHECKING:
+    from asyncio import AbstractEventLoop
+
+    from .virtual_machine import VirtualMachine
+
+
+class BackPressure:
+    """Counts the outstanding instructions of one machine, and the bytes of their large results, against its marks.
+
+    Args:
+        machine: whose.
+
+    Attributes:
+        issued_bytes: of the large results of all that was ever issued; the engine counts what is erased.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self._waiting: deque[ThreadWaker | FutureWaker] = deque()
+        self.issued_bytes = 0
+
+    def forget(self) -> None:
+        """In a forked child: none of those who wait is here."""
+        self._waiting.clear()
+
+    def count(self, nbytes: int) -> None:
+        """An instruction with results of so many bytes was issued, by any thread."""
+        self.issued_bytes += nbytes  # no call in this line, hence no other thread in between
+
+    def outstanding_bytes(self) -> int:
+        """How many bytes the large results have of what has not ended."""
+        return self.issued_bytes - self._machine.engine.erased_bytes
+
+    def above(self, share: float) -> bool:
+        """Whether more is outstanding than this share of the high-water marks."""
+        machine = self._machine
+        return (
+            machine.engine.outstanding() > share * machine.high_water
+            or self.outstanding_bytes() > share * machine.high_water_bytes
+        )
+
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    def wake_if_low(self) -> None:
+        """Something has ended: wake all that wait, if half of the marks is left."""
+        if self._waiting and not self.above(0.5):
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake all that wait; each looks for itself whether it may go on."""
+        while self._waiting:
+            try:
+                waker = self._waiting.popleft()
+            except IndexError:  # whoever waited last has given up
+                return
+            waker.wake()
+
+    def relieve(self, loop: AbstractEventLoop | None) -> None:
+        """Bring the number of outstanding instructions down, on behalf of whoever has just issued one too many.
+
+        On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
+        running anyway, so that driving right here costs the loop nothing.
+        """
+        machine = self._machine
+        if machine._inside():
+            return
+        if loop is None:
+            self._sleep_until_low()
+            return
+        machine._drive()
+        if self.above(1.0):
+            warnings.warn(
+                f"the virtual machine {machine.name!r} has more work than it can take "
+                f"(high_water={machine.high_water}, high_water_bytes={machine.high_water_bytes}); call "
+                "`await vmflow.checkpoint()` in loops that issue a lot without awaiting any result",
+                BackPressureWarning,
+                stacklevel=origin.depth(),
+            )
+
+    def await_low_water(self) -> Generator[Any, None, None]:
+        """Suspend the coroutine while there is too much, until there is half of that.
+
+        Raises:
+            RuntimeError: without a running asyncio loop.
+        """
+        machine = self._machine
+        loop = running_loop()
+        if loop is None:
+            raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
+        # At the mark already: whoever issues one more is above it.
+        if not self.above(1.0 - 1.0 / machine.high_water):
+            return
+        while self.above(0.5) and not machine.closed:
+            waker = FutureWaker(loop, loop.create_future())
+            self._waiting.append(waker)
+            try:
+                # Looked at after appending: a worker may have made room in between.
+                if self.above(0.5):
+                    if machine._armed is not loop:
+                        loops.arm(machine, loop)
+                    yield from waker.future
+            finally:
+                with suppress(ValueError):
+                    self._waiting.remove(waker)
+
+    def _sleep_until_low(self) -> None:
+        """Block while there is more than half of what the marks allow."""
+        machine = self._machine
+        waker = ThreadWaker()
+        try:
+            while self.above(0.5):
+                # Anew each time, for others may have used the room for which this thread was woken.
+                if waker not in self._waiting:
+                    self._waiting.append(waker)
+                machine.waiters.advance(None, waker, machine.control_stream(), lambda: not self.above(0.5))
+        finally:
+            with suppress(ValueError):
+                self._waiting.remove(waker)
+            machine._pass_on()
