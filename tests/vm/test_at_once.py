@@ -18,7 +18,8 @@ import vmflow as flow
 from vmflow.context import MODE
 from vmflow.errors import Cancelled, OutOfMemory
 from vmflow.instructions.builder import physical_run
-from vmflow.vm import VirtualMachine, inline
+from vmflow.vm import VirtualMachine, loops
+from vmflow.vm.loops import Loops
 
 from .gates import call, entered
 
@@ -132,10 +133,10 @@ def test_no_memory(machine: VirtualMachine) -> None:
 
 
 async def test_on_a_loop_for_as_much_as_the_machine_may_take_of_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    if not isinstance(inline._in_time, FunctionType):
+    if not isinstance(Loops.in_time, FunctionType):
         pytest.skip("compiled code looks at a clock of its own")
     clock = itertools.count(0, 10_000)
-    monkeypatch.setattr(inline, "_now", lambda: next(clock))
+    monkeypatch.setattr(loops, "_now", lambda: next(clock))
     async with VirtualMachine("loop", cpu_worker="never", race_check=False) as machine:
         x = await flow.ones(3)
         await asyncio.sleep(0)
@@ -210,7 +211,7 @@ def test_loops_that_have_ended_are_forgotten() -> None:
 
     for _ in range(3):
         asyncio.run(main())
-    assert not machine._until
+    assert not machine.loops._until
     machine.close()
 
 

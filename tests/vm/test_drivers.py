@@ -21,7 +21,7 @@ from vmflow.instructions import Instruction, InstructionPolicy
 from vmflow.instructions.builder import physical_run
 from vmflow.instructions.instruction import ERASED
 from vmflow.streams.worker import Worker
-from vmflow.vm import loops, process
+from vmflow.vm import process
 from vmflow.vm.handover import Arrival
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.stream_table import device_memory
@@ -133,7 +133,7 @@ async def test_one_callback_per_loop_turn() -> None:
 
         def counting(callback: Any, *args: Any, **kwargs: Any) -> Any:
             nonlocal calls
-            calls += callback is loops.turn
+            calls += callback == machine.loops.turn
             return real(callback, *args, **kwargs)
 
         with pytest.MonkeyPatch.context() as patch:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from vmflow.errors import BackPressureWarning
 from vmflow.instructions import origin
 
-from . import loops
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
@@ -114,8 +113,7 @@ class BackPressure:
             try:
                 # Looked at after appending: a worker may have made room in between.
                 if self.above(0.5):
-                    if machine._armed is not loop:
-                        loops.arm(machine, loop)
+                    machine.loops.arm(loop)
                     yield from waker.future
             finally:
                 with suppress(ValueError):

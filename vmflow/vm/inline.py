@@ -8,7 +8,6 @@ would never let the loop go on.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Final
@@ -29,8 +28,6 @@ from .machine_fields import FoundStream, MachineFields
 from .wakers import running_loop
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from vmflow.context import Mode
 
     from .virtual_machine import VirtualMachine
@@ -43,8 +40,6 @@ NOT_NOW: Final = object()
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 _get_ident: Final = threading.get_ident
-
-_now: Final = time.perf_counter_ns
 
 
 def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
@@ -77,26 +72,13 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     ):
         return False
     loop = running_loop()
-    if fields._home is not None and fields._home is not loop:
+    loops = fields.loops
+    if loops.home is not None and loops.home is not loop:
         return False  # its loop alone drives it
-    attached = loop is not None or bool(fields._loops)
+    attached = loop is not None or loops.any()
     if not fields._inline_only and not stream.policy.on_scheduler_thread(cost, attached):
         return False
-    return loop is None or _in_time(machine, loop)
-
-
-def _in_time(machine: VirtualMachine, loop: AbstractEventLoop) -> bool:
-    """Whether the present turn of the loop has lasted for less than the budget since something ran at once in it."""
-    fields: MachineFields = machine
-    until = fields._until.get(loop)
-    if until is not None:
-        return _now() < until
-    for other in list(fields._until):
-        if other.is_closed():
-            fields._until.pop(other, None)
-    loop.call_soon(fields._until.pop, loop, None)  # first, for Ctrl-C may come out of it
-    fields._until[loop] = _now() + int(machine.turn_budget * 1e9)
-    return True
+    return loop is None or loops.in_time(loop)
 
 
 def reconsider(machine: VirtualMachine) -> None:

@@ -1,10 +1,9 @@
-"""Driving a machine from event loops: by one callback per turn of the loop, under a time budget."""
+"""`Loops`: driving a machine from event loops, by one callback per turn of the loop, under a time budget."""
 
 from __future__ import annotations
 
 import time
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, final
 
 from vmflow.instructions.instruction import ERASED
 
@@ -15,54 +14,111 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-
-def arm(machine: VirtualMachine, loop: AbstractEventLoop) -> None:
-    """Let `loop`, which runs on this thread, drive soon."""
-    machine._armed = loop
-    loop.call_soon(turn, machine, loop)
+_now: Final = time.perf_counter_ns
 
 
-def arm_from_elsewhere(machine: VirtualMachine, loop: AbstractEventLoop) -> None:
-    """The same from another thread, which drives itself if the loop is closed."""
-    machine._armed = loop
-    if not call_soon(loop, turn, machine, loop):
-        machine._armed = machine._home = None
-        machine._drive()
+@final
+class Loops:
+    """The event loops that drive one machine.
 
+    Args:
+        machine: which.
 
-def turn(machine: VirtualMachine, loop: AbstractEventLoop) -> None:
-    """The callback that drives from an event loop."""
-    machine._armed = None
-    waker = machine._loops.get(loop)
-    if waker is None:
-        forget_closed(machine)
-        waker = machine._loops[loop] = LoopWaker(loop, partial(turn, machine))
-    deadline = time.perf_counter() + machine.turn_budget
-    if not machine._drive(None, deadline):
-        machine._enlist(waker)
-        if not machine._drive(None, deadline):
+    Attributes:
+        home: the loop of the `async with` block, which alone drives; None outside of one.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self.home: AbstractEventLoop | None = None
+        # The loop that is going to drive soon.
+        self._armed: AbstractEventLoop | None = None
+        # Those that drive, or have driven, this machine.
+        self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
+        # The moment of `time.perf_counter_ns` up to which instructions may run inline in a loop's present turn.
+        self._until: dict[AbstractEventLoop, int] = {}
+
+    def forget(self) -> None:
+        """In a forked child: none of them is here."""
+        self._wakers.clear()
+        self._until.clear()
+        self._armed = None
+        self.home = None
+
+    def enter(self, loop: AbstractEventLoop | None) -> None:
+        """The machine's `async with` block begins on this loop.
+
+        Raises:
+            RuntimeError: if it has begun already.
+        """
+        if self.home is not None:
+            raise RuntimeError(f"the virtual machine {self._machine.name!r} is already entered")
+        self.home = loop
+
+    def any(self) -> bool:
+        """Whether a loop drives, or has driven, the machine, and is to stay responsive."""
+        return bool(self._wakers)
+
+    def arm(self, loop: AbstractEventLoop) -> None:
+        """Let `loop`, which runs on this thread, drive soon."""
+        if self._armed is not loop:
+            self._armed = loop
+            loop.call_soon(self.turn, loop)
+
+    def arm_home(self) -> None:
+        """Let the loop of the `async with` block drive; if it is closed, this thread does, which is another."""
+        if self._armed is not None or self.home is None:
             return
-    while machine._departures and machine._departures[0][1].state == ERASED:
-        machine._departures.popleft()
-    if machine._can_go_on():
-        if machine._armed is None:
-            arm(machine, loop)
-        return
-    if machine.engine.idle():
-        return
-    machine._enlist(waker)
-    machine._pass_on()
-    if machine.has_waiters():
-        machine.waiters.watch.arm(loop)
-    # Also if nobody waits here: another machine may.
-    busy = machine._airport.busy()
-    if busy is not None:
-        busy.policy.await_progress(waker.wake)
+        self._armed = self.home
+        if not call_soon(self.home, self.turn, self.home):
+            self._armed = self.home = None
+            self._machine._drive()
 
+    def turn(self, loop: AbstractEventLoop) -> None:
+        """The callback that drives from an event loop."""
+        machine = self._machine
+        self._armed = None
+        waker = self._wakers.get(loop)
+        if waker is None:
+            self.forget_closed()
+            waker = self._wakers[loop] = LoopWaker(loop, self.turn)
+        deadline = time.perf_counter() + machine.turn_budget
+        if not machine._drive(None, deadline):
+            machine._enlist(waker)
+            if not machine._drive(None, deadline):
+                return
+        while machine._departures and machine._departures[0][1].state == ERASED:
+            machine._departures.popleft()
+        if machine._can_go_on():
+            if self._armed is None:
+                self.arm(loop)
+            return
+        if machine.engine.idle():
+            return
+        machine._enlist(waker)
+        machine._pass_on()
+        if machine.has_waiters():
+            machine.waiters.watch.arm(loop)
+        # Also if nobody waits here: another machine may.
+        busy = machine._airport.busy()
+        if busy is not None:
+            busy.policy.await_progress(waker.wake)
 
-def forget_closed(machine: VirtualMachine) -> None:
-    """Ask nothing more of loops that have been closed."""
-    for loop in [loop for loop in list(machine._loops) if loop.is_closed()]:
-        machine._loops.pop(loop, None)
-        if machine._armed is loop:
-            machine._armed = None
+    def in_time(self, loop: AbstractEventLoop) -> bool:
+        """Whether the loop's present turn has lasted for less than the budget since something ran inline in it."""
+        until = self._until.get(loop)
+        if until is not None:
+            return _now() < until
+        for other in list(self._until):
+            if other.is_closed():
+                self._until.pop(other, None)
+        loop.call_soon(self._until.pop, loop, None)  # first, for Ctrl-C may come out of it
+        self._until[loop] = _now() + int(self._machine.turn_budget * 1e9)
+        return True
+
+    def forget_closed(self) -> None:
+        """Ask nothing more of loops that have been closed."""
+        for loop in [loop for loop in list(self._wakers) if loop.is_closed()]:
+            self._wakers.pop(loop, None)
+            if self._armed is loop:
+                self._armed = None

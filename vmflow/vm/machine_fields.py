@@ -11,11 +11,10 @@ from vmflow.native import mypyc_attr
 from vmflow.streams.stream import Stream
 
 from .engine import VirtualMachineEngine
+from .loops import Loops
 from .turn_lock import TurnLock
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
-
     from vmflow.devices import device as Device
 
     from .interrupts import Shield
@@ -45,16 +44,15 @@ class MachineFields:
 
     Attributes:
         engine: decides what may run next.
+        loops: that drive it.
         races: watches for accesses that nothing orders; None if nobody asked for that.
         _at_hand: the arguments of the call that is being made at once and must not be left half done; None without one.
         _enlisted: those who would drive if there were something to do.
         _escaping: what is to be raised by whoever drives, once the turn has ended.
         _gathers: whether what a script issues gathers.
-        _home: the loop of the `async with` block, None outside of one.
         _hurries: whether what is issued may run at once as far as the settings go; see `inline.reconsider`.
         _in_context: calls a function in the context of kernels.
         _inline_only: whether nothing may be left to threads, as in a forked child.
-        _loops: that drive, or have driven, this machine.
         _recent: what was looked up last in `_streams`, most often the one that there is.
         _refusing: whether new work is turned away.
         _released: storages whose last tensor is gone, to be released behind what still uses them.
@@ -62,8 +60,6 @@ class MachineFields:
         _streams: by device and kind.
         _tracer: is told of every step of every instruction; None while nobody listens.
         _turn_lock: the right to drive; its owner is the thread that does.
-        _until: by loop, the moment of `time.perf_counter_ns` up to which things may run at once in its present turn,
-            if one has.
     """
 
     __slots__ = (
@@ -71,11 +67,9 @@ class MachineFields:
         "_enlisted",
         "_escaping",
         "_gathers",
-        "_home",
         "_hurries",
         "_in_context",
         "_inline_only",
-        "_loops",
         "_recent",
         "_refusing",
         "_released",
@@ -83,22 +77,21 @@ class MachineFields:
         "_streams",
         "_tracer",
         "_turn_lock",
-        "_until",
         "engine",
+        "loops",
         "races",
     )
 
     engine: VirtualMachineEngine
+    loops: Loops
     races: RaceWatch | None
     _at_hand: tuple[Any, ...] | None
     _enlisted: deque[Any]
     _escaping: BaseException | None
     _gathers: bool
-    _home: AbstractEventLoop | None
     _hurries: bool
     _in_context: Callable[..., Any]
     _inline_only: bool
-    _loops: dict[Any, Any]
     _refusing: bool
     _released: deque[Storage]
     _shield: Shield
@@ -106,4 +99,3 @@ class MachineFields:
     _streams: dict[tuple[Device | None, str], Stream]
     _tracer: Tracer | None
     _turn_lock: TurnLock
-    _until: dict[AbstractEventLoop, int]

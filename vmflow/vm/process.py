@@ -109,7 +109,6 @@ def _after_fork_in_child() -> None:
         else:
             _begin_anew(machine, failure)
         machine._inline_only = True
-        machine._home = None
         for stream in machine.streams():
             stream.worker = None
             stream.posted = 0

@@ -48,7 +48,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
     if stream.policy.asynchronous:
         machine._airport.depart(instruction, failure)
     elif stream.posted == 0 and (
-        machine._inline_only or stream.policy.on_scheduler_thread(instruction.cost, bool(machine._loops))
+        machine._inline_only or stream.policy.on_scheduler_thread(instruction.cost, machine.loops.any())
     ):
         outcome = run(machine, instruction, failure)
         if outcome is None and machine.races is None:
@@ -130,7 +130,7 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 def _hire(machine: VirtualMachine, stream: Stream) -> Worker:
     run_item: Callable[[Any], None] = partial(cast(Any, _run_on_worker), machine)
-    worker = Worker(f"{machine.name}:{stream.name}", run_item, lambda: bool(machine._loops), quiet_context())
+    worker = Worker(f"{machine.name}:{stream.name}", run_item, machine.loops.any, quiet_context())
     assert worker.thread.ident is not None
     machine._worker_threads.add(worker.thread.ident)
     return worker

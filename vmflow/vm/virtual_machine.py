@@ -40,7 +40,6 @@ from . import (
     failing,
     handover,
     inline,
-    loops,
     memory,
     nested,
     releases,
@@ -52,6 +51,7 @@ from .back_pressure import BackPressure
 from .engine import WINDOW, VirtualMachineEngine
 from .flights import Airport, on_a_device
 from .interrupts import Shield
+from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
 from .outcome import Outcome
 from .settings import GRACE_SECONDS
@@ -61,7 +61,6 @@ from .waiting import Checkpoint, Synchronization, Waiters
 from .wakers import LoopWaker, ThreadWaker, running_loop
 
 if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop
     from types import TracebackType
 
     from vmflow.instructions.chain import Links
@@ -166,7 +165,6 @@ class VirtualMachine(MachineFields):
         self._shield = Shield()
         # Alive and perhaps never looked at; reported when the machine closes, at the latest.
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
-        self._home: AbstractEventLoop | None = None
         self._mode_before: Any = None
         inline.reconsider(self)
         number = id(self)
@@ -188,15 +186,13 @@ class VirtualMachine(MachineFields):
         self._woken = False
         # Those who would drive if there were something to do.
         self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
-        self._armed: AbstractEventLoop | None = None
-        self._loops: dict[AbstractEventLoop, LoopWaker] = {}
-        self._until: dict[AbstractEventLoop, int] = {}
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
         self._escaping: BaseException | None = None
         self._airport = Airport(
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
         )
+        self.loops = Loops(self)
         self.back_pressure.forget()
         self.waiters = Waiters(self)
 
@@ -206,9 +202,7 @@ class VirtualMachine(MachineFields):
         self._enlisted.clear()
         self.back_pressure.forget()
         self.waiters.forget()
-        self._loops.clear()
-        self._until.clear()
-        self._armed = None
+        self.loops.forget()
 
     @property
     def tracer(self) -> Tracer | None:
@@ -319,7 +313,7 @@ class VirtualMachine(MachineFields):
             and self._turn_lock.owner == threading.get_ident()
             and self._tracer is None
             and self.races is None
-            and (self._inline_only or stream.policy.on_scheduler_thread(cost, bool(self._loops)))
+            and (self._inline_only or stream.policy.on_scheduler_thread(cost, self.loops.any()))
         )
 
     def remember(self, failure: Failure) -> None:
@@ -359,11 +353,9 @@ class VirtualMachine(MachineFields):
             self._pass_on()
         loop = running_loop()
         if loop is not None:
-            if self._armed is not loop:
-                loops.arm(self, loop)
-        elif self._home is not None:
-            if self._armed is None:
-                loops.arm_from_elsewhere(self, self._home)
+            self.loops.arm(loop)
+        elif self.loops.home is not None:
+            self.loops.arm_home()
         elif len(pending) >= self.gather:
             self._drive()
         elif instruction.cost >= _HEAVY and self._links is None:
@@ -389,8 +381,8 @@ class VirtualMachine(MachineFields):
         loop = running_loop()
         if loop is None:
             self._drive()
-        elif self._armed is not loop:
-            loops.arm(self, loop)
+        else:
+            self.loops.arm(loop)
 
     def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
         """Run turns until nothing can go on, `until` is erased or the deadline has passed.
@@ -403,8 +395,8 @@ class VirtualMachine(MachineFields):
         if links is not None:
             self._links = None
             links.end()
-        if self._loops and not deadline:
-            loops.forget_closed(self)
+        if not deadline:
+            self.loops.forget_closed()
         # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
         shielded = self._shield.raise_it()
         escaping: BaseException | None = None
@@ -627,9 +619,7 @@ class VirtualMachine(MachineFields):
     async def __aenter__(self) -> VirtualMachine:
         if self.state != "running":
             raise VirtualMachineClosed(f"the virtual machine {self.name!r} is {self.state}; make a new one")
-        if self._home is not None:
-            raise RuntimeError(f"the virtual machine {self.name!r} is already entered")
-        self._home = running_loop()
+        self.loops.enter(running_loop())
         mode = MODE.get()
         self._mode_before = mode.machine
         MODE.set(mode.replace(machine=self))

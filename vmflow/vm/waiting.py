@@ -10,7 +10,6 @@ from vmflow.instructions.instruction import DONE, ERASED, Instruction
 from vmflow.instructions.scope import Scope, scope_of
 from vmflow.streams import Stream
 
-from . import loops
 from .stall_watch import StallWatch
 from .wakers import FutureWaker, ThreadWaker, running_loop
 
@@ -222,8 +221,7 @@ class Waiters:
                 timer = loop.call_later(remaining, waker.wake)
             if scope.cancelled():
                 waker.wake()  # perhaps it was cancelled before the waker was enlisted
-        if self._machine._armed is not loop:
-            loops.arm(self._machine, loop)
+        self._machine.loops.arm(loop)
         try:
             yield from waker.future
         finally:
