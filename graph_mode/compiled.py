@@ -28,7 +28,7 @@ from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
 from vmflow.tensor_fields import blobs_of, still_have
 from vmflow.tensors import Tensor
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run

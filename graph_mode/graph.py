@@ -20,7 +20,7 @@ from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensor_fields import autograd_of, meta_of, metas_of
 from vmflow.tensors import Tensor
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 
 from . import accumulation, args_tree, naming
 from .args_tree import Tree

@@ -21,7 +21,7 @@ from vmflow.ops.creation import from_array
 from vmflow.random import Generator
 from vmflow.tensor_fields import meta_of, metas_of
 from vmflow.tensors import Tensor
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 
 from . import args_tree
 from .args_tree import Branch, Fixed, Leaf, Tree

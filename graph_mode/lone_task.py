@@ -15,6 +15,7 @@ from vmflow.interpreter import new_tensor
 from vmflow.streams.stream import Stream
 from vmflow.tensor_fields import blobs_if, still_have
 from vmflow.vm import inline
+from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.machine_fields import DEFAULT
 from vmflow.vm.virtual_machine import default_machine
 
@@ -125,11 +126,11 @@ class LoneTask:
         if not self._possible(variables, cost):
             return False
         if variables.written:
-            done = inline.call_shielded(machine, self._act_unless_closed, (runtime, launch))
+            done = machine.driver.call_shielded(self._act_unless_closed, (runtime, launch))
         else:
             # Ctrl-C may come out of this: nobody will ever see what it would have written.
-            done = inline.call(machine, self._act_unless_closed, (runtime, launch))
-        return done is not inline.NOT_NOW
+            done = machine.driver.call(self._act_unless_closed, (runtime, launch))
+        return done is not NOT_NOW
 
     def run_at_once(self, run: Run, variables: Variables) -> bool:
         """Run the program in this call, whatever it takes, if nothing is before it; whether that was so and went well.
@@ -141,7 +142,7 @@ class LoneTask:
         runtime = self._runtime()
         if runtime is None or self.closed or not self._possible(variables, 0):
             return False
-        return inline.call(self.machine, self._run_unless_closed, (runtime, run)) is None
+        return self.machine.driver.call(self._run_unless_closed, (runtime, run)) is None
 
     def _possible(self, variables: Variables, cost: int) -> bool:
         machine = self.machine
@@ -158,7 +159,7 @@ class LoneTask:
             self._under_way.add(launch)
             # Whoever closes says so first and looks for launches then: one of the two sees the other.
             if self.closed:
-                return inline.NOT_NOW
+                return NOT_NOW
             self.act(runtime, launch)
         except BaseException:
             if launch.failure is not None:
@@ -175,10 +176,10 @@ class LoneTask:
         try:
             self._under_way.add(run)
             if self.closed:
-                return inline.NOT_NOW
+                return NOT_NOW
             self._run(run)
         except Exception:
-            return inline.NOT_NOW  # who does it again as a launch hears of this
+            return NOT_NOW  # who does it again as a launch hears of this
         finally:
             self._under_way.discard(run)  # at once, as above
             if self.closed:
@@ -219,7 +220,7 @@ class PureCall:
         self._stream = inline.compute_stream(task.machine, output.device)
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
-        """The result; `inline.NOT_NOW`, and nothing has happened, if it has to be launched or refused.
+        """The result; `NOT_NOW`, and nothing has happened, if it has to be launched or refused.
 
         Args:
             arguments: by place, whatever they are.
@@ -228,35 +229,35 @@ class PureCall:
         mode = MODE.get()
         sources = blobs_if(arguments, self._metas)
         if sources is None or not self._is_wanted(mode):
-            return inline.NOT_NOW
+            return NOT_NOW
         storage = Storage(task.machine, None, self._stream)
         result = Blob(storage, self._output)
         variables = self._variables
         launch = Launch(sources, (result,), (), self._draws, self._uses, variables.storages)
         if not task.act_at_once(launch, variables, mode.scope):
-            return inline.NOT_NOW
+            return NOT_NOW
         return new_tensor(result, None)
 
     def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
         """The array of the result, which nobody else holds, computed in this call whatever it takes.
 
         Returns:
-            `inline.NOT_NOW`, and nothing has happened, if it has to be launched or refused, or would fail.
+            `NOT_NOW`, and nothing has happened, if it has to be launched or refused, or would fail.
 
         Args:
             arrays: on the host, by place, which nobody writes meanwhile.
         """
         task, metas = self._task, self._metas
         if not self._on_host or len(arrays) != len(metas) or not self._is_wanted(MODE.get()):
-            return inline.NOT_NOW
+            return NOT_NOW
         for place, array in enumerate(arrays):
             of = metas[place]
             if array.shape != of.shape or array.dtype is not of.dtype.numpy:
-                return inline.NOT_NOW
+                return NOT_NOW
         result = np.empty(self._output.shape, self._output.dtype.numpy)
         variables = self._variables
         run = RunOnArrays(list(arrays), self._draws, variables.storages, result)
-        return result if task.run_at_once(run, variables) else inline.NOT_NOW
+        return result if task.run_at_once(run, variables) else NOT_NOW
 
     def _is_wanted(self, mode: Mode) -> bool:
         """Whether the graph is called where its task runs, for whom it was made, and not in vain."""

@@ -53,7 +53,7 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
     add = np.add
     return lambda: tensor + tensor, {
         NUMPY: lambda: add(array, array, None),
-        DRIVING: lambda: inline.call(machine, add, (array, array, None)),
+        DRIVING: lambda: machine.driver.call(add, (array, array, None)),
         "the mode, and what is known of the op": lambda: interpreter.plan_of(op, pair, (), (), MODE.get().dtype),
         "whether it may run at once": lambda: inline.possible(machine, stream, 5),
         "the result: a storage, a blob and a tensor": result,

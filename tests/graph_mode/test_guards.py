@@ -15,7 +15,7 @@ import pytest
 import vmflow as flow
 from vmflow import nn
 from vmflow.vm import settings
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 
 SCALE = 2.0
 WEIGHTS = flow.ones(3)

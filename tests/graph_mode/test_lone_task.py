@@ -26,7 +26,7 @@ from vmflow.graph_mode.launch import Launch, Run
 from vmflow.graph_mode.loading import LoadedGraph
 from vmflow.graph_mode.lone_task import LoneTask, PureCall
 from vmflow.vm import settings
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 pytestmark = [
@@ -472,7 +472,7 @@ def test_ctrl_c_at_any_call_within_keeps_nothing(way: str, machine: VirtualMachi
             result = call()
         except KeyboardInterrupt:
             assert not runtime._open
-            assert machine._turn_lock.owner is None
+            assert machine.driver.turn_lock.owner is None
         else:
             break
     np.testing.assert_array_equal(np.asarray(result), expected)

@@ -301,7 +301,7 @@ def _closed_under_way(monkeypatch: pytest.MonkeyPatch, look: Callable[[GraphRunt
         result = graph(x)
         runtime = _runtime(graph)
         while not runtime._under_way:
-            machine._drive()
+            machine.driver.drive()
             assert runtime._under_way or device.step()
         machine.close()
         assert machine.state == "closed"

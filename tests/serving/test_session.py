@@ -20,7 +20,7 @@ from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
 from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec, pace
 from vmflow.serving.pace import Pace
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 FIVE = TensorSpec((5,))

@@ -691,7 +691,7 @@ class Player:
             yield from self.do(index, step)
             if world.setting.surroundings != "threads":
                 for machine in world.machines:
-                    with machine._turn_lock:  # else a worker may be in the middle of a turn
+                    with machine.driver.turn_lock:  # else a worker may be in the middle of a turn
                         machine.engine.check_invariants()
         STEP.set((self.number, len(self.steps)))
         while self.open:

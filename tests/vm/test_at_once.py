@@ -31,7 +31,7 @@ def machine() -> Iterator[VirtualMachine]:
     with entered(VirtualMachine("at once", cpu_worker="never", race_check=False)) as machine:
         yield machine
         assert machine.engine.idle()
-        assert not machine._turn_lock.locked()
+        assert not machine.driver.turn_lock.locked()
 
 
 def test_the_value_is_there_when_the_call_returns(machine: VirtualMachine) -> None:
@@ -260,7 +260,7 @@ def test_ctrl_c_in_a_kernel_loses_the_result_and_nothing_else(machine: VirtualMa
 
     with pytest.raises(KeyboardInterrupt):
         call(interrupted)
-    assert not machine._turn_lock.locked()
+    assert not machine.driver.turn_lock.locked()
     assert (x + 1).tolist() == [2.0, 2.0, 2.0]
 
 

@@ -485,14 +485,14 @@ def test_what_is_appended_while_a_machine_closes_is_dropped_too() -> None:
     machine = VirtualMachine("closing")
     x = flow.ones(3)
     x.tolist()
-    real = machine._collect_reports
+    real = machine._airport.synchronize
 
     def append_late() -> None:
         machine.engine.receive(late)
         real()
 
     late = Instruction(machine.stream(flow.device("cpu")), Call(lambda: None))
-    machine._collect_reports = append_late  # type: ignore[method-assign]
+    machine._airport.synchronize = append_late  # type: ignore[method-assign]
     machine.close()
     assert late.state == ERASED
     assert machine.engine.idle()
@@ -564,7 +564,7 @@ def test_who_came_while_a_fork_held_everything_up_is_woken() -> None:
         process._before_fork()
         try:
             thread.start()
-            while not machine._enlisted and thread.is_alive():
+            while not machine.driver.enlisted() and thread.is_alive():
                 thread.join(0.001)
         finally:
             process._after_fork_in_parent()
@@ -641,7 +641,7 @@ async def test_an_abort_while_a_worker_drives_drops_what_has_not_begun() -> None
     def hold(array: Any) -> Any:
         driving.set()
         until = time.monotonic() + PATIENCE
-        while not machine._turn_lock.wanted() and time.monotonic() < until:
+        while not machine.driver.turn_lock.wanted() and time.monotonic() < until:
             pass
         return array
 

@@ -61,7 +61,7 @@ def filler(choose: random.Random) -> None:
 
 def drive() -> None:
     """Let the machine hand everything to the device, which does nothing yet."""
-    current_machine()._drive()
+    current_machine().driver.drive()
 
 
 def copies_and_uses(choose: random.Random) -> None:
@@ -144,9 +144,8 @@ def no_host_sync_before_read(patch: pytest.MonkeyPatch) -> None:
 
     def wait(self: VirtualMachine, instruction: Instruction) -> None:
         while self.engine.has_work():
-            self._launched.extend(self.engine.schedule())
-            while self._launched:
-                running.launch(self, self._launched.popleft())
+            for launched in self.engine.schedule():
+                running.launch(self, launched)
 
     patch.setattr(VirtualMachine, "wait", wait)
 

@@ -22,7 +22,7 @@ from vmflow.instructions.scope import Scope
 from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
 from vmflow.ops.creation import from_array
-from vmflow.vm.inline import NOT_NOW
+from vmflow.vm.driver import NOT_NOW
 
 from .batcher import Batch
 from .pace import TRIED_BELOW, Pace

@@ -79,12 +79,12 @@ class BackPressure:
         running anyway, so that driving right here costs the loop nothing.
         """
         machine = self._machine
-        if machine._inside():
+        if machine.driver.inside():
             return
         if loop is None:
             self._sleep_until_low()
             return
-        machine._drive()
+        machine.driver.drive()
         if self.above(1.0):
             warnings.warn(
                 f"the virtual machine {machine.name!r} has more work than it can take "
@@ -132,4 +132,4 @@ class BackPressure:
         finally:
             with suppress(ValueError):
                 self._waiting.remove(waker)
-            machine._pass_on()
+            machine.driver.pass_on()

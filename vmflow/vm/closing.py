@@ -48,15 +48,14 @@ def close(machine: VirtualMachine, timeout: float) -> None:
         machine.wait(machine._last_arrival)
     machine._refusing = True
     deadline = time.monotonic() + timeout
-    if not machine._turn_lock.acquire(timeout=max(timeout, _A_TURN)):
+    if not machine.driver.turn_lock.acquire(timeout=max(timeout, _A_TURN)):
         machine.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
         return
     try:
         if machine.closed:
             return
         machine.state = "closed"
-        unrun = list(machine._launched)
-        machine._launched.clear()
+        unrun = machine.driver.take_launched()
         for stream in machine.streams():
             if stream.worker is not None:
                 left = [instruction for instruction, _ in stream.worker.stop(max(0.0, deadline - time.monotonic()))]
@@ -66,8 +65,8 @@ def close(machine: VirtualMachine, timeout: float) -> None:
         drop(machine, unrun)
         # A device cannot be told to forget what it was handed.
         machine._airport.synchronize()
-        machine._collect_reports()
-        machine._collect_flights()
+        machine.driver.collect_reports()
+        machine.driver.collect_arrivals()
         # Others may have appended in the meantime; what this turn would launch is dropped too.
         late = machine.engine.schedule()
         machine.waiters.settle(machine.engine.erased)
@@ -83,7 +82,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
             # Released while the rest was dropped: there is nothing left to be behind.
             machine._released.clear()
     finally:
-        machine._turn_lock.release()
+        machine.driver.turn_lock.release()
     drop_late(machine)
     for unseen in list(machine._failures):
         unseen.report()
@@ -113,20 +112,20 @@ def drop_late(machine: VirtualMachine) -> None:
 
     Whoever holds the lock instead is about to look himself.
     """
-    while machine.engine.pending and machine._turn_lock.acquire(blocking=False):
+    while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):
         try:
             drop(machine, [])
         finally:
-            machine._turn_lock.release()
+            machine.driver.turn_lock.release()
 
 
 def refuse(machine: VirtualMachine, instruction: Instruction) -> None:
     """Raise, having dropped what came in the very moment of the end."""
-    if machine._turn_lock.owner == threading.get_ident():
+    if machine.driver.turn_lock.owner == threading.get_ident():
         # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
         _turn_away(machine, instruction)
     else:
-        with machine._turn_lock:
+        with machine.driver.turn_lock:
             if machine.closed:
                 drop(machine, [])
             else:

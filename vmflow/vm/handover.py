@@ -85,7 +85,7 @@ def _is_interrupted_elsewhere(previous: VirtualMachine, dependence: Dependence) 
 
     Nobody would run a departure before it goes on.
     """
-    return previous._turn_lock.owner == threading.get_ident() and nested.is_free(previous, (), (dependence,))
+    return previous.driver.turn_lock.owner == threading.get_ident() and nested.is_free(previous, (), (dependence,))
 
 
 def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependence:

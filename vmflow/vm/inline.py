@@ -7,13 +7,10 @@ would never let the loop go on.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from vmflow.devices import device as Device
-from vmflow.errors import OutOfMemory
 from vmflow.instructions.blob import Blob, Storage, brought
 from vmflow.instructions.builder import issue
 from vmflow.instructions.instruction import ERASED, Dependence, Instruction
@@ -23,6 +20,7 @@ from vmflow.streams.allocator import BinAllocator
 from vmflow.streams.stream import Stream
 
 from . import running
+from .driver import NOT_NOW
 from .failing import poison
 from .machine_fields import FoundStream, MachineFields
 from .wakers import running_loop
@@ -32,14 +30,9 @@ if TYPE_CHECKING:
 
     from .virtual_machine import VirtualMachine
 
-# What `call` returns if it has not called anything.
-NOT_NOW: Final = object()
-
 # Ctrl-C must not leave the allocator half-way through a change.  Compiled, it is never interrupted between its own
 # steps, only in what it calls to get a new block; and putting the shield up takes as long as a small op.
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
-
-_get_ident: Final = threading.get_ident
 
 
 def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
@@ -86,82 +79,27 @@ def reconsider(machine: VirtualMachine) -> None:
     machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
-def call(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
-    fields: MachineFields = machine
-    turn = fields._turn_lock
-    engine = fields.engine
-    # Compiled, a number that is known as one would be made anew for each place that it is kept in.
-    me: Any = _get_ident()
-    # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
-    if turn.owner is not None:
-        return NOT_NOW
-    turn.owner = turn.owner or me
-    if turn.owner is not me:
-        return NOT_NOW
-    try:
-        if engine.pending or engine.lively.count or fields._refusing:
-            return NOT_NOW
-        # Unpacking takes as long as some kernels.
-        match len(arguments):
-            case 2:
-                return fields._in_context(function, arguments[0], arguments[1])
-            case 3:
-                return fields._in_context(function, arguments[0], arguments[1], arguments[2])
-            case _:
-                return fields._in_context(function, *arguments)
-    finally:
-        # No call before this, for the same reason.
-        turn.owner = None
-        _let_others(machine)
-
-
-def _let_others(machine: VirtualMachine) -> None:
-    """After a turn: wake those who wait for theirs."""
-    fields: MachineFields = machine
-    if fields._turn_lock._sleepers:
-        fields._turn_lock.wake()
-    if fields._enlisted:
-        machine._pass_on()
-
-
-def call_shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """The same, for what must not be left half done: Ctrl-C waits for its end."""
-    return call(machine, _shielded, (machine, function, arguments))
-
-
-def _shielded(machine: VirtualMachine, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    fields: MachineFields = machine
-    shielded = fields._shield.raise_it()
-    fields._at_hand = arguments
-    try:
-        return function(*arguments)
-    finally:
-        fields._at_hand = None
-        if shielded:
-            fields._shield.lower()
-
-
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
     """Whether the instruction has had its turn in this call."""
     policy = instruction.policy
     if policy is None or policy.barrier or policy.deferred:
         return False
+    fields: MachineFields = machine
+    driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
     if written is not None and written.array is None and not policy.prepares and not scoped:
         # Ctrl-C may come out of this: nobody will ever see what it would have written.
-        done = call(machine, _compute, (machine, instruction, policy))
+        done = driver.call(_compute, (machine, instruction, policy))
     else:
-        done = call_shielded(machine, _run, (machine, instruction, policy))
+        done = driver.call_shielded(_run, (machine, instruction, policy))
     if done is NOT_NOW:
         return False
     instruction.state = ERASED
     instruction.policy = None
-    fields: MachineFields = machine
     if fields.engine.pending:
-        machine._go_on()  # with what it has issued itself, or others meanwhile
-    escaping, fields._escaping = fields._escaping, None
+        driver.go_on()  # with what it has issued itself, or others meanwhile
+    escaping = driver.take_escaping()
     if escaping is not None:
         raise escaping
     return True
@@ -191,13 +129,14 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
         mode: what surrounds it.
         nbytes: of its results, if they are large; for back-pressure.
     """
+    fields: MachineFields = machine
     if (
         (_ALLOCATES_WHOLE or not call.prepares)
         and call.step is None  # else it may wait for others, which `issue` sees to
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
         and possible(machine, stream, call.plan.cost)
-        and _compute_call(machine, stream, call, mode)
+        and fields.driver.compute(stream, call, mode)
     ):
         return
     issue_call(machine, stream, call, call.inputs, call.outputs, call.plan.cost, mode, nbytes)
@@ -251,40 +190,3 @@ def _bring(machine: VirtualMachine, stream: Stream, storage: Storage) -> bool:
         return False
     machine.bring(storage, stream)  # made of a caller's array: nothing has used it yet
     return True
-
-
-def _compute_call(machine: VirtualMachine, stream: Stream, of: OpCall, mode: Mode) -> bool:
-    """Whether the call was made; if it has failed, its outputs tell of it, as those of an instruction would.
-
-    As `call`, written out, since every small op passes here.
-    """
-    fields: MachineFields = machine
-    turn = fields._turn_lock
-    engine = fields.engine
-    me: Any = _get_ident()
-    if turn.owner is not None:
-        return False
-    turn.owner = turn.owner or me
-    if turn.owner is not me:
-        return False
-    try:
-        if engine.pending or engine.lively.count or fields._refusing:
-            return False
-        if of.prepares:
-            try:
-                of.prepare_on(stream)
-            except OutOfMemory:
-                return False  # an instruction may have the memory that others will not use any more
-        try:
-            fields._in_context(_COMPUTE, of)
-        except Exception as error:
-            poison(machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
-        return True
-    finally:
-        turn.owner = None
-        if turn._sleepers or fields._enlisted:
-            _let_others(machine)
-
-
-# Not looked up each time, and not bound to a call.
-_COMPUTE: Final = OpCall.compute

@@ -72,7 +72,7 @@ class Loops:
         self._armed = self.home
         if not call_soon(self.home, self.turn, self.home):
             self._armed = self.home = None
-            self._machine._drive()
+            self._machine.driver.drive()
 
     def turn(self, loop: AbstractEventLoop) -> None:
         """The callback that drives from an event loop."""
@@ -83,20 +83,20 @@ class Loops:
             self.forget_closed()
             waker = self._wakers[loop] = LoopWaker(loop, self.turn)
         deadline = time.perf_counter() + machine.turn_budget
-        if not machine._drive(None, deadline):
-            machine._enlist(waker)
-            if not machine._drive(None, deadline):
+        if not machine.driver.drive(None, deadline):
+            machine.driver.enlist(waker)
+            if not machine.driver.drive(None, deadline):
                 return
         while machine._departures and machine._departures[0][1].state == ERASED:
             machine._departures.popleft()
-        if machine._can_go_on():
+        if machine.driver.can_go_on():
             if self._armed is None:
                 self.arm(loop)
             return
         if machine.engine.idle():
             return
-        machine._enlist(waker)
-        machine._pass_on()
+        machine.driver.enlist(waker)
+        machine.driver.pass_on()
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
         # Also if nobody waits here: another machine may.

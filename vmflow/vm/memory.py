@@ -81,11 +81,11 @@ def rescue(
     allocator.retries += 1
     # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
     gc.collect()
-    machine._finish_what_runs()
+    machine.driver.finish_what_runs()
     releases.issue(machine)
     while machine.engine.has_work():
-        machine._turn()
-    release_early(machine.engine.lively, [*unrun, *machine._launched])
+        machine.driver.turn()
+    release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])
     allocator.shrink()
     for other in machine.others():
         other.shrink(cast("Device", instruction.stream.device))

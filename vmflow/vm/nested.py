@@ -36,11 +36,12 @@ def run(machine: VirtualMachine, instruction: Instruction) -> bool:
         if not isinstance(policy, (OpCall, MultiTensorUpdate)):
             return False
         _give_memory(policy)
-    before, machine._escaping = machine._escaping, None
+    before = machine.driver.take_escaping()
     try:
         running.quiet_context().run(running.run, machine, instruction)
     finally:
-        escaping, machine._escaping = machine._escaping, before
+        escaping = machine.driver.take_escaping()
+        machine.driver.let_escape(before)
     instruction.state = ERASED
     instruction.policy = None
     if escaping is not None:
@@ -73,7 +74,7 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
     engine = machine.engine
     for other in [*engine.local_pending, *engine.pending]:
         yield other.reads, other.writes
-    at_hand = machine._at_hand
+    at_hand = machine.driver.at_hand
     if at_hand is not None and isinstance(at_hand[1], Instruction):
         yield at_hand[1].reads, at_hand[1].writes
     elif at_hand is not None and hasattr(at_hand[-1], "variables"):

@@ -48,16 +48,16 @@ def _before_fork() -> None:
     deadline = time.perf_counter() + _PATIENCE
     machines = live_machines()
     for machine in machines:
-        if not (machine.closed or machine._inside()):
+        if not (machine.closed or machine.driver.inside()):
             _finish(machine, deadline)
     held: list[VirtualMachine] = []
     _held_for_fork.machines = held
     for machine in machines:
-        if machine._turn_lock.owner == threading.get_ident():
+        if machine.driver.turn_lock.owner == threading.get_ident():
             continue  # an instruction of it, or what has interrupted it, forks
         if _take(machine, deadline):
             held.append(machine)
-            machine._collect_reports()
+            machine.driver.collect_reports()
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
@@ -78,13 +78,13 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
 
 
 def _take(machine: VirtualMachine, deadline: float) -> bool:
-    return machine._turn_lock.acquire(timeout=max(0.0, deadline - time.perf_counter()))
+    return machine.driver.turn_lock.acquire(timeout=max(0.0, deadline - time.perf_counter()))
 
 
 def _give_back(machine: VirtualMachine) -> None:
-    machine._turn_lock.release()
+    machine.driver.turn_lock.release()
     # Whoever came meanwhile has found it taken, and sleeps.
-    machine._pass_on()
+    machine.driver.pass_on()
 
 
 def _after_fork_in_parent() -> None:
@@ -104,7 +104,7 @@ def _after_fork_in_child() -> None:
     failure.observed = True  # who looks at such a tensor hears of it, and nobody else has to
     held: list[VirtualMachine] = _held_for_fork.machines
     for machine in live_machines():
-        if machine._turn_lock.owner == threading.get_ident() and machine not in held:
+        if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:
             _go_on_alone(machine, failure)
         else:
             _begin_anew(machine, failure)
@@ -118,31 +118,29 @@ def _after_fork_in_child() -> None:
 def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
     """Of a machine that this thread drives, whose frames go on here: only what others were doing has ended."""
     machine._forget_others()
-    reports = machine._reports
-    for _ in range(len(reports)):
-        instruction, outcome, _from_worker = reports.popleft()
-        reports.append((instruction, outcome, False))
-    known = {instruction for instruction, _, _ in reports} | set(machine._launched)
+    known = {*machine.driver.reported(), *machine.driver.launched()}
+    ended: list[tuple[Instruction, Failure]] = []
     for stream in machine.streams():
         for instruction in stream.running if stream.posted else ():
             if instruction.state == LAUNCHED and instruction not in known:
                 assert instruction.policy is not None
                 instruction.policy.fail(failure)
-                reports.append((instruction, failure, False))
+                ended.append((instruction, failure))
+    machine.driver.add_reports(ended)
 
 
 def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
     """Of any other machine: what others were doing is over, and this thread's own work begins once more."""
-    if machine._at_hand is not None and isinstance(machine._at_hand[-1], InstructionPolicy):
-        machine._at_hand[-1].fail(failure)
-    machine._at_hand = None
+    if machine.driver.at_hand is not None and isinstance(machine.driver.at_hand[-1], InstructionPolicy):
+        machine.driver.at_hand[-1].fail(failure)
+    machine.driver.forget_at_hand()
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
     for instruction in outstanding:
         if isinstance(instruction.policy, Deferred):
             instruction.policy.renew()
     for runtime in list(machine.graphs.values()):
         runtime.abandon(failure)
-    machine._turn_lock.renew()
+    machine.driver.turn_lock.renew()
     machine._forget_threads()
     kept = [(it, it.policy) for it in outstanding if _goes_on(it)]
     _abandon(machine, {policy for _, policy in kept}, failure)
@@ -150,8 +148,8 @@ def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
     for instruction, policy in kept:
         instruction.begin_again(policy)
         machine.engine.receive(instruction)
-    if machine._turn_lock.owner is not None:
-        machine._turn_lock.release()
+    if machine.driver.turn_lock.owner is not None:
+        machine.driver.turn_lock.release()
 
 
 def _goes_on(instruction: Instruction) -> bool:

@@ -85,7 +85,7 @@ def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain
     stream = instruction.stream
     while stream.worker is not None and stream.posted:  # behind which they stand
         stream.worker.wait_until_idle()
-        machine._collect_reports()
+        machine.driver.collect_reports()
     for at, member in enumerate(chain.members):
         failure = prepare(machine, member, cast(InstructionPolicy, member.policy), chain.members[at:])
         outcome = run(machine, member, failure)
@@ -138,7 +138,7 @@ def _hire(machine: VirtualMachine, stream: Stream) -> Worker:
 
 def _run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
     instruction, failure = item
-    _report(machine, instruction, run(machine, instruction, failure), True)
+    machine.driver.report(instruction, run(machine, instruction, failure), True)
 
 
 def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | None = None) -> Outcome:
@@ -174,7 +174,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         outcome = poison(machine, instruction, error)
     except BaseException as error:
         # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
-        machine._escaping = error
+        machine.driver.let_escape(error)
         outcome = poison(machine, instruction, error)
     if tracer is not None:
         tracer.ended(instruction, outcome)
@@ -224,7 +224,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
         chain.computed()
     except BaseException as error:
         if not isinstance(error, Exception):
-            machine._escaping = error
+            machine.driver.let_escape(error)
         outcome = failure = poison(machine, instruction, error)
         chain.failed = [(it, failure) for it in chain.members]
     if tracer is not None:
@@ -239,17 +239,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
     tracer = machine._tracer
     if tracer is not None:
         tracer.finished(instruction, failure)
-    _report(machine, instruction, failure, False)
-
-
-def _report(machine: VirtualMachine, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
-    """An instruction has finished elsewhere than on the driving thread, or a worker has done its part of it."""
-    machine._reports.append((instruction, outcome, from_worker))
-    if from_worker and machine._drive_from_worker():
-        return
-    if not machine._woken:
-        machine._woken = True
-        machine._wake()
+    machine.driver.report(instruction, failure, False)
 
 
 def conclude(machine: VirtualMachine, instruction: Instruction, outcome: Outcome) -> None:

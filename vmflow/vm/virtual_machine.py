@@ -1,30 +1,15 @@
-"""`VirtualMachine` drives an engine: it alone knows event loops, threads and clocks.
-
-There is no scheduling thread.  Whoever has a reason to drive does it, one at a time, under the turn lock:
-
-- a running event loop, by one `call_soon` callback per loop turn, under a time budget;
-- a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
-- a worker that has finished an instruction.
-
-An instruction that such a thread issues while nothing is outstanding needs no turn: it is run as it is issued.
-
-A worker that finishes an instruction reports it, and drives if nobody else does.  Three rules keep anybody from being
-left asleep: who finds the lock taken, or nothing to do, enlists before looking once more; who lets go of the lock, or
-stops waiting, wakes the enlisted if anything is left to do; and all of them are woken, since any one may be unable to
-drive: a loop may be stopped, or its thread may itself be blocked in a wait.
-"""
+"""`VirtualMachine`: an engine, and all that drives it, waits for it and ends it."""
 
 from __future__ import annotations
 
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from vmflow.context import MODE, Mode
+from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import VirtualMachineClosed
 from vmflow.forking import lock_held_while_forking
@@ -32,7 +17,7 @@ from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import ERASED, LAUNCHED, Dependence, Instruction
+from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.streams import Stream
 
 from . import (
@@ -42,28 +27,23 @@ from . import (
     inline,
     memory,
     nested,
-    releases,
     running,
     settings,
     stream_table,
 )
 from .back_pressure import BackPressure
+from .driver import Driver
 from .engine import WINDOW, VirtualMachineEngine
-from .flights import Airport, on_a_device
-from .interrupts import Shield
+from .flights import Airport
 from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
-from .outcome import Outcome
 from .settings import GRACE_SECONDS
 from .tracing import Tracer
-from .turn_lock import TurnLock
 from .waiting import Checkpoint, Synchronization, Waiters
-from .wakers import LoopWaker, ThreadWaker, running_loop
+from .wakers import running_loop
 
 if TYPE_CHECKING:
     from types import TracebackType
-
-    from vmflow.instructions.chain import Links
 
     from .race_watch import RaceWatch
     from .snapshot import Snapshot
@@ -159,10 +139,8 @@ class VirtualMachine(MachineFields):
         self._tracer: Tracer | None = None
         # By graph, what runs it here.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-        self._turn_lock = TurnLock()
-        self._at_hand: Any = None
+        self.driver = Driver(self)
         self._forget_threads()
-        self._shield = Shield()
         # Alive and perhaps never looked at; reported when the machine closes, at the latest.
         self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._mode_before: Any = None
@@ -172,23 +150,10 @@ class VirtualMachine(MachineFields):
 
     def _forget_threads(self) -> None:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
-        # Turns are driven and kernels run in here; a context that another thread has entered can never be entered again
-        # in a child.  What is issued in there, by a signal handler say, goes to this machine.
-        context = running.quiet_context()
-        context.run(MODE.set, Mode(machine=self))
-        self._in_context = context.run
+        self.driver.forget()
         self._worker_threads: set[int] = set()
-        # Of a script, the chain that waits for what may go on with it.
-        self._links: Links | None = None
-        # Launched and not yet run, because the time budget ran out in between.
-        self._launched: deque[Instruction] = deque()
-        self._reports: deque[tuple[Instruction, Outcome, bool]] = deque()
-        self._woken = False
-        # Those who would drive if there were something to do.
-        self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
         self._last_arrival: Instruction | None = None
-        self._escaping: BaseException | None = None
         self._airport = Airport(
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
         )
@@ -199,7 +164,7 @@ class VirtualMachine(MachineFields):
     def _forget_others(self) -> None:
         """In a forked child, if this thread drives it: what belongs to other threads and to loops is not here."""
         self._worker_threads.clear()
-        self._enlisted.clear()
+        self.driver.forget_others()
         self.back_pressure.forget()
         self.waiters.forget()
         self.loops.forget()
@@ -263,11 +228,11 @@ class VirtualMachine(MachineFields):
         if self._refusing:
             self.require_open(instruction.name)
         me = threading.get_ident()
-        if self._turn_lock.owner == me and nested.run(self, instruction):
+        if self.driver.turn_lock.owner == me and nested.run(self, instruction):
             return
-        links = self._links
-        if links is not None and not (self.engine.pending and links.take(instruction)):
-            self._drive()
+        chain = self.driver.chain
+        if chain is not None and not (self.engine.pending and chain.take(instruction)):
+            self.driver.drive()
         if (
             inline.possible(self, instruction.stream, instruction.cost)
             and not (instruction.policy is not None and instruction.policy.waits_for_others())
@@ -310,7 +275,7 @@ class VirtualMachine(MachineFields):
         return (
             stream.posted == 0
             and not stream.policy.asynchronous
-            and self._turn_lock.owner == threading.get_ident()
+            and self.driver.turn_lock.owner == threading.get_ident()
             and self._tracer is None
             and self.races is None
             and (self._inline_only or stream.policy.on_scheduler_thread(cost, self.loops.any()))
@@ -349,193 +314,39 @@ class VirtualMachine(MachineFields):
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
         if self._refusing:
             closing.refuse(self, instruction)
-        if self._enlisted:
-            self._pass_on()
+        self.driver.pass_on()
         loop = running_loop()
         if loop is not None:
             self.loops.arm(loop)
         elif self.loops.home is not None:
             self.loops.arm_home()
         elif len(pending) >= self.gather:
-            self._drive()
-        elif instruction.cost >= _HEAVY and self._links is None:
-            policy = instruction.policy
-            # If it may begin a chain, wait for the next.
-            self._links = policy.chain(instruction) if policy is not None and self.engine.fuse_below else None
-            if self._links is None:
-                self._drive()
+            self.driver.drive()
+        elif instruction.cost >= _HEAVY and self.driver.chain is None:
+            self.driver.begin_chain(instruction)
         if engine.total_inserted - engine.total_erased + len(pending) > self.high_water or (
             nbytes and self.back_pressure.outstanding_bytes() > self.high_water_bytes
         ):
             self.back_pressure.relieve(loop)
 
-    # Driving
-
     def flush(self) -> None:
         """Begin what a script has issued last, if that waits for ops that may go on with it; see `Chain`."""
-        if self._links is not None:
-            self._drive()
-
-    def _go_on(self) -> None:
-        """See to what is pending, after something has run that was issued here."""
-        loop = running_loop()
-        if loop is None:
-            self._drive()
-        else:
-            self.loops.arm(loop)
-
-    def _drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
-        """Run turns until nothing can go on, `until` is erased or the deadline has passed.
-
-        Returns whether it did: not if somebody else is at it.
-        """
-        if on_a_device():
-            return False
-        links = self._links
-        if links is not None:
-            self._links = None
-            links.end()
-        if not deadline:
-            self.loops.forget_closed()
-        # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
-        shielded = self._shield.raise_it()
-        escaping: BaseException | None = None
-        try:
-            if not self._turn_lock.acquire(blocking=False):
-                return False
-            try:
-                self._in_context(self._turns, until, deadline)
-            finally:
-                escaping, self._escaping = self._escaping, None
-                self._turn_lock.release()
-                if self._enlisted:
-                    if self._airport.in_use and not deadline and self._airport.busy() is not None:
-                        # What this thread has handed to a device, others may have to wait for: let them find it there.
-                        self._wake()
-                    else:
-                        self._pass_on()
-        finally:
-            if shielded:
-                self._shield.lower()
-        if escaping is not None:
-            raise escaping
-        return True
-
-    def _drive_from_worker(self) -> bool:
-        """Go on with what a worker has made possible, on its thread; False if somebody else drives.
-
-        Otherwise the worker would rest between two heavy instructions until a loop has come round to hand over the
-        second.  It stops after the time that a loop gives to a turn: the interpreter belongs to the loop, too.
-        """
-        # An exception that ends the program is for whoever waits.
-        if self._escaping is not None or not self._turn_lock.acquire(blocking=False):
-            return False
-        try:
-            self._in_context(self._turns, None, time.perf_counter() + self.turn_budget)
-        finally:
-            self._turn_lock.release()
-        if self._can_go_on() or self._escaping is not None or self._airport.busy() is not None:
-            self._wake()
-        return True
-
-    def _turns(self, until: Instruction | None, deadline: float) -> None:
-        engine = self.engine
-        launched = self._launched
-        shield = self._shield
-        airport = self._airport
-        turn_lock = self._turn_lock
-        spent = 0
-        while True:
-            if self._reports or self._woken:
-                self._collect_reports()
-            if self._released:
-                releases.issue(self)
-            if not launched:
-                spent += 3000 * min(len(engine.pending), engine.window)
-                self._turn()
-                if until is not None and until.state == ERASED:
-                    if engine.pending or any([it.cost for it in launched]):
-                        return
-                    # What is left gives memory back, or the like: without it, what comes next can run at once.
-                    until = None
-            while launched:
-                instruction = launched.popleft()
-                spent += instruction.cost + 1000
-                running.launch(self, instruction)
-                if turn_lock._sleepers:
-                    return  # this thread goes on when whoever wants the machine for a moment has had it
-                # Looking at the clock at each instruction would cost a tenth of it.
-                if deadline and spent > 100_000:
-                    spent = 0
-                    if time.perf_counter() > deadline:
-                        return
-            if shield.interrupted or self._escaping is not None:
-                return
-            # Also where streams are full and turns do nothing but take in what is pending.
-            if deadline and spent > 100_000:
-                spent = 0
-                if time.perf_counter() > deadline:
-                    return
-            if not (engine.has_work() or self._reports or (airport.in_use and self._collect_flights())):
-                return
-
-    def _turn(self) -> None:
-        """One turn of the engine; what it launches is put behind what was launched before."""
-        engine = self.engine
-        if self._airport.in_use:
-            self._collect_flights()
-        self._launched.extend(engine.schedule())
-        if engine.erased:
-            self.waiters.settle(engine.erased)
-            self.back_pressure.wake_if_low()
-            if self.races is not None and engine.idle():
-                self.races.quiet()
-
-    def _inside(self) -> bool:
-        """Whether an instruction of this machine, or any for a device, is running on this very thread."""
-        me = threading.get_ident()
-        return self._turn_lock.owner == me or me in self._worker_threads or on_a_device()
+        if self.driver.chain is not None:
+            self.driver.drive()
 
     def shrink(self, device: Device) -> bool:
         """Give the memory that is kept for reuse back to the device; not if something is still going on."""
         allocator = self.memory.allocators.get(device)
-        if allocator is None or not self._turn_lock.acquire(blocking=False):
+        if allocator is None or not self.driver.turn_lock.acquire(blocking=False):
             return False
         try:
             if not self.engine.idle():
                 return False
             allocator.shrink()
         finally:
-            self._turn_lock.release()
-            self._pass_on()
+            self.driver.turn_lock.release()
+            self.driver.pass_on()
         return True
-
-    def _finish_what_runs(self) -> None:
-        """Block until everything that was handed to workers and devices has ended, and hear of it."""
-        for stream in self.streams():
-            if stream.worker is not None and stream.posted:
-                stream.worker.wait_until_idle(GRACE_SECONDS)
-        self._airport.synchronize()
-        self._collect_reports()
-        self._collect_flights()
-
-    def _collect_reports(self) -> None:
-        # Cleared before looking: whoever reports after this wakes anew, whoever reported before is seen below.
-        self._woken = False
-        reports = self._reports
-        while reports:
-            instruction, outcome, from_worker = reports.popleft()
-            if from_worker:
-                instruction.stream.posted -= 1
-            if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
-                running.conclude(self, instruction, outcome)
-
-    def _collect_flights(self) -> bool:
-        """Hear of what devices have finished; whether there was anything."""
-        flights = self._airport.arrived()
-        for flight in flights:
-            running.conclude(self, flight.instruction, flight.outcome)
-        return bool(flights)
 
     def release(self, storage: Storage) -> None:
         """Give the memory of `storage` back behind everything issued so far.
@@ -549,26 +360,6 @@ class VirtualMachine(MachineFields):
     def has_waiters(self) -> int:
         """How many instructions somebody waits for, and how many wait for room."""
         return self.waiters.count() + self.back_pressure.waiting()
-
-    def _can_go_on(self) -> bool:
-        return bool(self._launched or self._reports) or self.engine.has_work()
-
-    def _enlist(self, waker: ThreadWaker | LoopWaker) -> None:
-        if waker not in self._enlisted:
-            self._enlisted.append(waker)
-
-    def _wake(self) -> None:
-        while self._enlisted:
-            try:
-                waker = self._enlisted.popleft()
-            except IndexError:  # another thread was faster
-                return
-            waker.wake()
-
-    def _pass_on(self) -> None:
-        """Wake the enlisted if there is something to do."""
-        if self._can_go_on():
-            self._wake()
 
     # Waiting
 

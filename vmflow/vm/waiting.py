@@ -66,9 +66,9 @@ class Waiters:
 
     def _wait(self, instruction: Instruction) -> None:
         machine = self._machine
-        if instruction.state == ERASED or (machine._drive(instruction) and instruction.state == ERASED):
+        if instruction.state == ERASED or (machine.driver.drive(instruction) and instruction.state == ERASED):
             return
-        if machine._inside():
+        if machine.driver.inside():
             raise _cannot_wait(instruction)
         scope = scope_of(instruction)
         waker = ThreadWaker()
@@ -79,14 +79,14 @@ class Waiters:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
                 patience = scope.remaining() if scope is not None and instruction.state < DONE else None
-                if machine._departures and any([it._inside() for it in _linked(machine)]):
+                if machine._departures and any([it.driver.inside() for it in _linked(machine)]):
                     raise _cannot_wait(instruction)
                 self.advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
             if scope is not None:
                 scope.dismiss(waker)
             self._forget_waiter(instruction, waker)
-            machine._pass_on()
+            machine.driver.pass_on()
 
     def wait_until(self, instruction: Instruction, deadline: float) -> None:
         """Block until `instruction` is erased, driving meanwhile, or until a moment of `time.perf_counter`."""
@@ -107,7 +107,7 @@ class Waiters:
                 )
         finally:
             self._forget_waiter(instruction, waker)
-            self._machine._pass_on()
+            self._machine.driver.pass_on()
 
     def _raise_if_given_up(self, instruction: Instruction, scope: Scope | None) -> None:
         """Raise if it will not be waited for any longer: its scope has ended, or the machine has, without it."""
@@ -141,10 +141,10 @@ class Waiters:
         if machine._departures:
             self._advance_together(waker, done, patience)
             return
-        if not machine._drive(until, deadline):
-            machine._enlist(waker)
+        if not machine.driver.drive(until, deadline):
+            machine.driver.enlist(waker)
             # Unless whoever drove has just stopped, he or a successor will wake this thread.
-            if machine._turn_lock.locked() and not done():
+            if machine.driver.turn_lock.locked() and not done():
                 self.watch.sleep(waker, patience)
             return
         if done():
@@ -153,15 +153,15 @@ class Waiters:
         if flight is not None and flight.event is not None:
             flight.event.synchronize()
             return
-        machine._enlist(waker)
-        if not machine._can_go_on() and not done():
+        machine.driver.enlist(waker)
+        if not machine.driver.can_go_on() and not done():
             self.watch.sleep(waker, patience)
 
     def _advance_together(self, waker: ThreadWaker, done: Callable[[], bool], patience: float | None) -> None:
         """The same for this machine and all those that it waits for: nobody else may be driving them."""
         machines = _linked(self._machine)
         for each in machines:
-            each._drive()
+            each.driver.drive()
         if done():
             return
         for each in machines:
@@ -170,9 +170,9 @@ class Waiters:
                 flight.event.synchronize()
                 return
         for each in machines:
-            each._enlist(waker)
+            each.driver.enlist(waker)
         # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
-        if not done() and not any([it._can_go_on() and not it._turn_lock.locked() for it in machines]):
+        if not done() and not any([it.driver.can_go_on() and not it.driver.turn_lock.locked() for it in machines]):
             self.watch.sleep(waker, patience)
 
     def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:

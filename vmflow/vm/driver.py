@@ -1,0 +1,426 @@
+"""`Driver`: the turns of one machine, run by one thread at a time under the turn lock.
+
+There is no scheduling thread.  Whoever has a reason to drive does it:
+
+- a running event loop, by one `call_soon` callback per loop turn, under a time budget;
+- a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
+- a worker that has finished an instruction.
+
+An instruction that such a thread issues while nothing is outstanding needs no turn: it is run as it is issued.
+
+Three rules keep anybody from being left asleep.  A driver that finds the lock taken, or nothing to do, enlists before
+it looks once more.  One that lets go of the lock, or stops waiting, wakes the enlisted if anything is left to do.  All
+of them are woken, since any one may be unable to drive: a loop may be stopped, or its thread may itself be blocked in a
+wait.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
+
+from vmflow.context import MODE, Mode
+from vmflow.errors import OutOfMemory
+from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction
+from vmflow.instructions.op_call import OpCall
+from vmflow.streams.stream import Stream
+
+from . import releases, running
+from .failing import poison
+from .flights import on_a_device
+from .interrupts import Shield
+from .outcome import Outcome
+from .settings import GRACE_SECONDS
+from .turn_lock import TurnLock
+from .wakers import LoopWaker, ThreadWaker, running_loop
+
+if TYPE_CHECKING:
+    from vmflow.instructions.chain import Links
+
+    from .machine_fields import MachineFields
+    from .virtual_machine import VirtualMachine
+
+# What `call` returns if it has not called anything.
+NOT_NOW: Final = object()
+
+_get_ident: Final = threading.get_ident
+
+# An instruction that has ended elsewhere, how, and whether on a worker.
+Report: TypeAlias = tuple[Instruction, Outcome, bool]
+
+
+@final
+class Driver:
+    """See the module.
+
+    Args:
+        machine: which is driven.
+
+    Attributes:
+        turn_lock: the right to drive.
+        shield: holds back Ctrl-C meanwhile.
+        call_in_context: calls a function in the context of kernels.
+        at_hand: the arguments of the call that is being made in place of a turn and must not be left half done; None
+            without one.
+        chain: of a script, the chain that waits for what may go on with it.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self.turn_lock = TurnLock()
+        self.shield = Shield()
+        self.at_hand: Any = None
+        self.forget()
+
+    def forget(self) -> None:
+        """Set up what belongs to threads; a forked child does so again, having none of its parent's."""
+        # Turns are driven and kernels run in here; a context that another thread has entered can never be entered again
+        # in a child.  What is issued in there, by a signal handler say, goes to this machine.
+        context = running.quiet_context()
+        context.run(MODE.set, Mode(machine=self._machine))
+        self.call_in_context: Callable[..., Any] = context.run
+        self.chain: Links | None = None
+        # Launched and not yet run, because the time budget ran out in between.
+        self._launched: deque[Instruction] = deque()
+        self._reports: deque[Report] = deque()
+        # Whether the enlisted have been woken for the sake of a report.
+        self._woken = False
+        # Those who would drive if there were something to do.
+        self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
+        # To be raised by whoever drives, once the turn has ended.
+        self._escaping: BaseException | None = None
+
+    def forget_others(self) -> None:
+        """In a forked child whose thread drives: what other threads would have done is not here."""
+        self._enlisted.clear()
+        self._reports = deque([(instruction, outcome, False) for instruction, outcome, _ in self._reports])
+
+    def forget_at_hand(self) -> None:
+        """In a forked child: the call was another thread's."""
+        self.at_hand = None
+
+    # Turns
+
+    def drive(self, until: Instruction | None = None, deadline: float = 0.0) -> bool:
+        """Run turns until nothing can go on, `until` is erased or the deadline has passed.
+
+        Returns whether it did: not if somebody else is at it.
+        """
+        if on_a_device():
+            return False
+        chain = self.chain
+        if chain is not None:
+            self.chain = None
+            chain.end()
+        fields: MachineFields = self._machine
+        if not deadline:
+            fields.loops.forget_closed()
+        # The shield comes first: an interrupt after the lock was taken would leave it taken for ever.
+        shielded = self.shield.raise_it()
+        escaping: BaseException | None = None
+        try:
+            if not self.turn_lock.acquire(blocking=False):
+                return False
+            try:
+                self.call_in_context(self._turns, until, deadline)
+            finally:
+                escaping = self.take_escaping()
+                self.turn_lock.release()
+                if self._enlisted:
+                    if not deadline and self._machine._airport.busy() is not None:
+                        # What this thread has handed to a device, others may have to wait for: let them find it there.
+                        self.wake()
+                    else:
+                        self.pass_on()
+        finally:
+            if shielded:
+                self.shield.lower()
+        if escaping is not None:
+            raise escaping
+        return True
+
+    def drive_from_worker(self) -> bool:
+        """Go on with what a worker has made possible, on its thread; False if somebody else drives.
+
+        Otherwise the worker would rest between two heavy instructions until a loop has come round to hand over the
+        second.  It stops after the time that a loop gives to a turn: the interpreter belongs to the loop, too.
+        """
+        # An exception that ends the program is for whoever waits.
+        if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
+            return False
+        machine = self._machine
+        try:
+            self.call_in_context(self._turns, None, time.perf_counter() + machine.turn_budget)
+        finally:
+            self.turn_lock.release()
+        if self.can_go_on() or self._escaping is not None or machine._airport.busy() is not None:
+            self.wake()
+        return True
+
+    def go_on(self) -> None:
+        """See to what is pending, after something has run that was issued here."""
+        loop = running_loop()
+        if loop is None:
+            self.drive()
+        else:
+            fields: MachineFields = self._machine
+            fields.loops.arm(loop)
+
+    def begin_chain(self, instruction: Instruction) -> None:
+        """Drive for a heavy instruction that a script has issued; if it may begin a chain, wait for the next."""
+        fields: MachineFields = self._machine
+        policy = instruction.policy
+        self.chain = policy.chain(instruction) if policy is not None and fields.engine.fuse_below else None
+        if self.chain is None:
+            self.drive()
+
+    def _turns(self, until: Instruction | None, deadline: float) -> None:
+        machine = self._machine
+        fields: MachineFields = machine
+        engine = fields.engine
+        launched = self._launched
+        shield = self.shield
+        airport = machine._airport
+        lock = self.turn_lock
+        spent = 0
+        while True:
+            if self._reports or self._woken:
+                self.collect_reports()
+            if fields._released:
+                releases.issue(machine)
+            if not launched:
+                spent += 3000 * min(len(engine.pending), engine.window)
+                self.turn()
+                if until is not None and until.state == ERASED:
+                    if engine.pending or any([instruction.cost for instruction in launched]):
+                        return
+                    # What is left gives memory back, or the like: without it, what comes next can run at once.
+                    until = None
+            while launched:
+                instruction = launched.popleft()
+                spent += instruction.cost + 1000
+                running.launch(machine, instruction)
+                if lock.wanted():
+                    return  # this thread goes on when whoever wants the machine for a moment has had it
+                # Looking at the clock at each instruction would cost a tenth of it.
+                if deadline and spent > 100_000:
+                    spent = 0
+                    if time.perf_counter() > deadline:
+                        return
+            if shield.interrupted or self._escaping is not None:
+                return
+            # Also where streams are full and turns do nothing but take in what is pending.
+            if deadline and spent > 100_000:
+                spent = 0
+                if time.perf_counter() > deadline:
+                    return
+            if not (engine.has_work() or self._reports or (airport.in_use and self.collect_arrivals())):
+                return
+
+    def turn(self) -> None:
+        """One turn of the engine; what it launches is put behind what was launched before."""
+        machine = self._machine
+        fields: MachineFields = machine
+        engine = fields.engine
+        if machine._airport.in_use:
+            self.collect_arrivals()
+        self._launched.extend(engine.schedule())
+        if engine.erased:
+            machine.waiters.settle(engine.erased)
+            machine.back_pressure.wake_if_low()
+            if fields.races is not None and engine.idle():
+                fields.races.quiet()
+
+    def launched(self) -> list[Instruction]:
+        """What was launched and has not been run yet, in order."""
+        return list(self._launched)
+
+    def take_launched(self) -> list[Instruction]:
+        """The same, of which nothing will be run."""
+        taken = list(self._launched)
+        self._launched.clear()
+        return taken
+
+    # Reports
+
+    def report(self, instruction: Instruction, outcome: Outcome, from_worker: bool) -> None:
+        """An instruction has ended elsewhere than on the driving thread, or a worker has done its part of it."""
+        self._reports.append((instruction, outcome, from_worker))
+        if from_worker and self.drive_from_worker():
+            return
+        if not self._woken:
+            self._woken = True
+            self.wake()
+
+    def collect_reports(self) -> None:
+        """Hear of what was reported; only with the lock."""
+        # Cleared before looking: whoever reports after this wakes anew, whoever reported before is seen below.
+        self._woken = False
+        reports = self._reports
+        while reports:
+            instruction, outcome, from_worker = reports.popleft()
+            if from_worker:
+                instruction.stream.posted -= 1
+            if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
+                running.conclude(self._machine, instruction, outcome)
+
+    def reported(self) -> list[Instruction]:
+        """Those of which a report has come that nobody has heard of."""
+        return [instruction for instruction, _, _ in self._reports]
+
+    def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
+        """In a forked child whose thread drives: these have ended with their threads."""
+        self._reports.extend([(instruction, outcome, False) for instruction, outcome in ended])
+
+    def collect_arrivals(self) -> bool:
+        """Hear of what devices have finished; whether there was anything."""
+        arrived = self._machine._airport.arrived()
+        for flight in arrived:
+            running.conclude(self._machine, flight.instruction, flight.outcome)
+        return bool(arrived)
+
+    def finish_what_runs(self) -> None:
+        """Block until everything that was handed to workers and devices has ended, and hear of it."""
+        machine = self._machine
+        for stream in machine.streams():
+            if stream.worker is not None and stream.posted:
+                stream.worker.wait_until_idle(GRACE_SECONDS)
+        machine._airport.synchronize()
+        self.collect_reports()
+        self.collect_arrivals()
+
+    # What is raised by whoever drives
+
+    def let_escape(self, error: BaseException | None) -> None:
+        """Let the driver raise this when its turn has ended: SystemExit or the like out of a callback."""
+        self._escaping = error
+
+    def take_escaping(self) -> BaseException | None:
+        """What is to be raised, by the caller."""
+        escaping, self._escaping = self._escaping, None
+        return escaping
+
+    # Waking
+
+    def inside(self) -> bool:
+        """Whether an instruction of this machine, or any for a device, is running on this very thread."""
+        me = _get_ident()
+        return self.turn_lock.owner == me or me in self._machine._worker_threads or on_a_device()
+
+    def can_go_on(self) -> bool:
+        """Whether there is something to do."""
+        fields: MachineFields = self._machine
+        return bool(self._launched or self._reports) or fields.engine.has_work()
+
+    def enlist(self, waker: ThreadWaker | LoopWaker) -> None:
+        """Have it woken when there is something to do."""
+        if waker not in self._enlisted:
+            self._enlisted.append(waker)
+
+    def enlisted(self) -> int:
+        """How many would drive if there were something to do."""
+        return len(self._enlisted)
+
+    def wake(self) -> None:
+        """Wake all of the enlisted."""
+        while self._enlisted:
+            try:
+                waker = self._enlisted.popleft()
+            except IndexError:  # another thread was faster
+                return
+            waker.wake()
+
+    def pass_on(self) -> None:
+        """Wake the enlisted if there is something to do."""
+        if self._enlisted and self.can_go_on():
+            self.wake()
+
+    def _let_others(self) -> None:
+        """After a call in place of a turn: wake those who wait for theirs."""
+        if self.turn_lock.wanted():
+            self.turn_lock.wake()
+        self.pass_on()
+
+    # Calls in place of a turn
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
+        lock = self.turn_lock
+        fields: MachineFields = self._machine
+        engine = fields.engine
+        # Compiled, a number that is known as one would be made anew for each place that it is kept in.
+        me: Any = _get_ident()
+        # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
+        if lock.owner is not None:
+            return NOT_NOW
+        lock.owner = lock.owner or me
+        if lock.owner is not me:
+            return NOT_NOW
+        try:
+            if engine.pending or engine.lively.count or fields._refusing:
+                return NOT_NOW
+            # Unpacking takes as long as some kernels.
+            match len(arguments):
+                case 2:
+                    return self.call_in_context(function, arguments[0], arguments[1])
+                case 3:
+                    return self.call_in_context(function, arguments[0], arguments[1], arguments[2])
+                case _:
+                    return self.call_in_context(function, *arguments)
+        finally:
+            # No call before this, for the same reason.
+            lock.owner = None
+            self._let_others()
+
+    def call_shielded(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        """The same, for what must not be left half done: Ctrl-C waits for its end."""
+        return self.call(self._shielded, (function, arguments))
+
+    def _shielded(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+        shielded = self.shield.raise_it()
+        self.at_hand = arguments
+        try:
+            return function(*arguments)
+        finally:
+            self.at_hand = None
+            if shielded:
+                self.shield.lower()
+
+    def compute(self, stream: Stream, of: OpCall, mode: Mode) -> bool:
+        """Whether an op's call was made; if it has failed, its outputs tell of it, as those of an instruction would.
+
+        As `call`, written out, since every small op passes here.
+        """
+        lock = self.turn_lock
+        fields: MachineFields = self._machine
+        engine = fields.engine
+        me: Any = _get_ident()
+        if lock.owner is not None:
+            return False
+        lock.owner = lock.owner or me
+        if lock.owner is not me:
+            return False
+        try:
+            if engine.pending or engine.lively.count or fields._refusing:
+                return False
+            if of.prepares:
+                try:
+                    of.prepare_on(stream)
+                except OutOfMemory:
+                    return False  # an instruction may have the memory that others will not use any more
+            try:
+                self.call_in_context(_COMPUTE, of)
+            except Exception as error:
+                poison(self._machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
+            return True
+        finally:
+            lock.owner = None
+            if lock._sleepers or self._enlisted:
+                self._let_others()
+
+
+# Not looked up each time, and not bound to a call.
+_COMPUTE: Final = OpCall.compute
