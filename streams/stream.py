@@ -103,15 +103,15 @@ class Stream:
             the order would break.
         order: the dependence that keeps program order on a `sequential` stream, else None.  Owned by the engine.
         worker: the thread that runs what must not run on the scheduling thread, started on first need.
-        flights: what an asynchronous device has been handed and has not been seen to finish, oldest first.
+        in_flight: what an asynchronous device has been handed and has not been seen to finish, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.
     """
 
     __slots__ = (
         "allocator",
         "device",
-        "flights",
         "full",
+        "in_flight",
         "name",
         "order",
         "outstanding",
@@ -136,7 +136,7 @@ class Stream:
         self.posted = 0
         self.order: Any = None
         self.worker: Worker | None = None
-        self.flights: deque[Any] = deque()
+        self.in_flight: deque[Any] = deque()
         self.allocator: Any = None
 
     def __repr__(self) -> str:

@@ -233,7 +233,7 @@ def releases_free_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def storages_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(self: VirtualMachine, storage: Storage) -> Dependence:
         if storage.machine is not self:
-            home = self._home_of(storage.stream) if storage.stream is not None else None
+            home = self.home_of(storage.stream) if storage.stream is not None else None
             storage.dependence = Dependence(self)
             storage.stream = home
         return storage.dependence

@@ -485,14 +485,14 @@ def test_what_is_appended_while_a_machine_closes_is_dropped_too() -> None:
     machine = VirtualMachine("closing")
     x = flow.ones(3)
     x.tolist()
-    real = machine._airport.synchronize
+    real = machine.completion.synchronize
 
     def append_late() -> None:
         machine.engine.receive(late)
         real()
 
     late = Instruction(machine.stream(flow.device("cpu")), Call(lambda: None))
-    machine._airport.synchronize = append_late  # type: ignore[method-assign]
+    machine.completion.synchronize = append_late  # type: ignore[method-assign]
     machine.close()
     assert late.state == ERASED
     assert machine.engine.idle()

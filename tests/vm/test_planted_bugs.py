@@ -188,7 +188,7 @@ def run(program: Program, seed: int) -> None:
     """The program, whose values may be wrong, and which may find nothing where there should be something."""
     with suppress(AssertionError, TypeError, AttributeError):
         program(random.Random(seed))
-    current_machine()._airport.synchronize()
+    current_machine().completion.synchronize()
 
 
 @pytest.mark.parametrize(("plant", "program"), PLANTED, ids=lambda it: it.__name__)

@@ -42,10 +42,10 @@ async def shutdown(machine: VirtualMachine, grace: float | None) -> None:
 
 def close(machine: VirtualMachine, timeout: float) -> None:
     """See `VirtualMachine.close`; only for one that is not closed."""
-    if machine._last_arrival is not None and not machine._exiting and timeout > 0:
+    if machine.handover.last_arrival is not None and not machine._exiting and timeout > 0:
         # Dropping an arrival would lose the order between another machine, which may still be writing the
         # storage, and whoever uses it next.
-        machine.wait(machine._last_arrival)
+        machine.wait(machine.handover.last_arrival)
     machine._refusing = True
     deadline = time.monotonic() + timeout
     if not machine.driver.turn_lock.acquire(timeout=max(timeout, _A_TURN)):
@@ -64,7 +64,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
                 stream.worker = None
         drop(machine, unrun)
         # A device cannot be told to forget what it was handed.
-        machine._airport.synchronize()
+        machine.completion.synchronize()
         machine.driver.collect_reports()
         machine.driver.collect_arrivals()
         # Others may have appended in the meantime; what this turn would launch is dropped too.
@@ -80,7 +80,7 @@ def close(machine: VirtualMachine, timeout: float) -> None:
         machine.back_pressure.wake()
         if not machine.engine.lively:
             # Released while the rest was dropped: there is nothing left to be behind.
-            machine._released.clear()
+            machine.releases.forget()
     finally:
         machine.driver.turn_lock.release()
     drop_late(machine)

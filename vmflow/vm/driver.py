@@ -28,9 +28,9 @@ from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction
 from vmflow.instructions.op_call import OpCall
 from vmflow.streams.stream import Stream
 
-from . import releases, running
+from . import running
+from .completion import on_a_device
 from .failing import poison
-from .flights import on_a_device
 from .interrupts import Shield
 from .outcome import Outcome
 from .settings import GRACE_SECONDS
@@ -130,7 +130,7 @@ class Driver:
                 escaping = self.take_escaping()
                 self.turn_lock.release()
                 if self._enlisted:
-                    if not deadline and self._machine._airport.busy() is not None:
+                    if not deadline and self._machine.completion.busy() is not None:
                         # What this thread has handed to a device, others may have to wait for: let them find it there.
                         self.wake()
                     else:
@@ -156,7 +156,7 @@ class Driver:
             self.call_in_context(self._turns, None, time.perf_counter() + machine.turn_budget)
         finally:
             self.turn_lock.release()
-        if self.can_go_on() or self._escaping is not None or machine._airport.busy() is not None:
+        if self.can_go_on() or self._escaping is not None or machine.completion.busy() is not None:
             self.wake()
         return True
 
@@ -183,14 +183,14 @@ class Driver:
         engine = fields.engine
         launched = self._launched
         shield = self.shield
-        airport = machine._airport
+        completion = machine.completion
         lock = self.turn_lock
         spent = 0
         while True:
             if self._reports or self._woken:
                 self.collect_reports()
-            if fields._released:
-                releases.issue(machine)
+            if fields.releases.noted:
+                fields.releases.issue()
             if not launched:
                 spent += 3000 * min(len(engine.pending), engine.window)
                 self.turn()
@@ -217,7 +217,7 @@ class Driver:
                 spent = 0
                 if time.perf_counter() > deadline:
                     return
-            if not (engine.has_work() or self._reports or (airport.in_use and self.collect_arrivals())):
+            if not (engine.has_work() or self._reports or (completion.in_use and self.collect_arrivals())):
                 return
 
     def turn(self) -> None:
@@ -225,7 +225,7 @@ class Driver:
         machine = self._machine
         fields: MachineFields = machine
         engine = fields.engine
-        if machine._airport.in_use:
+        if machine.completion.in_use:
             self.collect_arrivals()
         self._launched.extend(engine.schedule())
         if engine.erased:
@@ -277,7 +277,7 @@ class Driver:
 
     def collect_arrivals(self) -> bool:
         """Hear of what devices have finished; whether there was anything."""
-        arrived = self._machine._airport.arrived()
+        arrived = self._machine.completion.take_finished()
         for flight in arrived:
             running.conclude(self._machine, flight.instruction, flight.outcome)
         return bool(arrived)
@@ -288,7 +288,7 @@ class Driver:
         for stream in machine.streams():
             if stream.worker is not None and stream.posted:
                 stream.worker.wait_until_idle(GRACE_SECONDS)
-        machine._airport.synchronize()
+        machine.completion.synchronize()
         self.collect_reports()
         self.collect_arrivals()
 

@@ -9,24 +9,28 @@ whichever machine, and machines that exchange storages cannot come to wait for e
 from __future__ import annotations
 
 import threading
+from collections import deque
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from vmflow.errors import VirtualMachineClosed
-from vmflow.forking import Lock
+from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.deferred import Deferred
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.instruction import ERASED, Dependence, Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.stream_events import StreamWait
-from vmflow.streams import ControlStreamPolicy, Stream
+from vmflow.streams import Stream
 
 from . import nested
 
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
+
+# Held by whoever looks at a storage's machine and stream together.
+HANDOVER_LOCK: Final = lock_held_while_forking()
 
 
 class Arrival(Deferred):
@@ -56,28 +60,98 @@ class Departure(InstructionPolicy):
         self.arrival.end()
 
 
-def bring(machine: VirtualMachine, storage: Storage, stream: Stream, lock: Lock) -> Dependence:
-    """See `VirtualMachine.bring`; `lock` as in `take_over`."""
-    while True:
-        if storage.machine is not machine:
-            machine.take_over(storage)
-        with lock:
+class Handover:
+    """The storages that one machine takes over from others.
+
+    Args:
+        machine: which.
+
+    Attributes:
+        last_arrival: the last `Arrival` that was issued here; None if nothing has come.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self.last_arrival: Instruction | None = None
+        # By machine, the departures that may not have run.
+        self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
+
+    def sources(self) -> list[VirtualMachine]:
+        """The machines that have something to finish with before this one may use what it has taken over."""
+        departures = self._departures
+        while departures:
+            try:
+                if departures[0][1].state != ERASED:
+                    break
+                departures.popleft()
+            except IndexError:  # another thread was faster
+                break
+        return [previous for previous, _ in list(departures)]
+
+    def bring(self, storage: Storage, stream: Stream) -> Dependence:
+        """See `VirtualMachine.bring`."""
+        machine = self._machine
+        while True:
+            if storage.machine is not machine:
+                machine.take_over(storage)
+            with HANDOVER_LOCK:
+                dependence = storage.dependence
+                if dependence.machine is not machine:
+                    continue  # another machine was quick
+                last = storage.stream
+                if last is None:
+                    storage.stream = stream
+                elif last is not stream and last.device is stream.device:
+                    # On a machine that is closed, what this is for will be turned away.
+                    if last.policy.asynchronous and stream.policy.asynchronous and not machine.refusing:
+                        code, offset = origin.capture()
+                        # That somebody drives is seen to with the instruction for which this is done.
+                        machine.engine.pending.append(
+                            Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
+                        )
+                    storage.stream = stream
+                return dependence
+
+    def take_over(self, storage: Storage) -> Dependence:
+        """See `VirtualMachine.take_over`."""
+        machine = self._machine
+        with HANDOVER_LOCK:
             dependence = storage.dependence
-            if dependence.machine is not machine:
-                continue  # another machine was quick
-            last = storage.stream
-            if last is None:
-                storage.stream = stream
-            elif last is not stream and last.device is stream.device:
-                # On a machine that is closed, what this is for will be turned away.
-                if last.policy.asynchronous and stream.policy.asynchronous and not machine._refusing:
-                    code, offset = origin.capture()
-                    # That somebody drives is seen to with the instruction for which this is done.
-                    machine.engine.pending.append(
-                        Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
-                    )
-                storage.stream = stream
-            return dependence
+            previous: VirtualMachine | None = dependence.machine
+            if previous is machine:
+                return dependence
+            # Whoever looks the two up without the lock looks at the stream second.
+            home = machine.home_of(storage.stream) if storage.stream is not None else None
+            if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
+                # A new one, for a thread may be about to issue something there that has looked up the old.
+                arrived = Dependence(machine)
+                storage.stream = home
+                storage.dependence = arrived
+                return arrived
+            stream = machine.host_stream("handover")
+            arrives = Arrival()
+            arrived = Dependence(machine)
+            arrival = Instruction(stream, arrives, (), (arrived,))
+            departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
+            pending = machine.engine.pending
+            for each, half in ((previous, departure), (machine, arrival)):
+                tracer = each.tracer
+                if tracer is not None:
+                    tracer.issued(half)
+            previous.engine.pending.append(departure)
+            # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
+            # The arrival stands for all that was done on the streams there.
+            storage.stream = home
+            storage.dependence = arrived
+            storage.writer = arrival
+            pending.append(arrival)
+            self.last_arrival = arrival
+            self._departures.append((previous, departure))
+        # If it is closed, everything there has ended, and the departure, dropped, has said so.
+        with suppress(VirtualMachineClosed):
+            previous.accepted(departure)
+        # That somebody drives this machine is seen to with the instruction for which all this is done.
+        return arrived
 
 
 def _is_interrupted_elsewhere(previous: VirtualMachine, dependence: Dependence) -> bool:
@@ -86,47 +160,3 @@ def _is_interrupted_elsewhere(previous: VirtualMachine, dependence: Dependence) 
     Nobody would run a departure before it goes on.
     """
     return previous.driver.turn_lock.owner == threading.get_ident() and nested.is_free(previous, (), (dependence,))
-
-
-def take_over(machine: VirtualMachine, storage: Storage, lock: Lock) -> Dependence:
-    """See `VirtualMachine.take_over`; `lock` is held by whoever looks at a storage's machine and stream together."""
-    with lock:
-        dependence = storage.dependence
-        previous: VirtualMachine | None = dependence.machine
-        if previous is machine:
-            return dependence
-        # Whoever looks the two up without the lock looks at the stream second.
-        home = machine._home_of(storage.stream) if storage.stream is not None else None
-        if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
-            # A new one, for a thread may be about to issue something there that has looked up the old.
-            arrived = Dependence(machine)
-            storage.stream = home
-            storage.dependence = arrived
-            return arrived
-        stream = machine._streams.get((None, "handover"))
-        if stream is None:
-            stream = Stream("host:handover", None, ControlStreamPolicy())
-            stream = machine._streams.setdefault((None, "handover"), stream)
-        arrives = Arrival()
-        arrived = Dependence(machine)
-        arrival = Instruction(stream, arrives, (), (arrived,))
-        departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
-        pending = machine.engine.pending
-        for each, half in ((previous, departure), (machine, arrival)):
-            tracer = each._tracer
-            if tracer is not None:
-                tracer.issued(half)
-        previous.engine.pending.append(departure)
-        # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
-        # The arrival stands for all that was done on the streams there.
-        storage.stream = home
-        storage.dependence = arrived
-        storage.writer = arrival
-        pending.append(arrival)
-        machine._last_arrival = arrival
-        machine._departures.append((previous, departure))
-    # If it is closed, everything there has ended, and the departure, dropped, has said so.
-    with suppress(VirtualMachineClosed):
-        previous._accepted(departure)
-    # That somebody drives this machine is seen to with the instruction for which all this is done.
-    return arrived

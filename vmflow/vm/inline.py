@@ -60,7 +60,7 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
         or engine.pending
         or engine.lively.count
         or stream.posted
-        or fields._released
+        or fields.releases.noted
         or stream.policy.asynchronous
     ):
         return False

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final, final
 
-from vmflow.instructions.instruction import ERASED
-
 from .wakers import LoopWaker, call_soon
 
 if TYPE_CHECKING:
@@ -87,8 +85,7 @@ class Loops:
             machine.driver.enlist(waker)
             if not machine.driver.drive(None, deadline):
                 return
-        while machine._departures and machine._departures[0][1].state == ERASED:
-            machine._departures.popleft()
+        machine.handover.sources()  # those that are through are forgotten
         if machine.driver.can_go_on():
             if self._armed is None:
                 self.arm(loop)
@@ -100,7 +97,7 @@ class Loops:
         if machine.has_waiters():
             machine.waiters.watch.arm(loop)
         # Also if nobody waits here: another machine may.
-        busy = machine._airport.busy()
+        busy = machine.completion.busy()
         if busy is not None:
             busy.policy.await_progress(waker.wake)
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Final, final
 
-from vmflow.instructions.blob import Storage
 from vmflow.native import mypyc_attr
 from vmflow.streams.stream import Stream
 
 from .driver import Driver
 from .engine import VirtualMachineEngine
 from .loops import Loops
+from .releases import Releases
 
 if TYPE_CHECKING:
     from vmflow.devices import device as Device
@@ -44,13 +43,13 @@ class MachineFields:
         driver: runs its turns.
         engine: decides what may run next.
         loops: that drive it.
+        releases: memory that is to be given back.
         races: watches for accesses that nothing orders; None if nobody asked for that.
         _gathers: whether what a script issues gathers.
         _hurries: whether what is issued may run at once as far as the settings go; see `inline.reconsider`.
         _inline_only: whether nothing may be left to threads, as in a forked child.
         _recent: what was looked up last in `_streams`, most often the one that there is.
         _refusing: whether new work is turned away.
-        _released: storages whose last tensor is gone, to be released behind what still uses them.
         _streams: by device and kind.
         _tracer: is told of every step of every instruction; None while nobody listens.
     """
@@ -61,24 +60,24 @@ class MachineFields:
         "_inline_only",
         "_recent",
         "_refusing",
-        "_released",
         "_streams",
         "_tracer",
         "driver",
         "engine",
         "loops",
         "races",
+        "releases",
     )
 
     driver: Driver
     engine: VirtualMachineEngine
     loops: Loops
     races: RaceWatch | None
+    releases: Releases
     _gathers: bool
     _hurries: bool
     _inline_only: bool
     _refusing: bool
-    _released: deque[Storage]
     _recent: FoundStream | None
     _streams: dict[tuple[Device | None, str], Stream]
     _tracer: Tracer | None

@@ -13,7 +13,6 @@ from vmflow.instructions.instruction import LAUNCHED, READY, Dependence, Instruc
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams import Allocation, BinAllocator
 
-from . import releases
 from .failing import failure_of
 from .stream_table import device_memory
 
@@ -82,7 +81,7 @@ def rescue(
     # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
     gc.collect()
     machine.driver.finish_what_runs()
-    releases.issue(machine)
+    machine.releases.issue()
     while machine.engine.has_work():
         machine.driver.turn()
     release_early(machine.engine.lively, [*unrun, *machine.driver.launched()])

@@ -112,7 +112,7 @@ def _after_fork_in_child() -> None:
         for stream in machine.streams():
             stream.worker = None
             stream.posted = 0
-            stream.flights.clear()
+            stream.in_flight.clear()
 
 
 def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
@@ -144,7 +144,7 @@ def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
     machine._forget_threads()
     kept = [(it, it.policy) for it in outstanding if _goes_on(it)]
     _abandon(machine, {policy for _, policy in kept}, failure)
-    machine._released.clear()  # nothing is left to be behind
+    machine.releases.forget()
     for instruction, policy in kept:
         instruction.begin_again(policy)
         machine.engine.receive(instruction)

@@ -1,9 +1,11 @@
-"""Memory whose last tensor is gone goes back behind what still uses it."""
+"""`Releases`: memory whose last tensor is gone goes back behind what still uses it."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections import deque
+from typing import TYPE_CHECKING, final
 
+from vmflow.instructions.blob import Storage
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.release_tensor import ReleaseTensor
 from vmflow.instructions.stream_events import StreamWait
@@ -12,21 +14,44 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-def issue(machine: VirtualMachine) -> None:
-    """Give back what `VirtualMachine.release` has noted; called by whoever drives."""
-    released = machine._released
-    while released:
-        storage = released.popleft()
-        if storage.array is None and storage.settled():
-            continue
-        dependence = storage.dependence
-        if dependence.machine is not machine:
-            dependence.machine.release(storage)
-            continue
-        # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
-        last = storage.stream
-        if last is not None:
-            home = machine._home_of(last)
-            if last is not home and home.policy.asynchronous:
-                machine.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
-            machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))
+@final
+class Releases:
+    """The storages of one machine whose last tensor is gone.
+
+    Args:
+        machine: whose.
+
+    Attributes:
+        noted: those that have not been seen to.
+    """
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self.noted: deque[Storage] = deque()
+
+    def note(self, storage: Storage) -> None:
+        """Give its memory back in the next turn; called by destructors, hence from anywhere."""
+        self.noted.append(storage)
+
+    def forget(self) -> None:
+        """Nothing is left to be behind: the memory goes with the objects."""
+        self.noted.clear()
+
+    def issue(self) -> None:
+        """Give back what was noted; called by whoever drives."""
+        machine = self._machine
+        while self.noted:
+            storage = self.noted.popleft()
+            if storage.array is None and storage.settled():
+                continue
+            dependence = storage.dependence
+            if dependence.machine is not machine:
+                dependence.machine.release(storage)
+                continue
+            # An untouched storage belongs to no stream: nothing has to be waited for, and the memory goes with it.
+            last = storage.stream
+            if last is not None:
+                home = machine.home_of(last)
+                if last is not home and home.policy.asynchronous:
+                    machine.engine.receive(Instruction(home, StreamWait(last), (), (dependence,)))
+                machine.engine.receive(Instruction(home, ReleaseTensor(storage), (), (dependence,)))

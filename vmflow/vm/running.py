@@ -46,7 +46,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
         except RaceDetected as race:
             failure = failure_of(machine, instruction, race)
     if stream.policy.asynchronous:
-        machine._airport.depart(instruction, failure)
+        machine.completion.submit(instruction, failure)
     elif stream.posted == 0 and (
         machine._inline_only or stream.policy.on_scheduler_thread(instruction.cost, machine.loops.any())
     ):

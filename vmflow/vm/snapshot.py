@@ -138,7 +138,7 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
                     len(it.ready),
                     len(it.running),
                     it.posted,
-                    len(it.flights),
+                    len(it.in_flight),
                     it.full,
                     None if it.worker is None else repr(it.worker),
                 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections import deque
 from collections.abc import Generator, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -23,7 +22,6 @@ from vmflow.streams import Stream
 from . import (
     closing,
     failing,
-    handover,
     inline,
     memory,
     nested,
@@ -32,11 +30,13 @@ from . import (
     stream_table,
 )
 from .back_pressure import BackPressure
+from .completion import CompletionTracker
 from .driver import Driver
 from .engine import WINDOW, VirtualMachineEngine
-from .flights import Airport
+from .handover import HANDOVER_LOCK, Handover
 from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
+from .releases import Releases
 from .settings import GRACE_SECONDS
 from .tracing import Tracer
 from .waiting import Checkpoint, Synchronization, Waiters
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
 _HEAVY: Final = 20_000
 
 
-_handover_lock = lock_held_while_forking()
 # By id; a dictionary, since threads may make machines while others look at all of them.
 _machines: dict[int, weakref.ref[VirtualMachine]] = {}
 
@@ -120,8 +119,7 @@ class VirtualMachine(MachineFields):
         # Whether new work is turned away: in every state but the first.
         self._refusing = False
         self.back_pressure = BackPressure(self)
-        # Storages whose last tensor is gone, to be released behind what still uses them.
-        self._released: deque[Storage] = deque()
+        self.releases = Releases(self)
         self._cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
         self._recent = None
@@ -152,9 +150,8 @@ class VirtualMachine(MachineFields):
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
         self.driver.forget()
         self._worker_threads: set[int] = set()
-        self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
-        self._last_arrival: Instruction | None = None
-        self._airport = Airport(
+        self.handover = Handover(self)
+        self.completion = CompletionTracker(
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
         )
         self.loops = Loops(self)
@@ -180,6 +177,11 @@ class VirtualMachine(MachineFields):
         inline.reconsider(self)
 
     @property
+    def refusing(self) -> bool:
+        """Whether new work is turned away."""
+        return self._refusing
+
+    @property
     def closed(self) -> bool:
         """Whether it has ended."""
         return self.state in ("closed", "aborted")
@@ -193,14 +195,18 @@ class VirtualMachine(MachineFields):
 
     def control_stream(self) -> Stream:
         """The stream of barriers, which belongs to no device."""
-        stream = self._streams.get((None, "control"))
-        return stream if stream is not None else self._open_stream(None, "control")
+        return self.host_stream("control")
+
+    def host_stream(self, kind: str) -> Stream:
+        """A stream that belongs to no device: "control" for barriers, "handover" for storages that change machines."""
+        stream = self._streams.get((None, kind))
+        return stream if stream is not None else self._open_stream(None, kind)
 
     def streams(self) -> Iterable[Stream]:
         """All streams opened so far."""
         return list(self._streams.values())
 
-    def _home_of(self, stream: Stream) -> Stream:
+    def home_of(self, stream: Stream) -> Stream:
         """This machine's compute stream on the device of `stream`, which may be another machine's."""
         return self.stream(cast(Device, stream.device))
 
@@ -252,7 +258,7 @@ class VirtualMachine(MachineFields):
         if written is not None:
             written.writer = instruction
         pending.append(instruction)
-        self._accepted(instruction)
+        self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
         """Accept what an instruction that is being run has brought about; whoever drives goes on with it.
@@ -302,9 +308,9 @@ class VirtualMachine(MachineFields):
         On another stream of the same asynchronous device, that stream is made to wait for the one that used the storage
         last.  Otherwise the engine waits until that one has finished.
         """
-        return handover.bring(self, storage, stream, _handover_lock)
+        return self.handover.bring(storage, stream)
 
-    def _accepted(self, instruction: Instruction) -> None:
+    def accepted(self, instruction: Instruction) -> None:
         """See to it that somebody drives, now that `instruction` is pending."""
         engine = self.engine
         pending = engine.pending
@@ -355,7 +361,7 @@ class VirtualMachine(MachineFields):
         issued there is nothing to be behind, and the memory goes with the object.
         """
         if not self.engine.idle():
-            self._released.append(storage)
+            self.releases.note(storage)
 
     def has_waiters(self) -> int:
         """How many instructions somebody waits for, and how many wait for room."""
@@ -403,7 +409,7 @@ class VirtualMachine(MachineFields):
     def take_over(self, storage: Storage) -> Dependence:
         """Make this the machine that orders the accesses to `storage`, behind all issued elsewhere so far."""
         storage.admit()
-        return handover.take_over(self, storage, _handover_lock)
+        return self.handover.take_over(storage)
 
     # Life and end
 
@@ -426,8 +432,8 @@ class VirtualMachine(MachineFields):
             await self.shutdown(self.drain_timeout)
             return
         try:
-            if self._last_arrival is not None and not self.closed:
-                await Synchronization(self, self._last_arrival)
+            if self.handover.last_arrival is not None and not self.closed:
+                await Synchronization(self, self.handover.last_arrival)
         finally:
             self.close()
 
@@ -499,7 +505,7 @@ _default_lock = lock_held_while_forking()
 
 def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
     """The instruction that a reader of `storage` must wait for, and its machine; None if the value is there."""
-    with _handover_lock:
+    with HANDOVER_LOCK:
         writer = storage.writer
         if writer is None or storage.settled():
             return None

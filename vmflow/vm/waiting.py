@@ -54,7 +54,7 @@ class Waiters:
 
     def wait(self, instruction: Instruction) -> None:
         """See `VirtualMachine.wait`."""
-        tracer = self._machine._tracer
+        tracer = self._machine.tracer
         if tracer is None:
             self._wait(instruction)
             return
@@ -79,7 +79,7 @@ class Waiters:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
                 patience = scope.remaining() if scope is not None and instruction.state < DONE else None
-                if machine._departures and any([it.driver.inside() for it in _linked(machine)]):
+                if machine.handover.sources() and any([it.driver.inside() for it in _linked(machine)]):
                     raise _cannot_wait(instruction)
                 self.advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
@@ -138,7 +138,7 @@ class Waiters:
             deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.
         """
         machine = self._machine
-        if machine._departures:
+        if machine.handover.sources():
             self._advance_together(waker, done, patience)
             return
         if not machine.driver.drive(until, deadline):
@@ -149,7 +149,7 @@ class Waiters:
             return
         if done():
             return
-        flight = machine._airport.first(stream)
+        flight = machine.completion.first(stream)
         if flight is not None and flight.event is not None:
             flight.event.synchronize()
             return
@@ -165,7 +165,7 @@ class Waiters:
         if done():
             return
         for each in machines:
-            flight = each._airport.first(each.control_stream())
+            flight = each.completion.first(each.control_stream())
             if flight is not None and flight.event is not None:
                 flight.event.synchronize()
                 return
@@ -189,7 +189,7 @@ class Waiters:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("awaiting needs a running asyncio event loop; in plain code use .numpy() or .item()")
-        tracer = machine._tracer
+        tracer = machine.tracer
         waited = tracer.awaited(instruction) if tracer is not None else None
         scope = scope_of(instruction)
         try:
@@ -250,14 +250,7 @@ def _linked(machine: VirtualMachine) -> list[VirtualMachine]:
         if each in found:
             continue
         found.append(each)
-        while each._departures:
-            try:
-                if each._departures[0][1].state != ERASED:
-                    break
-                each._departures.popleft()
-            except IndexError:  # another thread was faster
-                break
-        left += [previous for previous, _ in list(each._departures)]
+        left += each.handover.sources()
     return found
 
 

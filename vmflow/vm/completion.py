@@ -15,7 +15,7 @@ from vmflow.streams.stream import Event
 from .outcome import Outcome
 
 
-class Flight:
+class InFlight:
     """One instruction in the hands of a device.
 
     Attributes:
@@ -46,7 +46,7 @@ Run = Callable[[Instruction, "Failure | None"], Outcome]
 Poison = Callable[[Instruction, BaseException], Failure]
 
 
-class Airport:
+class CompletionTracker:
     """Hands instructions to the asynchronous streams of one machine, and collects them when they have ended.
 
     Args:
@@ -65,14 +65,14 @@ class Airport:
         self._contexts: dict[Stream, contextvars.Context] = {}
         self.in_use = False
 
-    def depart(self, instruction: Instruction, failure: Failure | None) -> None:
+    def submit(self, instruction: Instruction, failure: Failure | None) -> None:
         """Hand it over; with a failure it only poisons what it would have written, in its turn."""
         stream = instruction.stream
         context = self._contexts.get(stream)
         if context is None:
             context = self._contexts[stream] = self._make_context()
             self.in_use = True
-        flight = Flight(instruction)
+        flight = InFlight(instruction)
         inside: Callable[..., Any] = context.run
 
         def work() -> None:
@@ -91,22 +91,22 @@ class Airport:
 
         stream.policy.enqueue(work, fail)
         flight.event = stream.policy.record()
-        stream.flights.append(flight)
+        stream.in_flight.append(flight)
 
-    def arrived(self) -> list[Flight]:
+    def take_finished(self) -> list[InFlight]:
         """Those that have ended since the last time, in order per stream."""
-        found: list[Flight] = []
+        found: list[InFlight] = []
         for stream in list(self._contexts):
-            flights = stream.flights
+            flights = stream.in_flight
             while flights and flights[0].event.query():
                 found.append(flights.popleft())
         return found
 
-    def first(self, preferred: Stream) -> Flight | None:
+    def first(self, preferred: Stream) -> InFlight | None:
         """One that is worth waiting for, if there is any: the oldest on `preferred`, else on any stream."""
         for stream in (preferred, *self._contexts):
             try:
-                flight: Flight = stream.flights[0]
+                flight: InFlight = stream.in_flight[0]
             except IndexError:  # also if another thread has just collected it
                 continue
             return flight
@@ -115,7 +115,7 @@ class Airport:
     def busy(self) -> Stream | None:
         """A stream that has something in flight."""
         for stream in self._contexts:
-            if stream.flights:
+            if stream.in_flight:
                 return stream
         return None
 
