@@ -256,7 +256,7 @@ class CompiledGraph:
             issue(machine, instructions, writes)
         except BaseException as error:
             if not handed_over or isinstance(error, VirtualMachineClosed):
-                launch.fail(machine._closed_failure() if handed_over else Failure(error, dropped=True))
+                launch.fail(machine.lifecycle.closed_failure() if handed_over else Failure(error, dropped=True))
                 launch.finish()
             raise
 

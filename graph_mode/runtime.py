@@ -225,7 +225,7 @@ class GraphRuntime:
             self._news.append(launch)
             self._pump()
         elif self.machine.closed:
-            launch.fail(self.machine._closed_failure())
+            launch.fail(self.machine.lifecycle.closed_failure())
             launch.finish()
         else:
             # Not with others under way: what those are to compute may be its arguments, or what it changes.
@@ -353,7 +353,7 @@ class GraphRuntime:
 
     def _issue(self, action: Action) -> None:
         if self.machine.closed and self._dead is None:
-            self._dead = self.machine._closed_failure()
+            self._dead = self.machine.lifecycle.closed_failure()
         if self._dead is not None:
             return
         task = action.actor.id  # type: ignore[union-attr]

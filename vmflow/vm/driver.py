@@ -65,6 +65,7 @@ class Driver:
         call_in_context: calls a function in the context of kernels.
         at_hand: the arguments of the call that is being made in place of a turn and must not be left half done; None
             without one.
+        refusing: whether new work is turned away.
         chain: of a script, the chain that waits for what may go on with it.
     """
 
@@ -73,6 +74,7 @@ class Driver:
         self.turn_lock = TurnLock()
         self.shield = Shield()
         self.at_hand: Any = None
+        self.refusing = False
         self.forget()
 
     def forget(self) -> None:
@@ -92,6 +94,10 @@ class Driver:
         self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
         # To be raised by whoever drives, once the turn has ended.
         self._escaping: BaseException | None = None
+
+    def refuse(self) -> None:
+        """Turn new work away from now on."""
+        self.refusing = True
 
     def forget_others(self) -> None:
         """In a forked child whose thread drives: what other threads would have done is not here."""
@@ -360,7 +366,7 @@ class Driver:
         if lock.owner is not me:
             return NOT_NOW
         try:
-            if engine.pending or engine.lively.count or fields._refusing:
+            if engine.pending or engine.lively.count or self.refusing:
                 return NOT_NOW
             # Unpacking takes as long as some kernels.
             match len(arguments):
@@ -404,7 +410,7 @@ class Driver:
         if lock.owner is not me:
             return False
         try:
-            if engine.pending or engine.lively.count or fields._refusing:
+            if engine.pending or engine.lively.count or self.refusing:
                 return False
             if of.prepares:
                 try:

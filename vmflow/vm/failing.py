@@ -27,7 +27,7 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
     if mode is not None and mode.module is not None:
         error.add_note(f"in module {mode.module}")
     failure = Failure(error)
-    machine._failures.add(failure)
+    machine.remember(failure)
     return failure
 
 

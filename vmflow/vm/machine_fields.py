@@ -49,7 +49,6 @@ class MachineFields:
         _hurries: whether what is issued may run at once as far as the settings go; see `inline.reconsider`.
         _inline_only: whether nothing may be left to threads, as in a forked child.
         _recent: what was looked up last in `_streams`, most often the one that there is.
-        _refusing: whether new work is turned away.
         _streams: by device and kind.
         _tracer: is told of every step of every instruction; None while nobody listens.
     """
@@ -59,7 +58,6 @@ class MachineFields:
         "_hurries",
         "_inline_only",
         "_recent",
-        "_refusing",
         "_streams",
         "_tracer",
         "driver",
@@ -77,7 +75,6 @@ class MachineFields:
     _gathers: bool
     _hurries: bool
     _inline_only: bool
-    _refusing: bool
     _recent: FoundStream | None
     _streams: dict[tuple[Device | None, str], Stream]
     _tracer: Tracer | None

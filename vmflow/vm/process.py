@@ -23,12 +23,13 @@ from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction, members_of
 from vmflow.instructions.policy import InstructionPolicy
 
-from . import closing, interrupts
+from . import interrupts
+from .lifecycle import Lifecycle
 from .virtual_machine import VirtualMachine, live_machines
 
 
 def _at_exit() -> None:
-    VirtualMachine._exiting = True
+    Lifecycle.exit()
     for machine in live_machines():
         machine.close()
     # The last of what happens here at exit, for handlers are called in the reverse order of their registration.
@@ -74,7 +75,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
                 machine.wait(instruction)
     left = 1e-9 * sum([it.cost for it in outstanding if it.state != ERASED])
     if not machine.engine.idle() and time.perf_counter() + left < deadline:
-        machine.waiters.wait_until(machine._issue_sync(), deadline)
+        machine.waiters.wait_until(machine.lifecycle.issue_sync(), deadline)
 
 
 def _take(machine: VirtualMachine, deadline: float) -> bool:
@@ -175,7 +176,7 @@ def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None]
         elif policy not in kept:
             policy.drop(dropped)
 
-    closing.abandon(machine, begun, fail)
+    machine.lifecycle.abandon(begun, fail)
 
 
 atexit.register(_at_exit)

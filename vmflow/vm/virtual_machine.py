@@ -20,7 +20,6 @@ from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.streams import Stream
 
 from . import (
-    closing,
     failing,
     inline,
     memory,
@@ -34,6 +33,7 @@ from .completion import CompletionTracker
 from .driver import Driver
 from .engine import WINDOW, VirtualMachineEngine
 from .handover import HANDOVER_LOCK, Handover
+from .lifecycle import Lifecycle
 from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
 from .releases import Releases
@@ -86,9 +86,6 @@ class VirtualMachine(MachineFields):
             still running when the time to close was up.
     """
 
-    # Set as the interpreter exits, when nobody will look at anything any more.
-    _exiting = False
-
     def __init__(
         self,
         name: str = "vm",
@@ -115,9 +112,7 @@ class VirtualMachine(MachineFields):
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
         self.stall_after = settings.stall_seconds() if stall_after is None else stall_after
-        self.state = "running"
-        # Whether new work is turned away: in every state but the first.
-        self._refusing = False
+        self.lifecycle = Lifecycle(self)
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
         self._cpu_worker = cpu_worker
@@ -139,8 +134,6 @@ class VirtualMachine(MachineFields):
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.driver = Driver(self)
         self._forget_threads()
-        # Alive and perhaps never looked at; reported when the machine closes, at the latest.
-        self._failures: weakref.WeakSet[Failure] = weakref.WeakSet()
         self._mode_before: Any = None
         inline.reconsider(self)
         number = id(self)
@@ -179,12 +172,17 @@ class VirtualMachine(MachineFields):
     @property
     def refusing(self) -> bool:
         """Whether new work is turned away."""
-        return self._refusing
+        return self.driver.refusing
 
     @property
     def closed(self) -> bool:
         """Whether it has ended."""
-        return self.state in ("closed", "aborted")
+        return self.lifecycle.closed
+
+    @property
+    def state(self) -> str:
+        """See the class."""
+        return self.lifecycle.state
 
     # Streams
 
@@ -231,7 +229,7 @@ class VirtualMachine(MachineFields):
             instruction: to run.
             written: a storage that it writes, which is told of its new writer.
         """
-        if self._refusing:
+        if self.driver.refusing:
             self.require_open(instruction.name)
         me = threading.get_ident()
         if self.driver.turn_lock.owner == me and nested.run(self, instruction):
@@ -271,7 +269,7 @@ class VirtualMachine(MachineFields):
         self.engine.pending.append(instruction)
         # Looked at after appending: whoever closes the machine looks for what has come after saying so.
         if self.closed:
-            closing.drop_late(self)
+            self.lifecycle.drop_late()
 
     def would_run_here(self, stream: Stream, cost: int) -> bool:
         """Whether a caller may do what takes so many nanoseconds by itself, as an instruction on `stream` would.
@@ -289,18 +287,11 @@ class VirtualMachine(MachineFields):
 
     def remember(self, failure: Failure) -> None:
         """A failure that somebody may never ask for, and is to be told of then."""
-        self._failures.add(failure)
+        self.lifecycle.remember(failure)
 
     def require_open(self, name: str) -> None:
         """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
-        if self._refusing:
-            if self._exiting and threading.current_thread().daemon:
-                # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
-                threading.Event().wait()
-            raise VirtualMachineClosed(
-                f"{name} was issued to the virtual machine {self.name!r}, which is {self.state}; "
-                "issue work inside its `async with` block"
-            )
+        self.lifecycle.require_open(name)
 
     def bring(self, storage: Storage, stream: Stream) -> Dependence:
         """Make `storage` safe to use on `stream` by the next instruction issued; returns what orders its accesses.
@@ -318,8 +309,8 @@ class VirtualMachine(MachineFields):
         if nbytes:
             self.back_pressure.count(nbytes)
         # Looked at after appending: whoever closes the machine drops what he finds after saying so.
-        if self._refusing:
-            closing.refuse(self, instruction)
+        if self.driver.refusing:
+            self.lifecycle.refuse(instruction)
         self.driver.pass_on()
         loop = running_loop()
         if loop is not None:
@@ -445,7 +436,7 @@ class VirtualMachine(MachineFields):
 
         Cancelling the coroutine drops what has not started, too.
         """
-        await closing.shutdown(self, grace)
+        await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
         """Drop what has not started and wait for nothing: what is running ends unheard of."""
@@ -458,25 +449,12 @@ class VirtualMachine(MachineFields):
         The state is "aborted" afterwards if something was still running, else "closed".
         """
         if not self.closed:
-            closing.close(self, timeout)
-
-    def _closed_failure(self) -> Failure:
-        error = VirtualMachineClosed(f"dropped, because the virtual machine {self.name!r} was closed")
-        return Failure(error, dropped=True)
-
-    def _issue_sync(self) -> Instruction:
-        """A global sync behind everything issued so far, also on a machine that takes nothing else."""
-        barrier = Instruction(self.control_stream(), GlobalSync(self.streams))
-        tracer = self._tracer
-        if tracer is not None:
-            tracer.issued(barrier)
-        self.engine.receive(barrier)
-        return barrier
+            self.lifecycle.close(timeout)
 
     def drain(self) -> None:
         """Block until everything issued so far has finished."""
         if not self.engine.idle() and not self.closed:
-            self.wait(self._issue_sync())
+            self.wait(self.lifecycle.issue_sync())
 
     # Looking inside
 

@@ -117,7 +117,7 @@ class Waiters:
             if dropped is not None:
                 dropped.throw()
         if machine.state == "aborted" and instruction.state != ERASED:
-            machine._closed_failure().throw()
+            machine.lifecycle.closed_failure().throw()
 
     def advance(
         self,

@@ -1,0 +1,211 @@
+"""`Lifecycle`: the end of a machine, which finishes or drops what was issued, and tells whoever waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, ClassVar, Final
+
+from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions.barrier import GlobalSync
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import ERASED, Instruction
+from vmflow.instructions.policy import InstructionPolicy
+
+from .waiting import Synchronization
+from .wakers import running_loop
+
+if TYPE_CHECKING:
+    from .virtual_machine import VirtualMachine
+
+# Seconds that even an abort waits for whoever drives at this moment: a worker is through with its turn in less.
+_A_TURN: Final = 0.02
+
+
+class Lifecycle:
+    """Whether one machine takes new work, and how it ends.
+
+    Args:
+        machine: whose.
+
+    Attributes:
+        state: see `VirtualMachine`.
+        exiting: set as the interpreter exits, when nobody will look at anything any more.
+    """
+
+    exiting: ClassVar[bool] = False
+
+    def __init__(self, machine: VirtualMachine) -> None:
+        self._machine = machine
+        self.state = "running"
+        # Alive and perhaps never looked at; reported when the machine closes, at the latest.
+        self._unseen: weakref.WeakSet[Failure] = weakref.WeakSet()
+
+    @classmethod
+    def exit(cls) -> None:
+        """The interpreter exits."""
+        cls.exiting = True
+
+    @property
+    def closed(self) -> bool:
+        """Whether the machine has ended."""
+        return self.state in ("closed", "aborted")
+
+    def remember(self, failure: Failure) -> None:
+        """A failure that somebody may never ask for, and is to be told of then."""
+        self._unseen.add(failure)
+
+    def require_open(self, name: str) -> None:
+        """Raise `VirtualMachineClosed` if nothing new is taken, before `name` has changed anything."""
+        machine = self._machine
+        if machine.driver.refusing:
+            if self.exiting and threading.current_thread().daemon:
+                # The interpreter is about to stop this thread wherever it is; an exception would only be noise.
+                threading.Event().wait()
+            raise VirtualMachineClosed(
+                f"{name} was issued to the virtual machine {machine.name!r}, which is {self.state}; "
+                "issue work inside its `async with` block"
+            )
+
+    def closed_failure(self) -> Failure:
+        """The failure of what is dropped because the machine has ended."""
+        error = VirtualMachineClosed(f"dropped, because the virtual machine {self._machine.name!r} was closed")
+        return Failure(error, dropped=True)
+
+    def issue_sync(self) -> Instruction:
+        """A global sync behind everything issued so far, also on a machine that takes nothing else."""
+        machine = self._machine
+        barrier = Instruction(machine.control_stream(), GlobalSync(machine.streams))
+        tracer = machine.tracer
+        if tracer is not None:
+            tracer.issued(barrier)
+        machine.engine.receive(barrier)
+        return barrier
+
+    async def shutdown(self, grace: float | None) -> None:
+        """See `VirtualMachine.shutdown`."""
+        machine = self._machine
+        if self.state != "running":
+            machine.close()
+            return
+        finished = self.issue_sync()
+        self.state = "draining"
+        machine.driver.refuse()
+        loop = running_loop()
+        assert loop is not None
+        # Nothing may block the loop, however long the instruction takes that is running.
+        deadline = None if grace is None else loop.call_later(grace, machine.abort)
+        try:
+            await Synchronization(machine, finished)
+        finally:
+            if deadline is not None:
+                deadline.cancel()
+            machine.close()
+
+    def close(self, timeout: float) -> None:
+        """See `VirtualMachine.close`; only for one that is not closed."""
+        machine = self._machine
+        if machine.handover.last_arrival is not None and not Lifecycle.exiting and timeout > 0:
+            # Dropping an arrival would lose the order between another machine, which may still be writing the
+            # storage, and whoever uses it next.
+            machine.wait(machine.handover.last_arrival)
+        machine.driver.refuse()
+        deadline = time.monotonic() + timeout
+        if not machine.driver.turn_lock.acquire(timeout=max(timeout, _A_TURN)):
+            self.state = "aborted"  # a kernel runs inline on another thread, and longer than we are ready to wait
+            return
+        try:
+            if machine.closed:
+                return
+            self.state = "closed"
+            unrun = machine.driver.take_launched()
+            for stream in machine.streams():
+                if stream.worker is not None:
+                    left = [instruction for instruction, _ in stream.worker.stop(max(0.0, deadline - time.monotonic()))]
+                    stream.posted -= len(left)
+                    unrun += left
+                    stream.worker = None
+            self.drop(unrun)
+            # A device cannot be told to forget what it was handed.
+            machine.completion.synchronize()
+            machine.driver.collect_reports()
+            machine.driver.collect_arrivals()
+            # Others may have appended in the meantime; what this turn would launch is dropped too.
+            late = machine.engine.schedule()
+            machine.waiters.settle(machine.engine.erased)
+            self.drop(late)
+            for instruction in machine.engine.lively:
+                # A kernel that outlasts the grace.  Nobody will hear of its end, so its readers are told now.
+                self.state = "aborted"
+                if instruction.policy is not None:
+                    instruction.policy.fail(self.closed_failure())
+                machine.waiters.settle(instruction.members or (instruction,))
+            machine.back_pressure.wake()
+            if not machine.engine.lively:
+                # Released while the rest was dropped: there is nothing left to be behind.
+                machine.releases.forget()
+        finally:
+            machine.driver.turn_lock.release()
+        self.drop_late()
+        for unseen in list(self._unseen):
+            unseen.report()
+
+    def drop(self, unrun: list[Instruction]) -> None:
+        """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
+        failure = self.closed_failure()
+
+        def fail(policy: InstructionPolicy) -> None:
+            policy.drop(failure)
+
+        self.abandon(unrun, fail)
+
+    def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
+        """Erase everything that has not begun, and `unrun`; `fail` tells what they would have written."""
+        machine = self._machine
+        for instruction in machine.engine.abandon(unrun, fail):
+            tracer = machine.tracer
+            if tracer is not None:
+                tracer.abandoned(instruction)
+            machine.waiters.settle((instruction,))
+
+    def drop_late(self) -> None:
+        """Drop what has come behind the end, of something that still ran.
+
+        Whoever holds the lock instead is about to look himself.
+        """
+        machine = self._machine
+        while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):
+            try:
+                self.drop([])
+            finally:
+                machine.driver.turn_lock.release()
+
+    def refuse(self, instruction: Instruction) -> None:
+        """Raise, having dropped what came in the very moment of the end."""
+        machine = self._machine
+        if machine.driver.turn_lock.owner == threading.get_ident():
+            # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.
+            self._turn_away(instruction)
+        else:
+            with machine.driver.turn_lock:
+                if machine.closed:
+                    self.drop([])
+                else:
+                    self._turn_away(instruction)
+        machine.require_open(instruction.name)
+
+    def _turn_away(self, instruction: Instruction) -> None:
+        machine = self._machine
+        try:
+            machine.engine.pending.remove(instruction)
+        except ValueError:
+            return  # somebody drove in between, and it is accepted after all
+        tracer = machine.tracer
+        if tracer is not None:
+            tracer.abandoned(instruction)
+        if instruction.policy is not None:
+            instruction.policy.fail(self.closed_failure())
+        instruction.state = ERASED
+        machine.engine.erased_bytes += instruction.nbytes
