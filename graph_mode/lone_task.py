@@ -217,7 +217,7 @@ class PureCall:
         self._draws = draws
         self._uses = uses
         self._on_host = all([it.device.type == "cpu" for it in (*metas, output)])
-        self._stream = inline.compute_stream(task.machine, output.device)
+        self._stream = task.machine.devices.compute_stream(output.device)
 
     def call(self, arguments: tuple[Any, ...]) -> Any:
         """The result; `NOT_NOW`, and nothing has happened, if it has to be launched or refused.

@@ -54,7 +54,8 @@ class EagerLocalInterpreter:
         blobs = _blobs(op, inputs)
         plan = plan_of(op, blobs, attributes, scalars, mode.dtype)
         machine: VirtualMachine = mode.machine or default_machine()
-        stream = inline.compute_stream(machine, plan.outputs[0].device)
+        parts: MachineFields = machine
+        stream = parts.devices.compute_stream(plan.outputs[0].device)
         outputs = tuple([Blob(Storage(machine, None, stream), output) for output in plan.outputs])
         call = OpCall(_plan_in(mode, plan), blobs, outputs[0], scalars, outputs=outputs if plan.several else None)
         inline.submit(machine, stream, call, mode, plan.leased)
@@ -78,7 +79,8 @@ class EagerLocalInterpreter:
         if output is not blob.meta or blob.strides is not None:
             check_fits(op.name, output, target)
         machine: VirtualMachine = mode.machine or default_machine()
-        stream = inline.compute_stream(machine, output.device)
+        parts: MachineFields = machine
+        stream = parts.devices.compute_stream(output.device)
         call_plan = _plan_in(mode, plan if output.dtype is blob.meta.dtype else plan.apart())
         inline.submit(machine, stream, OpCall(call_plan, blobs, blob, scalars), mode, plan.leased)
 
@@ -129,7 +131,8 @@ def computed(
     machine: VirtualMachine | None = mode.machine
     if machine is None:
         machine = DEFAULT[0] if DEFAULT else default_machine()
-    stream = inline.compute_stream(machine, output.device)
+    parts: MachineFields = machine
+    stream = parts.devices.compute_stream(output.device)
     storage = Storage(machine, None, stream)
     blob = Blob(storage, output)
     step = _step(plan, blobs, attributes) if plan.cost >= CHAINED_FROM and not mode.anomaly else None
@@ -343,5 +346,6 @@ def issue_policy(
 ) -> None:
     """Issue what reads and writes these blobs, at least one of the latter, on their device's stream."""
     machine: VirtualMachine = mode.machine or default_machine()
-    stream = inline.compute_stream(machine, outputs[0].meta.device)
+    parts: MachineFields = machine
+    stream = parts.devices.compute_stream(outputs[0].meta.device)
     inline.issue_call(machine, stream, policy, inputs, outputs, cost, mode, 0)

@@ -150,7 +150,7 @@ def test_chains_have_an_end(machine: VirtualMachine) -> None:
 
 
 def test_what_is_mostly_alone_waits_for_others_only_now_and_then(machine: VirtualMachine) -> None:
-    if machine._cpu_worker == "always":
+    if machine.devices.cpu_worker == "always":
         pytest.skip("nothing runs at once where everything is for the worker")
     x = flow.tensor(numbers())
     waited = []
@@ -267,7 +267,7 @@ def test_a_chain_needs_no_more_memory_than_its_members_one_by_one(machine: Virtu
 
 
 def test_what_others_may_write_is_read_before_they_can(machine: VirtualMachine) -> None:
-    if machine._cpu_worker == "always":
+    if machine.devices.cpu_worker == "always":
         pytest.skip("what the worker has not begun must be waited for")
     buffer = numbers()
     before = buffer.copy()

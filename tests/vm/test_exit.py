@@ -259,7 +259,7 @@ def interrupting(cost=0):
 
 CTRL_C = {
     "at once": "interrupting()  # HERE",
-    "in a turn": "current_machine()._hurries = False\nx = interrupting()\nx.tolist()  # HERE",
+    "in a turn": "current_machine().observers.inline = False\nx = interrupting()\nx.tolist()  # HERE",
     "on a worker": """
 machine_fields.DEFAULT[:] = [flow.VirtualMachine("default", cpu_worker="always")]
 x = interrupting(10**9)

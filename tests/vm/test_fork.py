@@ -105,9 +105,8 @@ torn = flow.zeros(4)
 torn.numpy()
 if not {at_once}:
     default_machine().high_water = 5_000
-    default_machine()._gathers = True
+    default_machine().observers.gather(True)
     from vmflow.vm import inline
-    inline.reconsider(default_machine())
 
 def work():
     slowly(torn, default_machine())

@@ -111,7 +111,7 @@ def turns() -> tuple[Callable[[], object], Handler]:
 
     def body() -> None:
         machine = default_machine()
-        machine._hurries = False
+        machine.observers.inline = False
         try:
             x = flow.ones(3)
             large = flow.ones(40_000) * 2
@@ -120,7 +120,7 @@ def turns() -> tuple[Callable[[], object], Handler]:
                 x.add_(1)
             found = (x.sum() + large.sum()).item()
         finally:
-            machine._hurries = True
+            machine.observers.inline = True
         assert found == 45 + 80_000
 
     return body, Counter()
@@ -208,14 +208,14 @@ def test_what_cannot_be_had_in_a_handler_says_so(default: flow.VirtualMachine) -
         expected = [1.0]
 
         def working() -> None:
-            default._hurries = False
+            default.observers.inline = False
             try:
                 for _ in range(3):
                     made.append(made[-1] * 2)
                     expected.append(expected[-1] * 2)
                 body()
             finally:
-                default._hurries = True
+                default.observers.inline = True
             for tensor, value in zip(made, expected, strict=False):
                 assert tensor.tolist() == [value] * 2
 
@@ -271,7 +271,7 @@ def handled() -> Iterator[list[float]]:
 @pytest.mark.parametrize("hurries", [True, False])
 def test_a_signal_in_a_kernel(default: flow.VirtualMachine, handled: list[float], hurries: bool) -> None:
     """At once, and in a turn."""
-    default._hurries = hurries
+    default.observers.inline = hurries
     results = [issue_raising(flow.ones(2)) for _ in range(2)]
     assert [it.tolist() for it in results] == [[2.0, 2.0]] * 2
     assert handled == [7.0, 8.0]

@@ -269,7 +269,7 @@ class Driver:
         while reports:
             instruction, outcome, from_worker = reports.popleft()
             if from_worker:
-                instruction.stream.posted -= 1
+                self._machine.devices.ran(instruction.stream)
             if instruction.state == LAUNCHED:  # else its end overtook the worker's report, or it was abandoned
                 running.conclude(self._machine, instruction, outcome)
 
@@ -314,7 +314,7 @@ class Driver:
     def inside(self) -> bool:
         """Whether an instruction of this machine, or any for a device, is running on this very thread."""
         me = _get_ident()
-        return self.turn_lock.owner == me or me in self._machine._worker_threads or on_a_device()
+        return self.turn_lock.owner == me or self._machine.devices.is_worker(me) or on_a_device()
 
     def can_go_on(self) -> bool:
         """Whether there is something to do."""
@@ -424,7 +424,7 @@ class Driver:
             return True
         finally:
             lock.owner = None
-            if lock._sleepers or self._enlisted:
+            if lock.wanted() or self._enlisted:
                 self._let_others()
 
 

@@ -40,7 +40,7 @@ def poison(machine: VirtualMachine, instruction: Instruction, error: BaseExcepti
 
 def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
     """As told by a device that cannot run it."""
-    tracer = machine._tracer
+    tracer = machine.observers.tracer
     failure: Failure | None = None
     for member in instruction.members or (instruction,):
         if tracer is not None:

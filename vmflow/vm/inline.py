@@ -10,7 +10,6 @@ from __future__ import annotations
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
-from vmflow.devices import device as Device
 from vmflow.instructions.blob import Blob, Storage, brought
 from vmflow.instructions.builder import issue
 from vmflow.instructions.instruction import ERASED, Dependence, Instruction
@@ -22,7 +21,7 @@ from vmflow.streams.stream import Stream
 from . import running
 from .driver import NOT_NOW
 from .failing import poison
-from .machine_fields import FoundStream, MachineFields
+from .machine_fields import MachineFields
 from .wakers import running_loop
 
 if TYPE_CHECKING:
@@ -35,17 +34,6 @@ if TYPE_CHECKING:
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
-def compute_stream(machine: VirtualMachine, device: Device) -> Stream:
-    """`VirtualMachine.stream`, without a call for one that is there."""
-    fields: MachineFields = machine
-    recent = fields._recent
-    if recent is not None and recent.device is device:
-        return recent.stream
-    opened: Stream = machine.stream(device)
-    fields._recent = FoundStream(device, opened)
-    return opened
-
-
 def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     """Whether nothing is before what is issued now, and a turn would run it right here.
 
@@ -56,7 +44,7 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     fields: MachineFields = machine
     engine = fields.engine
     if (
-        not fields._hurries
+        not fields.observers.inline
         or engine.pending
         or engine.lively.count
         or stream.posted
@@ -69,14 +57,9 @@ def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
     if loops.home is not None and loops.home is not loop:
         return False  # its loop alone drives it
     attached = loop is not None or loops.any()
-    if not fields._inline_only and not stream.policy.on_scheduler_thread(cost, attached):
+    if not fields.devices.on_scheduler_thread(stream, cost, attached):
         return False
     return loop is None or loops.in_time(loop)
-
-
-def reconsider(machine: VirtualMachine) -> None:
-    """One of the things has changed that keep everything from running at once."""
-    machine._hurries = not machine._gathers and machine._tracer is None and machine.races is None
 
 
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:

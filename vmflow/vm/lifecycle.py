@@ -121,12 +121,7 @@ class Lifecycle:
                 return
             self.state = "closed"
             unrun = machine.driver.take_launched()
-            for stream in machine.streams():
-                if stream.worker is not None:
-                    left = [instruction for instruction, _ in stream.worker.stop(max(0.0, deadline - time.monotonic()))]
-                    stream.posted -= len(left)
-                    unrun += left
-                    stream.worker = None
+            unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
             self.drop(unrun)
             # A device cannot be told to forget what it was handed.
             machine.completion.synchronize()

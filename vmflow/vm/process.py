@@ -109,16 +109,12 @@ def _after_fork_in_child() -> None:
             _go_on_alone(machine, failure)
         else:
             _begin_anew(machine, failure)
-        machine._inline_only = True
-        for stream in machine.streams():
-            stream.worker = None
-            stream.posted = 0
-            stream.in_flight.clear()
+        machine.devices.go_without_threads()
 
 
 def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
     """Of a machine that this thread drives, whose frames go on here: only what others were doing has ended."""
-    machine._forget_others()
+    machine.forget_others()
     known = {*machine.driver.reported(), *machine.driver.launched()}
     ended: list[tuple[Instruction, Failure]] = []
     for stream in machine.streams():
@@ -142,7 +138,7 @@ def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
     for runtime in list(machine.graphs.values()):
         runtime.abandon(failure)
     machine.driver.turn_lock.renew()
-    machine._forget_threads()
+    machine.forget_threads()
     kept = [(it, it.policy) for it in outstanding if _goes_on(it)]
     _abandon(machine, {policy for _, policy in kept}, failure)
     machine.releases.forget()

@@ -17,8 +17,6 @@ from vmflow.instructions.fuse import FuseInstructionPolicy
 from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.instructions.scope import scope_of
-from vmflow.streams.stream import Stream
-from vmflow.streams.worker import Worker
 
 from . import memory
 from .failing import failure_of, poison
@@ -47,20 +45,15 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
             failure = failure_of(machine, instruction, race)
     if stream.policy.asynchronous:
         machine.completion.submit(instruction, failure)
-    elif stream.posted == 0 and (
-        machine._inline_only or stream.policy.on_scheduler_thread(instruction.cost, machine.loops.any())
-    ):
+    elif stream.posted == 0 and (machine.devices.on_scheduler_thread(stream, instruction.cost, machine.loops.any())):
         outcome = run(machine, instruction, failure)
         if outcome is None and machine.races is None:
             machine.engine.completed(instruction)
         else:
             conclude(machine, instruction, outcome)
     else:
-        worker = stream.worker
-        if worker is None:
-            worker = stream.worker = _hire(machine, stream)
-        stream.posted += 1
-        worker.post((instruction, failure))
+        run_item: Callable[[Any], None] = partial(cast(Any, _run_on_worker), machine)
+        machine.devices.post(stream, (instruction, failure), run_item, quiet_context)
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
@@ -128,14 +121,6 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
     return scope is None or scope.dropped() is None
 
 
-def _hire(machine: VirtualMachine, stream: Stream) -> Worker:
-    run_item: Callable[[Any], None] = partial(cast(Any, _run_on_worker), machine)
-    worker = Worker(f"{machine.name}:{stream.name}", run_item, machine.loops.any, quiet_context())
-    assert worker.thread.ident is not None
-    machine._worker_threads.add(worker.thread.ident)
-    return worker
-
-
 def _run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
@@ -147,7 +132,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         return _run_members(machine, instruction, instruction.members, failure)
     policy = instruction.policy
     assert policy is not None
-    tracer = machine._tracer
+    tracer = machine.observers.tracer
     if tracer is not None:
         tracer.began(instruction)
     mode = instruction.mode
@@ -210,7 +195,7 @@ def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Calla
 
 def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callable[[], None]) -> Outcome:
     chain = cast(Chain, instruction.policy)
-    tracer = machine._tracer
+    tracer = machine.observers.tracer
     last = chain.members[-1]
     if tracer is not None:
         # Nobody can say how long each of them takes: all of it is told of the last.
@@ -236,7 +221,7 @@ def _ended(machine: VirtualMachine, instruction: Instruction, error: Exception |
     """A deferred instruction has ended, later than it returned."""
     policy = instruction.policy
     failure = None if error is None or policy is None else poison(machine, instruction, error)
-    tracer = machine._tracer
+    tracer = machine.observers.tracer
     if tracer is not None:
         tracer.finished(instruction, failure)
     machine.driver.report(instruction, failure, False)

@@ -26,16 +26,17 @@ from . import (
     nested,
     running,
     settings,
-    stream_table,
 )
 from .back_pressure import BackPressure
 from .completion import CompletionTracker
+from .devices import Devices
 from .driver import Driver
 from .engine import WINDOW, VirtualMachineEngine
 from .handover import HANDOVER_LOCK, Handover
 from .lifecycle import Lifecycle
 from .loops import Loops
 from .machine_fields import DEFAULT, MachineFields
+from .observers import Observers
 from .releases import Releases
 from .settings import GRACE_SECONDS
 from .tracing import Tracer
@@ -105,9 +106,6 @@ class VirtualMachine(MachineFields):
         self.engine = VirtualMachineEngine(window)
         self.turn_budget = turn_budget
         self.gather = settings.GATHER if gather is None else gather
-        # Whether what is issued gathers, and whether it may run at once otherwise; see `inline.reconsider`.
-        self._gathers = gather is not None
-        self._hurries = False
         self.high_water = high_water
         self.high_water_bytes = high_water_bytes
         self.drain_timeout = drain_timeout
@@ -115,12 +113,7 @@ class VirtualMachine(MachineFields):
         self.lifecycle = Lifecycle(self)
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
-        self._cpu_worker = cpu_worker
-        self._streams: dict[tuple[Device | None, str], Stream] = {}
-        self._recent = None
-        self._streams_lock = lock_held_while_forking()
-        # In a forked child nothing may be left to threads.
-        self._inline_only = False
+        self.devices = Devices(self, cpu_worker)
         # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
@@ -129,20 +122,19 @@ class VirtualMachine(MachineFields):
 
             self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
-        self._tracer: Tracer | None = None
+        self.observers = Observers(gather is not None, self.races)
         # By graph, what runs it here.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.driver = Driver(self)
-        self._forget_threads()
+        self.forget_threads()
         self._mode_before: Any = None
-        inline.reconsider(self)
         number = id(self)
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
-    def _forget_threads(self) -> None:
+    def forget_threads(self) -> None:
         """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
         self.driver.forget()
-        self._worker_threads: set[int] = set()
+        self.devices.forget_workers()
         self.handover = Handover(self)
         self.completion = CompletionTracker(
             partial(running.run, self), partial(failing.poison_by_device, self), running.quiet_context
@@ -151,9 +143,9 @@ class VirtualMachine(MachineFields):
         self.back_pressure.forget()
         self.waiters = Waiters(self)
 
-    def _forget_others(self) -> None:
+    def forget_others(self) -> None:
         """In a forked child, if this thread drives it: what belongs to other threads and to loops is not here."""
-        self._worker_threads.clear()
+        self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()
         self.waiters.forget()
@@ -162,12 +154,11 @@ class VirtualMachine(MachineFields):
     @property
     def tracer(self) -> Tracer | None:
         """What is told of every step of every instruction; None while nobody listens."""
-        return self._tracer
+        return self.observers.tracer
 
     @tracer.setter
     def tracer(self, tracer: Tracer | None) -> None:
-        self._tracer = tracer
-        inline.reconsider(self)
+        self.observers.listen(tracer)
 
     @property
     def refusing(self) -> bool:
@@ -188,8 +179,7 @@ class VirtualMachine(MachineFields):
 
     def stream(self, device: Device, kind: str = "compute") -> Stream:
         """The stream of this kind on `device`."""
-        stream = self._streams.get((device, kind))
-        return stream if stream is not None else self._open_stream(device, kind)
+        return self.devices.stream(device, kind)
 
     def control_stream(self) -> Stream:
         """The stream of barriers, which belongs to no device."""
@@ -197,28 +187,15 @@ class VirtualMachine(MachineFields):
 
     def host_stream(self, kind: str) -> Stream:
         """A stream that belongs to no device: "control" for barriers, "handover" for storages that change machines."""
-        stream = self._streams.get((None, kind))
-        return stream if stream is not None else self._open_stream(None, kind)
+        return self.devices.stream(None, kind)
 
     def streams(self) -> Iterable[Stream]:
         """All streams opened so far."""
-        return list(self._streams.values())
+        return self.devices.streams()
 
     def home_of(self, stream: Stream) -> Stream:
         """This machine's compute stream on the device of `stream`, which may be another machine's."""
         return self.stream(cast(Device, stream.device))
-
-    def _open_stream(self, device: Device | None, kind: str) -> Stream:
-        policy = stream_table.make_policy(self.name, device, kind, self._cpu_worker)
-        if self.races is not None:
-            policy = self.races.watched(policy)
-        stream = Stream(f"{device or 'host'}:{kind}", device, policy)
-        if device is not None and (policy.asynchronous or kind == "compute"):
-            stream.allocator = self.memory.allocator(device)
-        if kind in ("comm", "lazy_job"):
-            stream.order = self.transport
-        with self._streams_lock:
-            return self._streams.setdefault((device, kind), stream)
 
     # Issuing
 
@@ -247,7 +224,7 @@ class VirtualMachine(MachineFields):
         if instruction.code is None:
             instruction.code, instruction.last = origin.capture()
         pending = self.engine.pending
-        tracer = self._tracer
+        tracer = self.observers.tracer
         if tracer is not None:
             # Before anybody else can see it, and perhaps run it at once.
             tracer.issued(instruction)
@@ -263,7 +240,7 @@ class VirtualMachine(MachineFields):
 
         Also while the machine finishes and takes nothing else.  If it has ended, the instruction is dropped.
         """
-        tracer = self._tracer
+        tracer = self.observers.tracer
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
@@ -280,9 +257,9 @@ class VirtualMachine(MachineFields):
             stream.posted == 0
             and not stream.policy.asynchronous
             and self.driver.turn_lock.owner == threading.get_ident()
-            and self._tracer is None
+            and self.observers.tracer is None
             and self.races is None
-            and (self._inline_only or stream.policy.on_scheduler_thread(cost, self.loops.any()))
+            and self.devices.on_scheduler_thread(stream, cost, self.loops.any())
         )
 
     def remember(self, failure: Failure) -> None:

@@ -1,0 +1,148 @@
+"""`Devices`: the streams of one machine, by device and kind, and the threads that run what takes long."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+from vmflow.devices import device as Device
+from vmflow.forking import lock_held_while_forking
+from vmflow.streams.stream import Stream
+from vmflow.streams.worker import Worker
+
+from . import stream_table
+
+if TYPE_CHECKING:
+    from contextvars import Context
+
+    from .virtual_machine import VirtualMachine
+
+
+@final
+class FoundStream:
+    """A device and its compute stream.  Never changed, for another thread may be looking at it."""
+
+    __slots__ = ("device", "stream")
+
+    def __init__(self, device: Device, stream: Stream) -> None:
+        self.device = device
+        self.stream = stream
+
+
+@final
+class Devices:
+    """See the module.
+
+    Args:
+        machine: whose.
+        cpu_worker: see `CpuStreamPolicy`.
+
+    Attributes:
+        cpu_worker: as given.
+    """
+
+    def __init__(self, machine: VirtualMachine, cpu_worker: str) -> None:
+        self._machine = machine
+        self.cpu_worker = cpu_worker
+        self._streams: dict[tuple[Device | None, str], Stream] = {}
+        # What was looked up last, most often the one that there is.
+        self._recent: FoundStream | None = None
+        self._lock = lock_held_while_forking()
+        self._worker_threads: set[int] = set()
+        # In a forked child nothing may be left to threads.
+        self._without_threads = False
+
+    # Streams
+
+    def stream(self, device: Device | None, kind: str) -> Stream:
+        """The stream of this kind on a device, or on none; opened at the first use.
+
+        Raises:
+            DeviceUnavailable: if the device cannot be used here.
+            ValueError: if it has no such stream.
+        """
+        stream = self._streams.get((device, kind))
+        return stream if stream is not None else self._open(device, kind)
+
+    def compute_stream(self, device: Device) -> Stream:
+        """The same for the kind that every op asks for."""
+        recent = self._recent
+        if recent is not None and recent.device is device:
+            return recent.stream
+        stream = self.stream(device, "compute")
+        self._recent = FoundStream(device, stream)
+        return stream
+
+    def streams(self) -> list[Stream]:
+        """All streams opened so far."""
+        return list(self._streams.values())
+
+    def _open(self, device: Device | None, kind: str) -> Stream:
+        machine = self._machine
+        policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
+        if machine.races is not None:
+            policy = machine.races.watched(policy)
+        stream = Stream(f"{device or 'host'}:{kind}", device, policy)
+        if device is not None and (policy.asynchronous or kind == "compute"):
+            stream.allocator = machine.memory.allocator(device)
+        if kind in ("comm", "lazy_job"):
+            stream.order = machine.transport
+        with self._lock:
+            return self._streams.setdefault((device, kind), stream)
+
+    # Threads
+
+    def on_scheduler_thread(self, stream: Stream, cost: int, loop_attached: bool) -> bool:
+        """Whether work of `cost` nanoseconds runs on the thread that schedules; see `StreamPolicy`."""
+        return self._without_threads or stream.policy.on_scheduler_thread(cost, loop_attached)
+
+    def is_worker(self, thread: int) -> bool:
+        """Whether a thread of this identifier is one of the workers."""
+        return thread in self._worker_threads
+
+    def post(self, stream: Stream, item: object, run: Callable[[Any], None], context: Callable[[], Context]) -> None:
+        """Hand an item to the stream's worker, which is started with the first.
+
+        Args:
+            stream: behind whose other items it is run.
+            item: for `run`.
+            run: called on the worker's thread; the same for all items of a stream.
+            context: makes the context of a new worker.
+        """
+        worker = stream.worker
+        if worker is None:
+            machine = self._machine
+            worker = Worker(f"{machine.name}:{stream.name}", run, machine.loops.any, context())
+            assert worker.thread.ident is not None
+            self._worker_threads.add(worker.thread.ident)
+            stream.worker = worker
+        stream.posted += 1
+        worker.post(item)
+
+    def ran(self, stream: Stream) -> None:
+        """A worker has run an item of the stream, and the machine has heard of it."""
+        stream.posted -= 1
+
+    def stop_workers(self, deadline: float) -> list[Any]:
+        """End all workers, waiting up to a moment of `time.monotonic` for what they run; returns the other items."""
+        left: list[Any] = []
+        for stream in self.streams():
+            if stream.worker is not None:
+                items = stream.worker.stop(max(0.0, deadline - time.monotonic()))
+                stream.posted -= len(items)
+                stream.worker = None
+                left += items
+        return left
+
+    def forget_workers(self) -> None:
+        """In a forked child: their threads are not here."""
+        self._worker_threads.clear()
+
+    def go_without_threads(self) -> None:
+        """In a forked child: run everything on the thread that schedules."""
+        self._without_threads = True
+        for stream in self.streams():
+            stream.worker = None
+            stream.posted = 0
+            stream.in_flight.clear()

@@ -1,0 +1,40 @@
+"""`Observers`: those that are told of every instruction of a machine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, final
+
+if TYPE_CHECKING:
+    from .race_watch import RaceWatch
+    from .tracing import Tracer
+
+
+@final
+class Observers:
+    """Whoever is told of every instruction.  While anybody is, each becomes one, and none runs inline.
+
+    Args:
+        gathers: whether what a script issues gathers, so that nothing runs inline either.
+        races: watches for accesses that nothing orders; None if nobody asked for that.
+
+    Attributes:
+        tracer: is told of every step of every instruction; None while nobody listens.
+        inline: whether calls may run inline as far as this goes.
+    """
+
+    def __init__(self, gathers: bool, races: RaceWatch | None) -> None:
+        self.tracer: Tracer | None = None
+        self._races = races
+        self._gathers = gathers
+        self.inline = False
+        self.gather(gathers)
+
+    def gather(self, gathers: bool) -> None:
+        """Let what a script issues gather, or run inline again."""
+        self._gathers = gathers
+        self.listen(self.tracer)
+
+    def listen(self, tracer: Tracer | None) -> None:
+        """Tell this tracer from now on; None for nobody."""
+        self.tracer = tracer
+        self.inline = not self._gathers and tracer is None and self._races is None
