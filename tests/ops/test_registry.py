@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.support import source_files
 from vmflow import interpreter
 from vmflow.instructions.blob import meta
 from vmflow.kernels.choosing import Kernel
@@ -40,25 +40,7 @@ from .oracle import KernelContract, Row
 DECLARING = (
     "vmflow.nn.functional",
     "vmflow.nn.init",
-    "vmflow.ops.adaptive_pooling",
-    "vmflow.ops.attention",
-    "vmflow.ops.class_loss",
-    "vmflow.ops.convolution",
-    "vmflow.ops.ctc_loss",
-    "vmflow.ops.dropout",
-    "vmflow.ops.embedding",
-    "vmflow.ops.embedding_bag",
-    "vmflow.ops.fourier",
-    "vmflow.ops.frequencies",
-    "vmflow.ops.fused",
-    "vmflow.ops.linear",
-    "vmflow.ops.loss",
-    "vmflow.ops.normalization",
-    "vmflow.ops.padding",
-    "vmflow.ops.pooling",
-    "vmflow.ops.resampling",
-    "vmflow.ops.unfolding",
-    "vmflow.ops.recurrent",
+    *[name for name in source_files() if name.startswith("vmflow.ops.")],
 )
 
 ROWS: list[Row] = [
@@ -143,8 +125,7 @@ def _assigned(x: flow.Tensor) -> flow.Tensor:
 @pytest.fixture(scope="module", autouse=True)
 def _everything_declared() -> None:
     for name in DECLARING:
-        if importlib.util.find_spec(name) is not None:
-            importlib.import_module(name)
+        importlib.import_module(name)
 
 
 def test_every_op_has_a_row_or_a_file_that_covers_it() -> None:
