@@ -7,6 +7,7 @@ import gc
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
@@ -680,3 +681,14 @@ async def test_a_worker_that_drives_and_finds_no_memory_runs_what_it_has_handed_
             flow.set_memory_limit(None, "cpu")
     assert len(ran) == 1
     assert ran != [threading.get_ident()]
+
+
+def test_a_fork_keeps_no_machine_alive() -> None:
+    machine = VirtualMachine("forked and forgotten")
+    alive = weakref.ref(machine)
+    process._before_fork()
+    process._after_fork_in_parent()
+    machine.close()
+    del machine
+    gc.collect()
+    assert alive() is None

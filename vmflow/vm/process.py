@@ -89,8 +89,15 @@ def _give_back(machine: VirtualMachine) -> None:
 
 
 def _after_fork_in_parent() -> None:
-    for machine in _held_for_fork.machines:
+    for machine in _released_after_fork():
         _give_back(machine)
+
+
+def _released_after_fork() -> list[VirtualMachine]:
+    """The machines whose turn lock this thread has taken to fork; they are not kept alive any longer."""
+    held: list[VirtualMachine] = _held_for_fork.machines
+    _held_for_fork.machines = []
+    return held
 
 
 def _after_fork_in_child() -> None:
@@ -103,7 +110,7 @@ def _after_fork_in_child() -> None:
         )
     )
     failure.observed = True  # who looks at such a tensor hears of it, and nobody else has to
-    held: list[VirtualMachine] = _held_for_fork.machines
+    held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:
             _go_on_alone(machine, failure)
