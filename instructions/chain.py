@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from vmflow.native import mypyc_attr
-
 from .blob import Blob, Storage
 from .fuse import FuseInstructionPolicy
 from .instruction import Dependence, Instruction
@@ -14,8 +12,8 @@ from .policy import InstructionPolicy
 from .release_tensor import ReleaseTensor
 from .scope import scope_of
 
-# together(calls of a chain in order, those of them whose results are wanted) -> what computes these; None if what is
-# read is not there, or the calls cannot be computed so for another reason.
+# together(calls of a chain in order, positions of the calls whose results are wanted) -> a function that computes those
+# results; None if an operand has no value, or the calls cannot be computed together for another reason.
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
@@ -125,7 +123,6 @@ class Links:
             self._step.waited(len(self._made) == 1)
 
 
-@mypyc_attr(allow_interpreted_subclasses=True)
 class Chainable(InstructionPolicy):
     """The call of an op that may be computed together with calls of others.
 

@@ -188,7 +188,7 @@ def still_have(held: list[tuple[TensorFields, Blob]]) -> bool:
 
 
 def lease_of(tensor: TensorFields) -> Lease | None:
-    """What gives the memory of a tensor back; for another tensor that shares it."""
+    """The lease that releases a tensor's memory when its last holder goes; a tensor that shares the memory needs it."""
     return tensor._lease
 
 

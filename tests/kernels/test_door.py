@@ -38,8 +38,8 @@ UPDATES = frozenset({"Rule", "choose_update"})
 UPDATING = ("vmflow.optim", "vmflow.amp", "vmflow.nn.utils", "vmflow.multi_tensor")
 NAMED = frozenset({"np.number"})
 
-# The types of numpy's that ops may name, by which they tell what they were given; what reads tensors as arrays; what
-# makes tensors of arrays; and the modules that do so with data from outside.
+# Ops may name these types of numpy to recognise their arguments.  They may not read tensors as arrays, nor make tensors
+# of arrays, but for the modules that take data from outside.
 TYPES = frozenset({"np.bool_", "np.generic", "np.integer", "np.ndarray"})
 READING = frozenset({"numpy", "_array"})
 MAKING = frozenset({"from_array", "from_numpy"})

@@ -60,7 +60,7 @@ WAYS = 7
 
 
 def in_c() -> products.MatrixProduct:
-    """What multiplies in C, called from a place of its own."""
+    """The product in C, with a call site of its own."""
     found = products.MatrixProduct.of()
     assert found is not None
     return found

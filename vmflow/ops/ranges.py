@@ -102,7 +102,7 @@ def _number_in_triangle(row: int, col: int, offset: int, lower: bool) -> int:
     """How many elements of a matrix are on and below a diagonal, or on and above it."""
 
     def below(rows: int) -> int:
-        """Of the first rows, as far as they are there, of a square whose own diagonal is not below."""
+        """How many elements the first `rows` rows have below the main diagonal; rows beyond the square are full."""
         whole = min(max(rows, 0), col + 1)
         return whole * (whole - 1) // 2 + max(rows - col - 1, 0) * col
 

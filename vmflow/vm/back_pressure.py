@@ -1,4 +1,4 @@
-"""`BackPressure`: whoever issues more than a machine can take waits until half of it has ended."""
+"""`BackPressure`: a producer that issues more than a machine can take waits until half of it has ended."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class BackPressure:
         self.issued_bytes = 0
 
     def forget(self) -> None:
-        """In a forked child: none of those who wait is here."""
+        """In a forked child: the waiting threads and coroutines do not exist here."""
         self._waiting.clear()
 
     def count(self, nbytes: int) -> None:
@@ -68,12 +68,12 @@ class BackPressure:
         while self._waiting:
             try:
                 waker = self._waiting.popleft()
-            except IndexError:  # whoever waited last has given up
+            except IndexError:  # the last waiter has given up
                 return
             waker.wake()
 
     def relieve(self, loop: AbstractEventLoop | None) -> None:
-        """Bring the number of outstanding instructions down, on behalf of whoever has just issued one too many.
+        """Bring the number of outstanding instructions down, for a producer that has issued one too many.
 
         On a loop's thread nothing may block; but a coroutine that issues so much without awaiting keeps the loop from
         running anyway, so that driving right here costs the loop nothing.
@@ -104,7 +104,7 @@ class BackPressure:
         loop = running_loop()
         if loop is None:
             raise RuntimeError("a checkpoint needs a running asyncio event loop; plain code waits by itself")
-        # At the mark already: whoever issues one more is above it.
+        # At the mark already: one more would be above it.
         if not self.above(1.0 - 1.0 / machine.high_water):
             return
         while self.above(0.5) and not machine.closed:

@@ -37,16 +37,26 @@ class Devices:
     Args:
         machine: whose.
         cpu_worker: see `CpuStreamPolicy`.
+        run_item: called with each item that is posted, on the worker's thread.
+        make_context: of the context in which a worker runs.
 
     Attributes:
         cpu_worker: as given.
     """
 
-    def __init__(self, machine: VirtualMachine, cpu_worker: str) -> None:
+    def __init__(
+        self,
+        machine: VirtualMachine,
+        cpu_worker: str,
+        run_item: Callable[[Any], None],
+        make_context: Callable[[], Context],
+    ) -> None:
         self._machine = machine
+        self._run_item = run_item
+        self._make_context = make_context
         self.cpu_worker = cpu_worker
         self._streams: dict[tuple[Device | None, str], Stream] = {}
-        # What was looked up last, most often the one that there is.
+        # The compute stream that was asked for last; most programs have only one.
         self._recent: FoundStream | None = None
         self._lock = lock_held_while_forking()
         self._worker_threads: set[int] = set()
@@ -101,19 +111,12 @@ class Devices:
         """Whether a thread of this identifier is one of the workers."""
         return thread in self._worker_threads
 
-    def post(self, stream: Stream, item: object, run: Callable[[Any], None], context: Callable[[], Context]) -> None:
-        """Hand an item to the stream's worker, which is started with the first.
-
-        Args:
-            stream: behind whose other items it is run.
-            item: for `run`.
-            run: called on the worker's thread; the same for all items of a stream.
-            context: makes the context of a new worker.
-        """
+    def post(self, stream: Stream, item: object) -> None:
+        """Hand an item to the stream's worker, behind those it has; the first item starts the thread."""
         worker = stream.worker
         if worker is None:
             machine = self._machine
-            worker = Worker(f"{machine.name}:{stream.name}", run, machine.loops.any, context())
+            worker = Worker(f"{machine.name}:{stream.name}", self._run_item, machine.loops.any, self._make_context())
             assert worker.thread.ident is not None
             self._worker_threads.add(worker.thread.ident)
             stream.worker = worker

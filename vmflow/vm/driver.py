@@ -1,6 +1,6 @@
 """`Driver`: the turns of one machine, run by one thread at a time under the turn lock.
 
-There is no scheduling thread.  Whoever has a reason to drive does it:
+There is no scheduling thread.  Three kinds of callers drive:
 
 - a running event loop, by one `call_soon` callback per loop turn, under a time budget;
 - a thread without a loop that waits for a result, or that has issued enough to be worth a turn;
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from .machine_fields import MachineFields
     from .virtual_machine import VirtualMachine
 
-# What `call` returns if it has not called anything.
+# `call` returns this if it has not called the function.
 NOT_NOW: Final = object()
 
 _get_ident: Final = threading.get_ident
@@ -80,7 +80,7 @@ class Driver:
     def forget(self) -> None:
         """Set up what belongs to threads; a forked child does so again, having none of its parent's."""
         # Turns are driven and kernels run in here; a context that another thread has entered can never be entered again
-        # in a child.  What is issued in there, by a signal handler say, goes to this machine.
+        # in a child.  Instructions issued in there, by a signal handler say, go to this machine.
         context = running.quiet_context()
         context.run(MODE.set, Mode(machine=self._machine))
         self.call_in_context: Callable[..., Any] = context.run
@@ -90,9 +90,9 @@ class Driver:
         self._reports: deque[Report] = deque()
         # Whether the enlisted have been woken for the sake of a report.
         self._woken = False
-        # Those who would drive if there were something to do.
+        # Wakers of the threads and loops that would drive if there were something to do.
         self._enlisted: deque[ThreadWaker | LoopWaker] = deque()
-        # To be raised by whoever drives, once the turn has ended.
+        # The driver raises this once its turn has ended.
         self._escaping: BaseException | None = None
 
     def refuse(self) -> None:
@@ -137,7 +137,7 @@ class Driver:
                 self.turn_lock.release()
                 if self._enlisted:
                     if not deadline and self._machine.completion.busy() is not None:
-                        # What this thread has handed to a device, others may have to wait for: let them find it there.
+                        # Others may have to wait for work that this thread has handed to a device.
                         self.wake()
                     else:
                         self.pass_on()
@@ -154,7 +154,7 @@ class Driver:
         Otherwise the worker would rest between two heavy instructions until a loop has come round to hand over the
         second.  It stops after the time that a loop gives to a turn: the interpreter belongs to the loop, too.
         """
-        # An exception that ends the program is for whoever waits.
+        # An exception that ends the program is raised by the thread that waits.
         if self._escaping is not None or not self.turn_lock.acquire(blocking=False):
             return False
         machine = self._machine
@@ -203,14 +203,14 @@ class Driver:
                 if until is not None and until.state == ERASED:
                     if engine.pending or any([instruction.cost for instruction in launched]):
                         return
-                    # What is left gives memory back, or the like: without it, what comes next can run at once.
+                    # The rest gives memory back, or the like: once it is done, the next op can run inline.
                     until = None
             while launched:
                 instruction = launched.popleft()
                 spent += instruction.cost + 1000
                 running.launch(machine, instruction)
                 if lock.wanted():
-                    return  # this thread goes on when whoever wants the machine for a moment has had it
+                    return  # this thread goes on when the thread that sleeps on the lock has had it
                 # Looking at the clock at each instruction would cost a tenth of it.
                 if deadline and spent > 100_000:
                     spent = 0
@@ -227,7 +227,7 @@ class Driver:
                 return
 
     def turn(self) -> None:
-        """One turn of the engine; what it launches is put behind what was launched before."""
+        """One turn of the engine; its launches are put behind the earlier ones."""
         machine = self._machine
         fields: MachineFields = machine
         engine = fields.engine
@@ -241,11 +241,11 @@ class Driver:
                 fields.races.quiet()
 
     def launched(self) -> list[Instruction]:
-        """What was launched and has not been run yet, in order."""
+        """The instructions that were launched and have not been run yet, in order."""
         return list(self._launched)
 
     def take_launched(self) -> list[Instruction]:
-        """The same, of which nothing will be run."""
+        """The same; they are forgotten and will not be run."""
         taken = list(self._launched)
         self._launched.clear()
         return taken
@@ -263,7 +263,7 @@ class Driver:
 
     def collect_reports(self) -> None:
         """Hear of what was reported; only with the lock."""
-        # Cleared before looking: whoever reports after this wakes anew, whoever reported before is seen below.
+        # Cleared before looking: a later report wakes anew, an earlier one is seen below.
         self._woken = False
         reports = self._reports
         while reports:
@@ -274,7 +274,7 @@ class Driver:
                 running.conclude(self._machine, instruction, outcome)
 
     def reported(self) -> list[Instruction]:
-        """Those of which a report has come that nobody has heard of."""
+        """The instructions whose reports have not been collected."""
         return [instruction for instruction, _, _ in self._reports]
 
     def add_reports(self, ended: Iterable[tuple[Instruction, Outcome]]) -> None:
@@ -298,14 +298,14 @@ class Driver:
         self.collect_reports()
         self.collect_arrivals()
 
-    # What is raised by whoever drives
+    # Exceptions that end the program
 
     def let_escape(self, error: BaseException | None) -> None:
         """Let the driver raise this when its turn has ended: SystemExit or the like out of a callback."""
         self._escaping = error
 
     def take_escaping(self) -> BaseException | None:
-        """What is to be raised, by the caller."""
+        """The exception to be raised, which the caller raises; None without one."""
         escaping, self._escaping = self._escaping, None
         return escaping
 
@@ -345,7 +345,7 @@ class Driver:
             self.wake()
 
     def _let_others(self) -> None:
-        """After a call in place of a turn: wake those who wait for theirs."""
+        """After a call in place of a turn: wake the threads that wait for theirs."""
         if self.turn_lock.wanted():
             self.turn_lock.wake()
         self.pass_on()
@@ -353,7 +353,7 @@ class Driver:
     # Calls in place of a turn
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """What a function returns that is called in place of a turn; `NOT_NOW` if somebody else drives after all."""
+        """Call a function in place of a turn; returns its result, or `NOT_NOW` if another thread drives after all."""
         lock = self.turn_lock
         fields: MachineFields = self._machine
         engine = fields.engine

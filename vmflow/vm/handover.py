@@ -29,7 +29,7 @@ from . import nested
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
-# Held by whoever looks at a storage's machine and stream together.
+# Held while a storage's machine and stream are read or changed together.
 HANDOVER_LOCK: Final = lock_held_while_forking()
 
 
@@ -103,7 +103,7 @@ class Handover:
                     storage.stream = stream
                 elif last is not stream and last.device is stream.device:
                     # On a machine that is closed, what this is for will be turned away.
-                    if last.policy.asynchronous and stream.policy.asynchronous and not machine.refusing:
+                    if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
                         code, offset = origin.capture()
                         # That somebody drives is seen to with the instruction for which this is done.
                         machine.engine.pending.append(
@@ -120,7 +120,7 @@ class Handover:
             previous: VirtualMachine | None = dependence.machine
             if previous is machine:
                 return dependence
-            # Whoever looks the two up without the lock looks at the stream second.
+            # Readers without the lock read the machine first and the stream second.
             home = machine.home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
                 # A new one, for a thread may be about to issue something there that has looked up the old.
@@ -139,7 +139,7 @@ class Handover:
                 if tracer is not None:
                     tracer.issued(half)
             previous.engine.pending.append(departure)
-            # No call in between, as in `issue`.  Whoever waits for the value must wait on this machine from now on.
+            # No call in between, as in `issue`.  A reader must wait for the value on this machine from now on.
             # The arrival stands for all that was done on the streams there.
             storage.stream = home
             storage.dependence = arrived

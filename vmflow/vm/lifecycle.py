@@ -1,4 +1,4 @@
-"""`Lifecycle`: the end of a machine, which finishes or drops what was issued, and tells whoever waits for it."""
+"""`Lifecycle`: the end of a machine, which finishes or drops what was issued, and wakes all waiters."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .wakers import running_loop
 if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
-# Seconds that even an abort waits for whoever drives at this moment: a worker is through with its turn in less.
+# Seconds that even an abort waits for a driver: the turn of a worker is shorter.
 _A_TURN: Final = 0.02
 
 
@@ -168,7 +168,7 @@ class Lifecycle:
     def drop_late(self) -> None:
         """Drop what has come behind the end, of something that still ran.
 
-        Whoever holds the lock instead is about to look himself.
+        Another thread that holds the lock will look by itself.
         """
         machine = self._machine
         while machine.engine.pending and machine.driver.turn_lock.acquire(blocking=False):

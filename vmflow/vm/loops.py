@@ -31,7 +31,7 @@ class Loops:
         self.home: AbstractEventLoop | None = None
         # The loop that is going to drive soon.
         self._armed: AbstractEventLoop | None = None
-        # Those that drive, or have driven, this machine.
+        # By loop that drives the machine, or has driven it.
         self._wakers: dict[AbstractEventLoop, LoopWaker] = {}
         # The moment of `time.perf_counter_ns` up to which instructions may run inline in a loop's present turn.
         self._until: dict[AbstractEventLoop, int] = {}

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @final
 class Observers:
-    """Whoever is told of every instruction.  While anybody is, each becomes one, and none runs inline.
+    """The tracer and the race check of one machine.  With either, no call runs inline.
 
     Args:
         gathers: whether what a script issues gathers, so that nothing runs inline either.
@@ -26,8 +26,7 @@ class Observers:
         self.tracer: Tracer | None = None
         self._races = races
         self._gathers = gathers
-        self.inline = False
-        self.gather(gathers)
+        self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
         """Let what a script issues gather, or run inline again."""

@@ -38,7 +38,7 @@ class Releases:
         self.noted.clear()
 
     def issue(self) -> None:
-        """Give back what was noted; called by whoever drives."""
+        """Give back the noted storages; called by the driver."""
         machine = self._machine
         while self.noted:
             storage = self.noted.popleft()

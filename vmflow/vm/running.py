@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextvars
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
@@ -52,8 +52,7 @@ def launch(machine: VirtualMachine, instruction: Instruction) -> None:
         else:
             conclude(machine, instruction, outcome)
     else:
-        run_item: Callable[[Any], None] = partial(cast(Any, _run_on_worker), machine)
-        machine.devices.post(stream, (instruction, failure), run_item, quiet_context)
+        machine.devices.post(stream, (instruction, failure))
 
 
 def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> bool:
@@ -121,7 +120,8 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
     return scope is None or scope.dropped() is None
 
 
-def _run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
+def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
+    """What the thread of a worker does with each item, an instruction and a failure that there was before."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 

@@ -113,7 +113,7 @@ class VirtualMachine(MachineFields):
         self.lifecycle = Lifecycle(self)
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
-        self.devices = Devices(self, cpu_worker)
+        self.devices = Devices(self, cpu_worker, partial(running.run_on_worker, self), running.quiet_context)
         # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
@@ -159,11 +159,6 @@ class VirtualMachine(MachineFields):
     @tracer.setter
     def tracer(self, tracer: Tracer | None) -> None:
         self.observers.listen(tracer)
-
-    @property
-    def refusing(self) -> bool:
-        """Whether new work is turned away."""
-        return self.driver.refusing
 
     @property
     def closed(self) -> bool:

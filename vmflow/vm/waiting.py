@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Waiters:
-    """Everybody who waits for instructions of one machine.
+    """The threads and coroutines that wait for instructions of one machine.
 
     Args:
         machine: whose.
@@ -128,7 +128,7 @@ class Waiters:
         patience: float | None = None,
         deadline: float = 0.0,
     ) -> None:
-        """Drive if there is something to do, else wait for whoever will have something; then return to be called again.
+        """Drive if there is something to do, else sleep until there is; then return to be called again.
 
         Args:
             until: no need to drive further than this.
@@ -143,7 +143,7 @@ class Waiters:
             return
         if not machine.driver.drive(until, deadline):
             machine.driver.enlist(waker)
-            # Unless whoever drove has just stopped, he or a successor will wake this thread.
+            # Unless the driver has just stopped, it or its successor will wake this thread.
             if machine.driver.turn_lock.locked() and not done():
                 self.watch.sleep(waker, patience)
             return
@@ -171,7 +171,7 @@ class Waiters:
                 return
         for each in machines:
             each.driver.enlist(waker)
-        # Whoever holds a lock wakes the enlisted when he lets go of it and something is left to do.
+        # The holder of a lock wakes the enlisted when it lets go and something is left to do.
         if not done() and not any([it.driver.can_go_on() and not it.driver.turn_lock.locked() for it in machines]):
             self.watch.sleep(waker, patience)
 

@@ -77,7 +77,8 @@ class Attention:
 
         Args:
             operands: query, key and value, with the same leading dimensions; see `scaled_dot_product_attention`.
-            result, kept: take what is computed, and what is kept; C-contiguous.
+            result: C-contiguous memory for the attention.
+            kept: C-contiguous memory for the weights or their logarithms; see `keeps`.
         """
         given = _of_heads(*operands)
         if given is None or not fits(result) or not fits(kept):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, ClassVar, Final, Self, TypeAlias
 
 import numpy as np
 
@@ -257,14 +257,19 @@ def _reduced(kernel: CFunction, site: CallSite, array: Array, rows: int, length:
     return found
 
 
-class AddToRows:
-    """``array += row`` for matrices, as it is called from one place.
+class _ReadAndWrite:
+    """A C function that reads an array and writes another, as it is called from one place.
 
     Args:
         kernel: the C function.
+
+    Attributes:
+        NAME: of the C function.
     """
 
     __slots__ = ("_kernel", "_site")
+
+    NAME: ClassVar[str]
 
     def __init__(self, kernel: CFunction) -> None:
         self._kernel = kernel
@@ -272,83 +277,64 @@ class AddToRows:
 
     @classmethod
     def of(cls, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The op for matrices of this dtype and so many elements; None if C has none now."""
-        kernel = function("add_to_rows", elements) if dtype == _SINGLE and elements else None
+        """The function for matrices of this dtype and so many elements; None if C has none now."""
+        kernel = function(cls.NAME, elements) if dtype == _SINGLE and elements else None
         return None if kernel is None else cls(kernel)
 
-    def call(self, array: Array, row: Array) -> bool:
+    def call(self, read: Array, written: Array) -> bool:
         """Compute it; whether that was possible."""
-        if self._site.again((row, array)):
+        if self._site.again((read, written)):
             return True
-        found = self._found(array, row)
+        found = self._found(read, written)
         if found is not None:
             found.make(self._site)
         return found is not None
 
-    def placed(self, array: Array, row: Array) -> Call | None:
-        """The same as one call, for arrays that stay where they are."""
-        found = self._found(array, row)
+    def placed(self, read: Array, written: Array) -> Call | None:
+        """The same as one call, for arrays that stay where they are; None if it is not possible."""
+        found = self._found(read, written)
         return None if found is None else found.placed()
 
-    def _found(self, array: Array, row: Array) -> NativeCall | None:
-        if not array.size or not fits(array) or not fits(row) or not clear_of(array, row):
+    def _found(self, read: Array, written: Array) -> NativeCall | None:
+        raise NotImplementedError
+
+
+class AddToRows(_ReadAndWrite):
+    """``matrix += row``, in place; the row is read and the matrix written."""
+
+    __slots__ = ()
+
+    NAME = "add_to_rows"
+
+    def _found(self, read: Array, written: Array) -> NativeCall | None:
+        row, matrix = read, written
+        if not matrix.size or not fits(matrix) or not fits(row) or not clear_of(matrix, row):
             return None
-        by_row = (array,)
-        arguments = address(array), *array.shape, address(row)
+        by_row = (matrix,)
+        arguments = address(matrix), *matrix.shape, address(row)
         return NativeCall(
-            self._kernel,
-            arguments,
-            lambda: cut_by_row(by_row),
-            array.size,
-            (row, array),
-            places=(3, 0),
+            self._kernel, arguments, lambda: cut_by_row(by_row), matrix.size, (row, matrix), places=(3, 0)
         )
 
 
-class ColumnSums:
-    """The sum of each column of matrices, as it is called from one place.
+class ColumnSums(_ReadAndWrite):
+    """The sum of each column of matrices: a matrix is read and a vector written."""
 
-    Args:
-        kernel: the C function.
-    """
+    __slots__ = ()
 
-    __slots__ = ("_kernel", "_site")
+    NAME = "column_sums"
 
-    def __init__(self, kernel: CFunction) -> None:
-        self._kernel = kernel
-        self._site = CallSite()
-
-    @classmethod
-    def of(cls, dtype: np.dtype[Any], elements: int) -> Self | None:
-        """The sums of matrices of this dtype and so many elements; None if C has none now."""
-        kernel = function("column_sums", elements) if dtype == _SINGLE and elements else None
-        return None if kernel is None else cls(kernel)
-
-    def call(self, array: Array, out: Array) -> bool:
-        """Compute them; whether that was possible."""
-        if self._site.again((array, out)):
-            return True
-        found = self._found(array, out)
-        if found is not None:
-            found.make(self._site)
-        return found is not None
-
-    def placed(self, array: Array, out: Array) -> Call | None:
-        """The same as one call, for arrays that stay where they are."""
-        found = self._found(array, out)
-        return None if found is None else found.placed()
-
-    def _found(self, array: Array, out: Array) -> NativeCall | None:
-        if not array.size or not fits(array) or not fits(out) or not clear_of(out, array):
+    def _found(self, read: Array, written: Array) -> NativeCall | None:
+        if not read.size or not fits(read) or not fits(written) or not clear_of(written, read):
             return None
-        rows, length = array.shape
-        moves = ((0, array.itemsize), (1, array.itemsize))
+        rows, length = read.shape
+        moves = ((0, read.itemsize), (1, read.itemsize))
         return NativeCall(
             self._kernel,
-            (address(array), address(out), length, rows, length),
+            (address(read), address(written), length, rows, length),
             lambda: team.Cut(2, moves, _COLUMNS, 1),
-            array.size,
-            (array, out),
+            read.size,
+            (read, written),
         )
 
 

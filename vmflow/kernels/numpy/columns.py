@@ -114,7 +114,7 @@ class Layout:
 def room_for(room: Array | None, shape: tuple[int, ...], like: Array) -> Array:
     """`room` if it is contiguous memory of that shape and of the dtype of `like`, else new memory.
 
-    What is used again is in the cache, and its pages are there.
+    Memory that is used again is still in the cache, and its pages are mapped.
     """
     if room is not None and room.shape == shape and room.dtype == like.dtype and room.flags.c_contiguous:
         return room

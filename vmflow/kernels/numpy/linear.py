@@ -60,7 +60,7 @@ def _linear(problem: Problem) -> Kernel:
             return [whole]
         found: list[Call] = [call_of(multiply, array, matrix.T, target)]
         if rest:
-            addition = None if add is None else add.placed(target, rest[0])
+            addition = None if add is None else add.placed(rest[0], target)
             found.append(addition or (np.add, (target, rest[0], target), target))
         return found
 
@@ -68,7 +68,7 @@ def _linear(problem: Problem) -> Kernel:
 
 
 def _add_bias(add: AddToRows | None, result: Array, bias: Array) -> None:
-    if add is None or not add.call(result, bias):
+    if add is None or not add.call(bias, result):
         np.add(result, bias, result)
 
 

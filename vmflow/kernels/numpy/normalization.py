@@ -64,7 +64,7 @@ class _Channels:
         return np.einsum("scv->c", array.reshape(self.split))
 
     def in_c(self, dtype: np.dtype[Any]) -> ColumnSums | None:
-        """What C has for `sum_of_products`."""
+        """The C function that `sum_of_products` may use, if there is one."""
         return None if self.short else sums.columns_in_c(dtype, self.split[0] * self.split[1])
 
     def sum_of_products(self, first: Array, second: Array, in_c: ColumnSums | None) -> Array:

@@ -1,6 +1,6 @@
 """Where elements belong in a sorted sequence, whether they are among others, and how many there are of each.
 
-What is counted are distinct elements, numbers, and elements in bins.
+It counts distinct elements (`unique`), numbers (`bincount`) and elements in bins (histograms).
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def _sorted(array: Array, dim: int | None) -> _Distinct:
 
 
 def _neighbours(array: Array, dim: int | None) -> _Distinct:
-    """Of those that are equal one after the other, one."""
+    """One element of each run of equal neighbours."""
     rows = np.moveaxis(array, dim or 0, 0)
     differs = (rows[1:] != rows[:-1]).any(tuple(range(1, rows.ndim)))
     first = np.concatenate([np.ones(min(len(rows), 1), bool), differs])

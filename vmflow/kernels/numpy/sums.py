@@ -72,7 +72,7 @@ def _of_vector(vector: Array) -> Array:
 
 
 def columns_in_c(dtype: np.dtype[Any], elements: int) -> ColumnSums | None:
-    """What adds up the columns of matrices of this dtype and of at most so many elements in C, if it is there."""
+    """The C function that sums the columns of matrices of this dtype and at most so many elements, if there is one."""
     return ColumnSums.of(dtype, elements) if elements >= _FEW else None
 
 
