@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -38,6 +39,13 @@ CASES: Final = 26  # about 38 programs
 # Programs on simulated devices take four times as long as those on the CPU.  With these many the random programs alone
 # find each of the mistakes below.
 MANY: Final = {"lazy": 50, "random": 50, "eager": 50, "cpu": 200}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _collections_look_at_programs_only() -> None:
+    """Each program that finds no memory collects garbage, also where something keeps an earlier test's machine alive."""
+    gc.collect()
+    gc.freeze()
 
 
 def run_many(first: int, count: int, mode: str) -> None:
