@@ -43,7 +43,7 @@ MANY: Final = {"lazy": 50, "random": 50, "eager": 50, "cpu": 200}
 
 @pytest.fixture(autouse=True, scope="module")
 def _collections_look_at_programs_only() -> None:
-    """Each program that finds no memory collects garbage, also where something keeps an earlier test's machine alive."""
+    """A program that finds no memory collects garbage: let it look at what the programs have made only."""
     gc.collect()
     gc.freeze()
 
