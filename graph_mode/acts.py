@@ -1,4 +1,4 @@
-"""What a graph's run does, as instructions: the acts of actors, and those of a plan with one task alone."""
+"""The runs of a graph as instructions: acts of actors, and those of a plan of a single task."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from vmflow.instructions.policy import InstructionPolicy
 
 from .actors.bus import Action
 from .launch import Launch
-from .lone_task import LoneTask
+from .single_task import SingleTask
 
 if TYPE_CHECKING:
     from .runtime import GraphRuntime
@@ -42,27 +42,38 @@ class ActorAct(InstructionPolicy):
 
 
 @final
-class LoneAct(InstructionPolicy):
-    """What the only task of a plan does for a launch."""
+class GraphAct(InstructionPolicy):
+    """The run of a plan of a single task for a launch.
 
-    __slots__ = ("done", "launch", "name", "runtime", "task")
+    Args:
+        runtime: of the plan.
+        task: its task.
+        launch: to run for.
+        within_call: whether this runs within the call of the graph.
+    """
+
+    __slots__ = ("_done", "_launch", "_runtime", "_task", "_within_call", "name")
 
     droppable = False
 
-    def __init__(self, runtime: GraphRuntime, task: LoneTask, launch: Launch) -> None:
-        self.runtime = runtime
-        self.task = task
-        self.launch = launch
+    def __init__(self, runtime: GraphRuntime, task: SingleTask, launch: Launch, within_call: bool = False) -> None:
         self.name = runtime.name
-        self.done = False
+        self._runtime = runtime
+        self._task = task
+        self._launch = launch
+        self._within_call = within_call
+        self._done = False
 
     def compute(self) -> None:
-        self.done = True
-        self.task.act(self.runtime, self.launch)
+        self._done = True
+        if self._within_call:
+            self._task.act_inline(self._runtime, self._launch)
+        else:
+            self._task.act(self._runtime, self._launch)
 
     def fail(self, failure: Failure) -> None:
-        # What raises out of `compute` (SystemExit, say) has been seen to there.
-        if not self.done:
-            self.done = True
-            self.launch.fail(failure)
-            self.launch.finish()
+        # `act` has seen to what raises out of `compute`, such as SystemExit.
+        if not self._done:
+            self._done = True
+            self._launch.fail(failure)
+            self._launch.finish()

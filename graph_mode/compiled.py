@@ -4,49 +4,33 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Final, final
+from collections.abc import Generator, Sequence
+from typing import Any, final
 
 import attrs
 
 from vmflow.autograd.grad_mode import no_grad
 from vmflow.autograd.node import AutogradMeta
-from vmflow.context import MODE, Mode
-from vmflow.errors import VirtualMachineClosed
-from vmflow.instructions import origin
-from vmflow.instructions.allocate_tensor import AllocateTensor
-from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta, count_writes, places_memory
-from vmflow.instructions.builder import issue
-from vmflow.instructions.critical_section import CriticalSection
-from vmflow.instructions.deferred import Ended
-from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import Dependence, Instruction
-from vmflow.instructions.launch_lazy_job import LaunchLazyJob
-from vmflow.instructions.release_tensor import Lease
-from vmflow.interpreter import new_tensor
+from vmflow.context import MODE
+from vmflow.instructions.blob import Blob, TensorMeta
 from vmflow.random import Generator as RandomGenerator
 from vmflow.random import chosen_generator
-from vmflow.tensor_fields import blobs_of, still_have
+from vmflow.tensor_fields import blobs_if, still_have
 from vmflow.tensors import Tensor
-from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run
-from .args_tree import Branch, Leaf, Tree
+from .args_tree import Branch, Tree
 from .compiler import compile_job
 from .describing import SILENT, BuildReport
 from .feeds import Outlet
 from .guards import Guard
 from .job import Draw, Job
-from .launch import Launch
-from .lone_task import PureCall
 from .passes import Settings, run_passes
 from .plan import Plan
 from .runtime import GraphRuntime, Handle
 from .session import default_session
 from .variables import Variables
-
-_NOTHING: Final[frozenset[Storage]] = frozenset()
 
 
 @attrs.frozen
@@ -116,22 +100,14 @@ class CompiledGraph:
         self._closed = False
         self._session = default_session()
         self._uses = sum([len(chain.inputs) for chain in self.plan.chains.values()])
+        # Whether the arguments are tensors by place, and a batch of nothing is behind them.
+        self._by_place = tree == args_tree.of_tensors(len(metas)) and not outside.outlets
         # The variables of jobs whose passes have dropped what uses them are of no interest.
         self._bindings = {it.id: outside.bindings[it.id] for it in self.full_job.variables()}
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        self._placed = [places_memory(operand.meta) for operand in self.full_job.outputs]
-        self._nbytes = sum(
-            [operand.meta.nbytes for operand, it in zip(self.full_job.outputs, self._placed, strict=True) if it]
-        )
-        # Takes tensors by place, returns one tensor in no container, and asks for nothing else.
-        self._is_pure = (
-            isinstance(out_tree, Leaf)
-            and tree == args_tree.of_tensors(len(metas))
-            and not (self.full_job.draws or self.full_job.numbers or outside.leaves or outside.outlets)
-        )
-        # Of the runtime that has run a call at once last.
+        # Of the runtime that was called last.
         self._last: Handle | None = None
         self._session.own(self, job.name)
 
@@ -164,33 +140,21 @@ class CompiledGraph:
         self.calling = threading.RLock()
         self._lock = threading.RLock()
 
-    def pure_call(self, arguments: tuple[Any, ...]) -> Any:
-        """`call` with arguments by place, if there is a shorter way; else `NOT_NOW`, and nothing has happened."""
-        last = self._last
-        pure = None if last is None else last.pure()
-        return NOT_NOW if pure is None or not self.holds() else pure.call(arguments)
+    def sources_of(self, arguments: tuple[Any, ...]) -> tuple[Blob, ...] | None:
+        """The memory of arguments by place, if they are tensors as this was built for, and it still is what is to run.
 
-    def takes(self, arrays: Sequence[Array]) -> bool:
-        """Whether its arguments are such arrays."""
-        return len(arrays) == len(self.metas) and all(
-            [
-                array.shape == it.shape and array.dtype is it.dtype.numpy
-                for array, it in zip(arrays, self.metas, strict=True)
-            ]
-        )
+        None if they have to be looked at more closely.
+        """
+        if not self._by_place or self._closed or MODE.get().interpreter is not None or not self.holds():
+            return None
+        return blobs_if(arguments, self.metas)
 
-    def call_on_arrays(self, arrays: Sequence[Array]) -> Any:
-        """See `PureCall.call_on_arrays`; `NOT_NOW`, and nothing has happened, if there is no such way."""
-        last = self._last
-        pure = None if last is None else last.pure()
-        return NOT_NOW if pure is None or not self.holds() else pure.call_on_arrays(arrays)
-
-    def call(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
+    def call(self, sources: tuple[Blob, ...], numbers: Sequence[float]) -> Any:
         """Run it once; returns at once.
 
         Args:
-            given: the tensors among the arguments, and behind them those of batches.
-            numbers: what the job's numbers are this time.
+            sources: the memory of the tensors among the arguments, and behind them of those of batches.
+            numbers: the values of the job's numbers this time.
 
         Raises:
             ValueError: if a variable's tensor has been given data that the graph was not built for.
@@ -201,69 +165,22 @@ class CompiledGraph:
         machine.require_open("launch_lazy_job")
         if not still_have(self._variables.held):
             self._variables = Variables(self._bindings, self.full_job, self._changed)
-            for handle in list(self._handles):
-                handle.forget_pure()
-        variables = self._variables
-        blobs = tuple([self._result_blob(machine, operand.meta) for operand in self.full_job.outputs])
-        results = [
-            new_tensor(blob, Lease(blob.storage) if placed else None)
-            for blob, placed in zip(blobs, self._placed, strict=True)
-        ]
-        runtime = self._runtime(machine)
-        launch = Launch(
-            blobs_of(given),
-            blobs,
-            numbers,
-            self._draws(),
-            self._uses,
-            variables.storages,
-        )
-        try:
-            if not self._ran_at_once(runtime, launch, variables, mode):
-                while not runtime.expect(launch):
-                    runtime = self._runtime(machine)
-                self._issue(machine, runtime, launch, variables, mode)
-        finally:
-            # Even if Ctrl-C comes in between, what was issued runs.
-            count_writes(variables.written)
-            if self._closed:
-                runtime.close()
+        draws = self._draws() if self.full_job.draws else self._no_draws
+        results: list[Tensor] | None = None
+        while results is None:
+            runtime = self._runtime(machine)
+            try:
+                results = runtime.caller.call(runtime, sources, numbers, draws, self._variables, mode)
+            finally:
+                if self._closed:
+                    runtime.close()
         return self._structured(results)
-
-    def _ran_at_once(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
-        """Run it here, if all that it needs is there and nothing is before it; whether that was so."""
-        lone = runtime.lone
-        if lone is None or self._nbytes or runtime.memory.unsettled():
-            return False
-        if mode.scope is not None and mode.scope.dropped() is not None:
-            return False
-        if not lone.act_at_once(launch, variables, mode.scope):
-            return False
-        if self._is_pure and not variables.written and runtime.pure is None:
-            output = self.full_job.outputs[0].meta
-            runtime.shorten(PureCall(lone, self.metas, output, variables, self._no_draws, self._uses))
-        self._last = runtime.handle
-        return True
-
-    def _issue(
-        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
-    ) -> None:
-        handed_over = False
-        try:
-            instructions, writes = self._instructions(machine, runtime, launch, variables, mode)
-            # From here on all of them are issued, whatever comes in between.
-            handed_over = True
-            issue(machine, instructions, writes)
-        except BaseException as error:
-            if not handed_over or isinstance(error, VirtualMachineClosed):
-                launch.fail(machine.lifecycle.closed_failure() if handed_over else Failure(error, dropped=True))
-                launch.finish()
-            raise
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """The same, op by op."""
         machine = current_machine()
-        results = vm_run.run(machine, self.full_job, self._bindings, given, numbers, self._draws())
+        draws = self._draws()
+        results = vm_run.run(machine, self.full_job, self._bindings, given, numbers, draws)
         return self._structured(results)
 
     def close(self) -> None:
@@ -274,75 +191,27 @@ class CompiledGraph:
             handle.close()
 
     def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
+        last = self._last
+        found = None if last is None else last.runtime()
+        if found is not None and found.machine is machine and found.usable():
+            return found
         runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
         found = runtimes.get(self)
-        if found is not None and found.usable():
-            return found
-        with self._lock:
-            found = runtimes.get(self)
-            if found is None or not found.usable():
-                if found is not None:
-                    found.close()
-                found = GraphRuntime(machine, self.full_job, self.plan)
-                self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
-                runtimes[self] = found
-            return found
-
-    def _result_blob(self, machine: VirtualMachine, of: TensorMeta) -> Blob:
-        return Blob(Storage(machine, None, machine.stream(of.device)), of)
-
-    def _instructions(
-        self, machine: VirtualMachine, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
-    ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
-        """What a launch consists of, and which of it writes what."""
-        code, last = origin.capture()
-        instructions: list[Instruction] = []
-        writes: list[tuple[Storage, Instruction]] = []
-        if self._nbytes:
-            for blob, placed in zip(launch.results, self._placed, strict=True):
-                if placed:
-                    stream, written = machine.stream(blob.meta.device), (blob.storage.dependence,)
-                    instruction = Instruction(stream, AllocateTensor(blob), (), written, 0, code, last, mode)
-                    instructions.append(instruction)
-                    writes.append((blob.storage, instruction))
-        needed, reads = variables.read_blobs, variables.read + runtime.memory.unsettled()
-        sources = launch.sources
-        job = _Job(runtime, launch)
-        if runtime.brief or not sources:
-            # The run is over before anybody could make use of having the arguments back.
-            launch.share(_NOTHING)
-            launch.open(None)
-            needed += sources
-            reads += [blob.storage for blob in sources]
-        else:
-            # What the run changes is its own from the beginning to the end, and need not be asked for again.
-            shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
-            section, stream = CriticalSection(shared, job.open), runtime.section_stream()
-            launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, stream)
-            read = tuple([_ordered(machine, blob.storage) for blob in shared])
-            instructions.append(Instruction(stream, section, read, (), 0, code, last, mode))
-        policy = LaunchLazyJob(job, variables.written_blobs, needed)
-        changed = variables.written + [blob.storage for blob in launch.results]
-        instruction = Instruction(
-            runtime.launches,
-            policy,
-            tuple([_ordered(machine, storage) for storage in reads]),
-            tuple([_ordered(machine, storage) for storage in changed]),
-            runtime.cost,
-            code,
-            last,
-            mode,
-            self._nbytes,
-        )
-        instructions.append(instruction)
-        writes += [(storage, instruction) for storage in changed]
-        return instructions, writes
+        if found is None or not found.usable():
+            with self._lock:
+                found = runtimes.get(self)
+                if found is None or not found.usable():
+                    if found is not None:
+                        found.close()
+                    found = GraphRuntime(machine, self.full_job, self.plan, self._uses, self.settings.config.actors)
+                    self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
+                    runtimes[self] = found
+        self._last = found.handle
+        return found
 
     def _draws(self) -> list[list[tuple[int, int]]]:
         """What this run takes of random generators: in the order in which eager ops would."""
         draws = self.full_job.draws
-        if not draws:
-            return self._no_draws
         nothing = (0, 0)
         drawn = [[nothing] * len(draws) for _ in range(self.full_job.micro_batches)]
         for each in drawn:
@@ -368,60 +237,6 @@ class CompiledGraph:
                 for leaf, gradient in zip(leaves, gradients, strict=True):
                     leaf.add(gradient)
         return args_tree.unflatten(self.out_tree, results, awaitable)
-
-
-def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
-    """What orders the accesses to a storage.  Which of a device's streams used it last does not matter to a graph."""
-    dependence = storage.dependence
-    return dependence if dependence.machine is machine else machine.take_over(storage)
-
-
-@final
-class _Job:
-    """What `LaunchLazyJob` launches."""
-
-    __slots__ = ("launch_", "runtime")
-
-    def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
-        self.runtime = runtime
-        self.launch_ = launch
-
-    @property
-    def name(self) -> str:
-        return self.runtime.launching
-
-    def launch(self, ended: Ended) -> None:
-        self.launch_.begin(ended)
-        self.runtime.launch(self.launch_)
-
-    def fail(self, failure: Failure) -> None:
-        self.launch_.fail(failure)
-        self.launch_.finish()
-
-    def open(self, failure: Failure | None) -> None:
-        """The arguments are there, or never will be."""
-        self.launch_.open(failure)
-        self.runtime.opened()
-
-
-def call_one_on_arrays(
-    last: CompiledGraph, forms: Iterable[CompiledGraph], arrays: Sequence[Array]
-) -> tuple[CompiledGraph, Any]:
-    """Which of a graph's forms takes the arrays, and what `CompiledGraph.call_on_arrays` of it gives.
-
-    Args:
-        last: the form that was called last, which most often is the one.
-        forms: all of them.
-        arrays: see `PureCall.call_on_arrays`.
-    """
-    result = last.call_on_arrays(arrays)
-    if result is NOT_NOW and not last.takes(arrays):
-        for form in forms:
-            if form.takes(arrays):
-                result = form.call_on_arrays(arrays)
-                if result is not NOT_NOW:
-                    return form, result
-    return last, result
 
 
 # Results that are containers can be awaited as a whole.

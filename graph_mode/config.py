@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 
 from vmflow import dtypes
@@ -21,6 +22,7 @@ class GraphConfig:
             peak; 0 to repeat none.
         order: whether ops are reordered for "memory" or "speed"; "given" leaves them as they were called.
         disabled: names of passes that are left out; see `disable_pass`.
+        actors: whether also a plan of a single task is run by actors; see `use_actors`.
     """
 
     def __init__(self) -> None:
@@ -31,6 +33,7 @@ class GraphConfig:
         self.recomputation = 0.0
         self.order: Literal["memory", "speed", "given"] = "memory"
         self.disabled: set[str] = set()
+        self.actors = os.environ.get("VMFLOW_GRAPH_ACTORS", "0") == "1"
 
     def enable_amp(self, mode: bool = True, *, dtype: DType = dtypes.float16) -> None:
         """Compute in a 16-bit dtype what bears it, as `vmflow.autocast` does.
@@ -86,6 +89,14 @@ class GraphConfig:
         if not part_of_time >= 0:
             raise ValueError(f"allow_recomputation: the part of the time must be 0 or more, not {part_of_time}")
         self.recomputation = part_of_time
+
+    def use_actors(self, mode: bool = True) -> None:
+        """Run a plan by actors even if it has a single task, for which they have nothing to decide.
+
+        The results are the same, and a call takes longer: this is for tests of graphs.  VMFLOW_GRAPH_ACTORS=1 sets it
+        for all graphs.
+        """
+        self.actors = mode
 
     def set_execution_order(self, order: Literal["memory", "speed", "given"]) -> None:
         """What to reorder ops for.

@@ -14,18 +14,17 @@ from vmflow.amp import autocast
 from vmflow.changes import changed
 from vmflow.context import MODE
 from vmflow.instructions import origin
-from vmflow.instructions.blob import Array, Storage
+from vmflow.instructions.blob import Storage
 from vmflow.nn.module import Module
 from vmflow.optim.lr_scheduler import ReduceLROnPlateau
 from vmflow.optim.optimizer import Optimizer
-from vmflow.tensor_fields import autograd_of, meta_of, metas_of
+from vmflow.tensor_fields import autograd_of, blobs_of, meta_of, metas_of
 from vmflow.tensors import Tensor
-from vmflow.vm.driver import NOT_NOW
 
 from . import accumulation, args_tree, naming
 from .args_tree import Tree
 from .blocks import Block, BlockConfig
-from .compiled import CompiledGraph, Outside, call_one_on_arrays
+from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import BuildReport, described
 from .feeds import Feed
@@ -283,30 +282,13 @@ class Graph:
             ValueError: if the arguments differ from those that the graph was built for.
         """
         last = self._last
-        if last is not None and not kwargs:
-            result = last.pure_call(args)
-            if result is not NOT_NOW:
-                return result
+        sources = None if last is None or kwargs else last.sources_of(args)
+        if last is not None and sources is not None:
+            return last.call(sources, ())
         compiled, given, rates = self._prepared(args, kwargs)
         # With an optimizer there is more to a call, whatever the graph does.
         self._last = None if self._optimizers or self._scaler is not None else compiled
-        return compiled.call(given, rates)
-
-    def _call_on_arrays(self, arrays: Sequence[Array]) -> Any:
-        """For who has arrays and wants one: that of the result, computed in this call whatever it takes.
-
-        Returns:
-            `NOT_NOW`, and nothing has happened, if this is no call like one before, of a graph that takes tensors by
-            place and returns one, all of them small ones on the host; if it has to wait; or if it would fail.
-
-        Args:
-            arrays: which nobody writes meanwhile.
-        """
-        last = self._last
-        if last is None:
-            return NOT_NOW
-        self._last, result = call_one_on_arrays(last, self._forms, arrays)
-        return result
+        return compiled.call(blobs_of(given), rates)
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -1,4 +1,4 @@
-"""`Run`: what a program works on.  `Launch`: from a call to its end; `RunOnArrays`: within the call."""
+"""`Launch`: one run of a graph, from the call to its end."""
 
 from __future__ import annotations
 
@@ -18,100 +18,27 @@ from .job import Drawn
 _NONE: Mapping[int, Storage] = {}
 
 
-class Run:
-    """What a program works on.
-
-    Args:
-        inputs: the arguments' arrays; none before they have been fetched.
-        numbers: what the job's numbers are this time.
-        draws: for each micro-batch, what was taken of generators: (seed, position) by draw.
-        variables: by buffer, the memory that the job's variables had at the call.
-
-    Attributes: as given.
-    """
-
-    __slots__ = ("draws", "inputs", "numbers", "variables")
-
-    def __init__(
-        self,
-        inputs: list[Array],
-        numbers: Sequence[float],
-        draws: Sequence[Sequence[tuple[int, int]]],
-        variables: Mapping[int, Storage],
-    ) -> None:
-        self.inputs = inputs
-        self.numbers = numbers
-        self.draws = draws
-        self.variables = variables
-
-    def drawn(self, scalar: Drawn, micro: int) -> int:
-        """What takes the scalar's place in this run."""
-        return self.draws[micro][scalar.draw][scalar.part]
-
-    def copied(self, count: int) -> None:
-        """So many of the arguments' uses are over."""
-        raise NotImplementedError
-
-    def destination(self, number: int) -> Array:
-        """Where a result is wanted."""
-        raise NotImplementedError
-
-    def put_output(self, number: int, array: Array) -> None:
-        """A result."""
-        raise NotImplementedError
-
-
 @final
-class RunOnArrays(Run):
-    """A run in the call that asks for it, of a job that has one result.
-
-    Args:
-        inputs, draws, variables: see `Run`.
-        result: to be filled.
-    """
-
-    __slots__ = ("_result",)
-
-    def __init__(
-        self,
-        inputs: list[Array],
-        draws: Sequence[Sequence[tuple[int, int]]],
-        variables: Mapping[int, Storage],
-        result: Array,
-    ) -> None:
-        super().__init__(inputs, (), draws, variables)
-        self._result = result
-
-    def copied(self, count: int) -> None:
-        """Who called has the arguments back at the end."""
-
-    def destination(self, number: int) -> Array:
-        """Where the result is wanted."""
-        return self._result
-
-    def put_output(self, number: int, array: Array) -> None:
-        """The result."""
-        np.copyto(self._result, array)
-
-
-@final
-class Launch(Run):
-    """A run of which somebody is told how it went.
+class Launch:
+    """One run of a graph: its arguments and results, and how it went.
 
     Args:
         sources: the arguments.
-        results: what the caller has been given, to be filled.
-        numbers, draws, variables: see `Run`.
+        results: given to the caller already, to be filled.
+        numbers: the values of the job's numbers.
+        draws: for each micro-batch, the places that were taken of generators: (seed, position) by draw.
         uses: how often arguments are copied, or read where they are, in all.
+        variables: by buffer, the memory that the job's variables had at the call.
 
     Attributes:
+        inputs: the arguments' arrays; none before they have been fetched.
         over_to: called once, when it is over; None if nobody wants to know.
         own: memory that the run itself changes, so that arguments that lie there have to be copied first.
         opened: whether the arguments are there.
-        failure: what went wrong first.
+        failure: the first that went wrong.
         over: whether it has ended.
         started: whether it has been among those that run.
-        section: what keeps others from writing the arguments; None without arguments.
+        section: keeps others from writing the arguments; None without arguments.
         stream: on which that is.
     """
 
@@ -119,7 +46,10 @@ class Launch(Run):
         "_copies_left",
         "_ended",
         "_lock",
+        "draws",
         "failure",
+        "inputs",
+        "numbers",
         "opened",
         "over",
         "over_to",
@@ -129,6 +59,7 @@ class Launch(Run):
         "sources",
         "started",
         "stream",
+        "variables",
     )
 
     def __init__(
@@ -140,9 +71,12 @@ class Launch(Run):
         uses: int,
         variables: Mapping[int, Storage] = _NONE,
     ) -> None:
-        super().__init__([], numbers, draws, variables)
         self.sources = sources
         self.results = results
+        self.inputs: list[Array] = []
+        self.numbers = numbers
+        self.draws = draws
+        self.variables = variables
         self.own: frozenset[Storage] = frozenset()
         self.opened = False
         self.failure: Failure | None = None
@@ -191,6 +125,10 @@ class Launch(Run):
         self.inputs = [
             blob.array() if not own or blob.storage not in own else blob.array().copy() for blob in self.sources
         ]
+
+    def drawn(self, scalar: Drawn, micro: int) -> int:
+        """The number that takes the scalar's place in this run."""
+        return self.draws[micro][scalar.draw][scalar.part]
 
     def copied(self, count: int) -> None:
         """So many of the arguments' uses are over; after the last, the caller may write them again."""

@@ -6,7 +6,7 @@ import collections
 import keyword
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, final
 
@@ -15,18 +15,17 @@ import numpy as np
 
 from vmflow.devices import device as Device
 from vmflow.errors import LinAlgError
-from vmflow.instructions.blob import Array, TensorMeta
+from vmflow.instructions.blob import TensorMeta
 from vmflow.io import load, location
 from vmflow.ops.creation import from_array
 from vmflow.random import Generator
-from vmflow.tensor_fields import meta_of, metas_of
+from vmflow.tensor_fields import blobs_of, meta_of, metas_of
 from vmflow.tensors import Tensor
-from vmflow.vm.driver import NOT_NOW
 
 from . import args_tree
 from .args_tree import Branch, Fixed, Leaf, Tree
 from .blocks import BlockConfig
-from .compiled import CompiledGraph, Outside, call_one_on_arrays
+from .compiled import CompiledGraph, Outside
 from .config import GraphConfig
 from .describing import described_job
 from .job import Job
@@ -243,22 +242,13 @@ class LoadedGraph:
             SessionClosed: if the session that it was loaded in has been closed.
         """
         last = self._last
-        if last is not None and not kwargs:
-            result = last.pure_call(args)
-            if result is not NOT_NOW:
-                return result
+        sources = None if last is None or kwargs else last.sources_of(args)
+        if last is not None and sources is not None:
+            return last.call(sources, ())
         form, given = self._form(args, kwargs)
         form.require_open()
         self._last = form
-        return form.call(given, ())
-
-    def _call_on_arrays(self, arrays: Sequence[Array]) -> Any:
-        """See `Graph._call_on_arrays`."""
-        last = self._last
-        if last is None:
-            return NOT_NOW
-        self._last, result = call_one_on_arrays(last, self._forms, arrays)
-        return result
+        return form.call(blobs_of(given), ())
 
     def run_by_vm(self, *args: Any, **kwargs: Any) -> Any:
         """What calling it does, but op by op, by instructions of the virtual machine: slower, and the same to the bit.

@@ -29,6 +29,7 @@ class PlanMemory:
 
     Attributes:
         tensors: of bytes, by what they are, whose, and which slot.
+        settled: whether they are known to be there.
     """
 
     def __init__(self, job: Job, plan: Plan) -> None:
@@ -36,7 +37,7 @@ class PlanMemory:
         self.plan = plan
         self.tensors: dict[tuple[str, int, int], Tensor] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self._settled = False
+        self.settled = False
         self._allocate()
 
     def _allocate(self) -> None:
@@ -54,15 +55,15 @@ class PlanMemory:
 
     def unsettled(self) -> list[Storage]:
         """What is not known to be there; a launch has to wait for it."""
-        if self._settled:
+        if self.settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
-        self._settled = all([it.settled() and it.failure is None for it in storages])
+        self.settled = all([it.settled() and it.failure is None for it in storages])
         return storages
 
     def usable(self) -> bool:
         """Whether it is there, or may still come to be."""
-        if self._settled:
+        if self.settled:
             return True
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
         return not any([it.settled() and it.failure is not None for it in storages])

@@ -24,7 +24,7 @@ from vmflow.native import caused_by
 from vmflow.ops.table import OpPlan
 
 from .job import Drawn, Job, JobOp, Operand
-from .launch import Run
+from .launch import Launch
 from .lifetimes import ALIGNMENT, aligned
 from .plan import ChainDescriptor
 
@@ -142,7 +142,7 @@ class Program:
     def __init__(self, chain: ChainDescriptor, environment: Environment) -> None:
         self.chain = chain
         self.environment = environment
-        self.launch: Run | None = None
+        self.launch: Launch | None = None
         self.micro = 0
         job = environment.job
         self._ops = [job.ops[position] for position in chain.ops]
@@ -169,7 +169,7 @@ class Program:
         # With the array, if that is not the caller's.
         self._outputs: list[tuple[int, Operand, Array]] = []
 
-    def run(self, launch: Run, micro: int = 0) -> None:
+    def run(self, launch: Launch, micro: int = 0) -> None:
         """Run it once.
 
         Args:
@@ -209,7 +209,7 @@ class Program:
             self.launch = None
             self.environment.take_out(self._callers)
 
-    def _steps_with(self, launch: Run) -> list[Step]:
+    def _steps_with(self, launch: Launch) -> list[Step]:
         """The steps over the memory of this launch's caller, who has arguments back when they were used last."""
         job = self.environment.job
         for index, number in self._kept:
@@ -225,7 +225,7 @@ class Program:
                 steps.append((launch.copied, (len(self._kept),), None))
         return steps
 
-    def _bind(self, launch: Run) -> None:
+    def _bind(self, launch: Launch) -> None:
         """Make the steps, unless they are made and all variables are where they were."""
         variables = launch.variables
         generation = GENERATION.number

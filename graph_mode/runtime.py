@@ -7,7 +7,8 @@ the messages.  When it has run, its messages go out and further acts are issued.
 Nobody waits here for a lock.  Who has news leaves it in a queue and sees to it if nobody else is at it; whoever is
 looks again before he goes.  So news may come from anywhere: from a worker, a device's thread, a destructor.
 
-A plan of one task, as most are, has nothing to decide: it acts when it is launched, in the order of its stream.
+A plan of a single task, as most are, has nothing to decide: it acts when it is launched, in the order of its stream.
+It is launched, returns results and fails as any other, and with `GraphConfig.actors` it has actors, too.
 """
 
 from __future__ import annotations
@@ -27,14 +28,15 @@ from .actors import Action, ActorSystem
 from .actors.bus import Act
 from .actors.descriptors import CALLBACK_NOTIFY
 from .actors.identifiers import thread_of
-from .acts import ActorAct, LoneAct
+from .acts import ActorAct, GraphAct
+from .calling import GraphCaller
 from .job import Job
 from .job_queue import queue_of
-from .launch import Launch, Run
-from .lone_task import LoneTask, PureCall
+from .launch import Launch
 from .plan import Plan
 from .plan_memory import PlanMemory
 from .program import ProgramError, Torn
+from .single_task import SingleTask
 from .tasks import stream_of
 
 if TYPE_CHECKING:
@@ -63,16 +65,9 @@ class Handle:
         if runtime is not None:
             runtime.close()
 
-    def pure(self) -> PureCall | None:
-        """See `GraphRuntime`."""
-        runtime = self._runtime()
-        return None if runtime is None else runtime.pure
-
-    def forget_pure(self) -> None:
-        """What it knows of variables is not so any more."""
-        runtime = self._runtime()
-        if runtime is not None:
-            runtime.pure = None
+    def runtime(self) -> GraphRuntime | None:
+        """The runtime; None if there is none any more."""
+        return self._runtime()
 
     def gone(self) -> bool:
         """Whether there is no runtime any more."""
@@ -85,7 +80,9 @@ class GraphRuntime:
 
     Args:
         machine: on whose streams it runs.
-        job, plan: what.
+        job, plan: to be run.
+        uses: how often a launch reads arguments; see `Launch`.
+        actors: whether also the single task of a plan gets an actor.
 
     Attributes:
         name: of the graph.
@@ -96,12 +93,12 @@ class GraphRuntime:
         launches: the stream on which runs are started.
         cost: nanoseconds that starting a run may take, since it may be the run.
         brief: whether a run takes so little time that its arguments need not be given back before its end.
-        lone: the task, if the plan has no other.
-        pure: a shorter way for calls like the last one; None if there is none.
-        system: the actors; None if there is one task alone.
+        single: the task, if the plan has no other and needs no actor.
+        system: the actors; None for a single task.
+        caller: see `GraphCaller`.
     """
 
-    def __init__(self, machine: VirtualMachine, job: Job, plan: Plan) -> None:
+    def __init__(self, machine: VirtualMachine, job: Job, plan: Plan, uses: int, actors: bool = False) -> None:
         self.name = job.name
         self.handle = Handle(self)
         self.machine = machine
@@ -118,8 +115,8 @@ class GraphRuntime:
         self._closing = False
         self._closed = False
         self._dead: Failure | None = None
-        # What was called and is not over: of actors, launches alone.
-        self._open: set[Run] = set()
+        # Those that were called and are not over.
+        self._open: set[Launch] = set()
         # What has happened: a launch was started, or an act of this thread has ended.
         self._news: deque[Launch | int] = deque()
         self._outstanding: dict[int, deque[Action]] = {}
@@ -133,20 +130,21 @@ class GraphRuntime:
         self._sinks = frozenset([task.id for task in plan.tasks if task.kind == CALLBACK_NOTIFY])
         self._streams = {task.id: self._stream_of(task.id) for task in plan.tasks if task.id in self._working}
         self.memory = PlanMemory(job, plan)
-        self.lone: LoneTask | None = None
-        self.pure: PureCall | None = None
+        self.single: SingleTask | None = None
         self.brief = False
         self.cost = 0
         self.launching = f"launch_lazy_job: {self.name}"
-        if len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()]):
+        alone = len(plan.chains) == len(self._working) == 1 and not any([it.micro for it in plan.chains.values()])
+        if alone and not actors:
             task, chain = next(iter(plan.chains.items()))
             program = partial(self.memory.program, task, None)
-            self.lone = LoneTask(self, self._tasks[task].name, program, self._streams[task], chain.cost, self._open)
+            self.single = SingleTask(self._tasks[task].name, program, self._streams[task], chain.cost, self._open)
             self.brief = chain.cost < _BRIEF
             self.cost = chain.cost if self.brief else 0
         self.system: ActorSystem | None = None
-        if self.lone is None:
+        if self.single is None:
             self.system = self._actors(dict.fromkeys(self._working, self.act))
+        self.caller = GraphCaller(machine, [operand.meta for operand in job.outputs], uses, self.single)
 
     def _stream_of(self, task: int) -> Stream:
         chain = self.plan.chains.get(task)
@@ -169,10 +167,6 @@ class GraphRuntime:
     def usable(self) -> bool:
         """Whether it can be launched: not if it was closed, or there was no memory for it."""
         return not self._closing and self.memory.usable()
-
-    def shorten(self, pure: PureCall) -> None:
-        """Take this way for calls like the last one, until variables lie elsewhere."""
-        self.pure = pure
 
     def section_stream(self) -> Stream:
         """A stream on which to hand over the arguments of one launch, for as long as that takes.
@@ -216,8 +210,8 @@ class GraphRuntime:
 
     def start(self, launch: Launch) -> None:
         """Called by the queue."""
-        lone = self.lone
-        if lone is None:
+        single = self.single
+        if single is None:
             try:
                 launch.fetch()
             except Exception as error:  # no memory for a copy
@@ -229,18 +223,17 @@ class GraphRuntime:
             launch.finish()
         else:
             # Not with others under way: what those are to compute may be its arguments, or what it changes.
-            if self.brief and self._queue.has_one() and self.machine.would_run_here(lone.stream, lone.cost):
-                lone.act(self, launch)  # an instruction more would take longer than the run
+            if self.brief and self._queue.has_one() and self.machine.would_run_here(single.stream, single.cost):
+                single.act(self, launch)  # an instruction more would take longer than the run
                 return
-            act = LoneAct(self, lone, launch)
-            self.machine.issue_from_within(Instruction(lone.stream, act, (), (), lone.cost))
+            act = GraphAct(self, single, launch)
+            self.machine.issue_from_within(Instruction(single.stream, act, (), (), single.cost))
 
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
         self._closing = True
-        self.pure = None
-        if self.lone is not None:
-            self.lone.close()
+        if self.single is not None:
+            self.single.close()
         if not self._open:
             self._pump()
 
@@ -281,20 +274,18 @@ class GraphRuntime:
             return
         self._dead = failure
         self._closing = True
-        self.pure = None
         self.system = None
-        if self.lone is not None:
-            self.lone.close()
-        for run in self._open:
-            if isinstance(run, Launch):
-                run.renew()
+        if self.single is not None:
+            self.single.close()
+        for launch in self._open:
+            launch.renew()
         self._bury(failure)
         self._open.clear()
 
     def _hear(self, ended: list[Launch]) -> None:
         system, news = self.system, self._news
         if system is None:
-            # The task alone has neither; of actors that contradict themselves, none are left.
+            # A single task has neither; of actors that contradict themselves, none are left.
             news.clear()
             self._under_way.clear()
             if self._closing and not self._open:
@@ -322,8 +313,8 @@ class GraphRuntime:
 
     def _forget(self) -> None:
         """Give the memory back.  All this and the acts hold each other, and memory must not wait for the collector."""
-        if self.lone is not None:
-            self.lone.forget()
+        if self.single is not None:
+            self.single.forget()
         self.memory.forget()
 
     def _turns(self, system: ActorSystem, ended: list[Launch]) -> None:
@@ -450,9 +441,7 @@ class GraphRuntime:
     def _bury(self, failure: Failure) -> None:
         """Tell all whose launches will not be heard of."""
         for launch in list(self._open):
-            if not isinstance(launch, Launch):
-                continue  # whoever runs the task on arrays finds out by itself
-            # One that runs at once is never started.
+            # One that runs within its call is never started.
             if (launch.started or launch.over_to is None) and not launch.over:
                 for number in self._written:
                     launch.variables[number].poison(failure)  # nobody can know what they hold

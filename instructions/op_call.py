@@ -128,7 +128,6 @@ class OpCall(Chainable):
                 output.storage.allocate(output.meta, instruction)
 
     def prepare_on(self, stream: Stream) -> None:
-        """The same for a call that becomes no instruction."""
         for output in self.outputs:
             if output.strides is None:
                 output.storage.allocate_on(stream, output.meta, (self.name, None, 0, None))

@@ -58,6 +58,10 @@ class InstructionPolicy:
     def prepare(self, instruction: Instruction) -> None:
         """Get what the instruction needs before it can run, memory above all."""
 
+    def prepare_on(self, stream: Stream) -> None:
+        """The same for what runs on a stream without an instruction."""
+        raise NotImplementedError
+
     def doom(self, failure: Failure) -> None:
         """Preparing has failed, and its turn is yet to come: say so where that cannot disturb what is still running."""
 

@@ -264,7 +264,7 @@ def test_every_owner_is_one() -> None:
         ("compiled", "launch.opened, other = True, 1", ["Launch.opened"]),
         ("compiled", "launch.opened: bool = True", ["Launch.opened"]),
         ("compiled", "launch.results += ()", ["Launch.results"]),
-        ("compiled", "launch.numbers = []", ["Run.numbers"]),
+        ("compiled", "launch.numbers = []", ["Launch.numbers"]),
         ("compiled", "del launch.opened", ["Launch.opened"]),
         ("compiled", "for launch.opened in (): pass", ["Launch.opened"]),
         ("compiled", "with launch as launch.opened: pass", ["Launch.opened"]),

@@ -39,6 +39,7 @@ VARIABLES: Final = (
         "VMFLOW_C_CHECKS", "0", "1: compiled kernels look at what they are given, and end the process if it is wrong"
     ),
     Variable("VMFLOW_C_FLAGS", "none", "further flags for the C compiler, such as -fsanitize=undefined"),
+    Variable("VMFLOW_GRAPH_ACTORS", "0", "1: run every plan of a graph by actors, also one of a single task"),
     Variable("VMFLOW_JIT", "background", "0: numpy alone; 1: wait for the C compiler; else numpy until it is done"),
     Variable("VMFLOW_RACE_CHECK", "0", "1: watch for accesses to one memory that nothing orders; slow"),
     Variable("VMFLOW_SIM", "lazy", "how simulated devices run: lazy, eager or random, with a seed as in random:17"),

@@ -27,7 +27,6 @@ from vmflow.instructions import Instruction, origin
 from vmflow.instructions.blob import Blob, Storage
 from vmflow.instructions.op_call import op_call
 from vmflow.ops.table import OPS
-from vmflow.vm import inline
 from vmflow.vm.virtual_machine import VirtualMachine, default_machine
 
 # Floats in an array, and calls that are timed together.
@@ -51,11 +50,11 @@ def parts_at_once() -> tuple[Callable[[], object], Parts]:
         return interpreter.new_tensor(Blob(Storage(machine, array, stream), meta), None)
 
     add = np.add
+    call = op_call("add", add, pair, (flow.empty(TINY)._blob,))
     return lambda: tensor + tensor, {
         NUMPY: lambda: add(array, array, None),
-        DRIVING: lambda: machine.driver.call(add, (array, array, None)),
+        DRIVING: lambda: machine.driver.run(call, stream, 5, None),
         "the mode, and what is known of the op": lambda: interpreter.plan_of(op, pair, (), (), MODE.get().dtype),
-        "whether it may run at once": lambda: inline.possible(machine, stream, 5),
         "the result: a storage, a blob and a tensor": result,
     }
 

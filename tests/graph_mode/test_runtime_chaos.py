@@ -17,7 +17,7 @@ from tests.vm.gates import PATIENCE, entered
 from vmflow import dtypes, nn
 from vmflow.devices import device as Device
 from vmflow.errors import InternalError, VirtualMachineClosed
-from vmflow.graph_mode import compiled
+from vmflow.graph_mode import calling
 from vmflow.graph_mode.actors import ActorSystem
 from vmflow.graph_mode.job_queue import JobQueue
 from vmflow.graph_mode.launch import Launch
@@ -394,7 +394,7 @@ def test_a_call_that_issued_nothing_leaves_nothing(interrupted: bool, monkeypatc
 
     with monkeypatch.context() as patch:
         if interrupted:
-            patch.setattr(compiled, "_ordered", interrupt)
+            patch.setattr(calling, "_ordered", interrupt)
         with pytest.raises(KeyboardInterrupt if interrupted else RuntimeError):
             graph(leaking.leaked[0])
     assert not runtime._open

@@ -31,6 +31,7 @@ from vmflow.graph_mode.structured_json import decode, encode
 from vmflow.instructions.blob import Size, meta
 from vmflow.ops import pooling
 from vmflow.ops.table import OPS, ViewExpr
+from vmflow.tensor_fields import blobs_of
 
 
 class Forward(nn.Graph):
@@ -113,9 +114,9 @@ def check_round_trip(graph: nn.Graph, *args: flow.Tensor) -> None:
     recorded.update([op.op for op in (*made.job.ops, *made.full_job.ops)])
     again = read_again(made)
     flow.manual_seed(3)
-    expected = bits(made.call(args, []))
+    expected = bits(made.call(blobs_of(args), []))
     flow.manual_seed(3)
-    found = bits(again.call(args, []))
+    found = bits(again.call(blobs_of(args), []))
     if [op.op for op in made.job.ops] != ["empty"]:  # what is in there nobody knows
         assert found == expected
 

@@ -20,7 +20,6 @@ from tests.vm.gates import HEAVY, Gate, call, entered
 from vmflow import nn
 from vmflow.serving import Dim, Draining, Expired, InferenceSession, InvalidInput, NotReady, TensorSpec, pace
 from vmflow.serving.pace import Pace
-from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 FIVE = TensorSpec((5,))
@@ -656,18 +655,13 @@ async def quick(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[Inferenc
         monkeypatch.setattr(pace, "HERE_BELOW", 60.0)
         for size in runner.batch_sizes:
             runner._paces[size, ()] = Pace(0.0)
-        by_tensors, by_arrays = runner._call, runner._called._call_on_arrays
+        call = runner._call
 
-        def call_with_tensors(inputs: Any) -> Any:
-            calls.append("tensors")
-            return by_tensors(inputs)
+        def counting(inputs: Any) -> Any:
+            calls.append("called")
+            return call(inputs)
 
-        def call_on_arrays(arrays: Any) -> Any:
-            calls.append("arrays")
-            return by_arrays(arrays)
-
-        monkeypatch.setattr(runner, "_call", call_with_tensors)
-        monkeypatch.setattr(runner._called, "_call_on_arrays", call_on_arrays)
+        monkeypatch.setattr(runner, "_call", counting)
         yield session, net, calls
 
 
@@ -675,12 +669,9 @@ Quick: TypeAlias = tuple[InferenceSession, Any, list[str]]
 
 
 @pytest.mark.host
-async def test_requests_to_a_quick_graph_need_no_tensors(quick: Quick) -> None:
-    session, net, calls = quick
-    numbers = (1, 2, 1, 4, 3, 3, 1, 2, 4)
-    for number, together in enumerate(numbers * 2):
-        if number == len(numbers):
-            calls.clear()  # before, the graph had not been called here with each size
+async def test_results_of_a_quick_graph_lie_in_memory_of_their_own(quick: Quick) -> None:
+    session, net, _ = quick
+    for together in (1, 2, 1, 4, 3, 3, 1, 2, 4) * 2:
         rows = samples(together)
         found = await asyncio.gather(*[session.run(it) for it in rows])
         np.testing.assert_allclose(found, await expected(net, rows), rtol=1e-5, atol=1e-6)
@@ -688,30 +679,23 @@ async def test_requests_to_a_quick_graph_need_no_tensors(quick: Quick) -> None:
         found[0][:] = 0
         assert all([np.array_equal(a, b) for a, b in zip(found[1:], kept[1:], strict=True)])
         assert all([it.base is None for it in found])
-    assert set(calls) == {"arrays"}
 
 
 @pytest.mark.host
-async def test_what_fails_is_tried_on_arrays_once(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_fails_is_tried_again_one_by_one(quick: Quick, monkeypatch: pytest.MonkeyPatch) -> None:
     session, _, calls = quick
 
     def failing(inputs: Any) -> Any:
-        calls.append("tensors")
+        calls.append("failed")
         raise ArithmeticError("not today")
 
-    def not_now(arrays: Any) -> Any:
-        calls.append("arrays")
-        return NOT_NOW
-
     monkeypatch.setattr(session._runner, "_call", failing)
-    monkeypatch.setattr(session._runner._called, "_call_on_arrays", not_now)
     # One alone, and four who come together.
     for together in (1, 4):
         calls.clear()
         for outcome in await asyncio.gather(*[session.run(it) for it in samples(together)], return_exceptions=True):
             assert isinstance(outcome, ArithmeticError)
-    assert calls.count("arrays") == 2  # the first of them was alone, too, for all that was known
-    assert calls.count("tensors") == 1 + (1 + 1 + 1 + 1 + 1)
+    assert calls.count("failed") == 1 + (1 + 1 + 1 + 1 + 1)
 
 
 @pytest.mark.host

@@ -22,7 +22,6 @@ from vmflow.instructions.scope import Scope
 from vmflow.interpreter import settled_array
 from vmflow.nn import Graph, Module
 from vmflow.ops.creation import from_array
-from vmflow.vm.driver import NOT_NOW
 
 from .batcher import Batch
 from .pace import TRIED_BELOW, Pace
@@ -115,11 +114,6 @@ class Runner:
             forms = len(sizes) * len(list(self._paddings()))
             self._served = self._called = _Served(model)
             self._served.with_dynamic_input_shape(size=forms)
-        # The largest batch of those that a graph may take, and give, as arrays; one request always, for it is no copy.
-        self._on_arrays_up_to = 0
-        plain = type(self._called).__call__ in (Graph.__call__, LoadedGraph.__call__)
-        if plain and self._device is _HOST and not self.signature.named and self._cuts is None:
-            self._on_arrays_up_to = max(1, _JOINED_HERE // max(1, self.signature.nbytes()))
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
         """The arrays of one request padded, and what others must have in common with it to be in its batch."""
@@ -142,21 +136,13 @@ class Runner:
         pace = self._paces[size, key]
         here = pace.next_is_here()
         batch.size = size
-        # What has failed is done so that the error tells why.
-        quick = here and size <= self._on_arrays_up_to and not batch.again
-        joined = _joined(payloads, size) if quick else None
-        if joined is not None:
-            rows = self._called._call_on_arrays(joined)
-            if rows is not NOT_NOW:
-                batch.pace = pace
-                return [rows[place].copy() for place in range(len(payloads))]
         around = MODE.get()
         scope = Scope(around.scope, "batch", priority, here=here)
         batch.abandon, batch.scope = scope.cancel, scope
         # `flow.scope` and `flow.no_grad` at once: this is done for each batch, and many are of one request.
         MODE.set(around.inferring(scope))
         try:
-            tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size, joined)))
+            tree, leaves = args_tree.flatten(self._call(self._inputs(payloads, size)))
             arrays = [settled_array(it) for it in leaves]
             if any([it is None for it in arrays]):
                 # Not one after the other: parts are copied, and nothing must change them before the last is there.
@@ -181,14 +167,8 @@ class Runner:
     def _size_of(self, count: int) -> int:
         return self.batch_sizes[bisect_left(self.batch_sizes, count)]
 
-    def _inputs(self, payloads: Sequence[Payload], size: int, joined: Sequence[Array] | None) -> list[flow.Tensor]:
-        """For each input, the batch; what there are too few of is filled up with zeros.
-
-        Args:
-            joined: the same as arrays, if they have been put together.
-        """
-        if joined is not None:
-            return [self._on_device(from_array(it, _HOST)) for it in joined]
+    def _inputs(self, payloads: Sequence[Payload], size: int) -> list[flow.Tensor]:
+        """For each input, the batch; missing requests are zeros."""
         return [self._batch(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
     def _batch(self, arrays: Sequence[Array], size: int) -> flow.Tensor:
@@ -337,13 +317,6 @@ class Runner:
 def _key(padded: Mapping[str, int]) -> Hashable:
     """What requests have in common whose dimensions are padded to these sizes."""
     return tuple(padded.values())
-
-
-def _joined(payloads: Sequence[Payload], size: int) -> list[Array]:
-    """For each input, the batch as an array."""
-    if size == 1:
-        return [it[np.newaxis] for it in payloads[0][0]]
-    return [_stacked(arrays, size) for arrays in zip(*[given for given, _ in payloads], strict=True)]
 
 
 def _stacked(arrays: Sequence[Array], size: int) -> Array:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, final
 from vmflow.context import MODE, Mode
 from vmflow.errors import OutOfMemory
 from vmflow.instructions.instruction import ERASED, LAUNCHED, Instruction
-from vmflow.instructions.op_call import OpCall
+from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams.stream import Stream
 
 from . import running
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
 
     from .machine_fields import MachineFields
     from .virtual_machine import VirtualMachine
-
-# `call` returns this if it has not called the function.
-NOT_NOW: Final = object()
 
 _get_ident: Final = threading.get_ident
 
@@ -63,8 +60,7 @@ class Driver:
         turn_lock: the right to drive.
         shield: holds back Ctrl-C meanwhile.
         call_in_context: calls a function in the context of kernels.
-        at_hand: the arguments of the call that is being made in place of a turn and must not be left half done; None
-            without one.
+        at_hand: the instruction that is run in place of a turn and must not be left half done; None without one.
         refusing: whether new work is turned away.
         chain: of a script, the chain that waits for what may go on with it.
     """
@@ -73,7 +69,7 @@ class Driver:
         self._machine = machine
         self.turn_lock = TurnLock()
         self.shield = Shield()
-        self.at_hand: Any = None
+        self.at_hand: Instruction | None = None
         self.refusing = False
         self.forget()
 
@@ -344,89 +340,102 @@ class Driver:
         if self._enlisted and self.can_go_on():
             self.wake()
 
-    def _let_others(self) -> None:
-        """After a call in place of a turn: wake the threads that wait for theirs."""
-        if self.turn_lock.wanted():
-            self.turn_lock.wake()
-        self.pass_on()
+    # Running in place of a turn
 
-    # Calls in place of a turn
+    def run(
+        self, policy: InstructionPolicy, stream: Stream, cost: int, mode: Mode | None, whole: Instruction | None = None
+    ) -> bool:
+        """Run what an instruction would, in this call, if nothing is before it; whether that was so.
 
-    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """Call a function in place of a turn; returns its result, or `NOT_NOW` if another thread drives after all."""
+        If it raises, its outputs tell of that, as those of an instruction would.
+
+        Args:
+            policy: to run.
+            stream: where.
+            cost: nanoseconds that it is expected to take.
+            mode: what surrounds it.
+            whole: its instruction, if it must not be left half done, or needs more than to be computed; Ctrl-C waits
+                for its end then.
+        """
         lock = self.turn_lock
-        fields: MachineFields = self._machine
-        engine = fields.engine
         # Compiled, a number that is known as one would be made anew for each place that it is kept in.
         me: Any = _get_ident()
         # This is `TurnLock.take`, written out: out of a call, Ctrl-C may come.
         if lock.owner is not None:
-            return NOT_NOW
+            return False
         lock.owner = lock.owner or me
         if lock.owner is not me:
-            return NOT_NOW
+            return False
         try:
-            if engine.pending or engine.lively.count or self.refusing:
-                return NOT_NOW
-            # Unpacking takes as long as some kernels.
-            match len(arguments):
-                case 2:
-                    return self.call_in_context(function, arguments[0], arguments[1])
-                case 3:
-                    return self.call_in_context(function, arguments[0], arguments[1], arguments[2])
-                case _:
-                    return self.call_in_context(function, *arguments)
+            if not self._is_next(stream, cost):
+                return False
+            if whole is not None:
+                self._run_whole(whole, policy)
+                return True
+            if policy.prepares:
+                try:
+                    policy.prepare_on(stream)
+                except OutOfMemory:
+                    return False  # an instruction may have the memory that others will not use any more
+            try:
+                self.call_in_context(_COMPUTE, policy)
+            except Exception as error:
+                poison(self._machine, Instruction(stream, policy, (), (), 0, None, 0, mode), error)
+            return True
         finally:
             # No call before this, for the same reason.
             lock.owner = None
-            self._let_others()
+            if lock.wanted() or self._enlisted:
+                self._let_others()
 
-    def call_shielded(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """The same, for what must not be left half done: Ctrl-C waits for its end."""
-        return self.call(self._shielded, (function, arguments))
+    def _is_next(self, stream: Stream, cost: int) -> bool:
+        """Whether nothing is before what is issued now, and a turn would run it right here; only with the lock."""
+        fields: MachineFields = self._machine
+        engine = fields.engine
+        if (
+            not fields.observers.inline
+            or engine.pending
+            or engine.lively.count
+            or self.refusing
+            or stream.posted
+            or fields.releases.noted
+            or stream.policy.asynchronous
+        ):
+            return False
+        loop = running_loop()
+        loops = fields.loops
+        if loops.home is not None and loops.home is not loop:
+            return False  # its loop alone drives it
+        attached = loop is not None or loops.any()
+        if not fields.devices.on_scheduler_thread(stream, cost, attached):
+            return False
+        return loop is None or loops.in_time(loop)
 
-    def _shielded(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def _run_whole(self, instruction: Instruction, policy: InstructionPolicy) -> None:
         shielded = self.shield.raise_it()
-        self.at_hand = arguments
+        self.at_hand = instruction
         try:
-            return function(*arguments)
+            self.call_in_context(_run_whole, self._machine, instruction, policy)
         finally:
             self.at_hand = None
             if shielded:
                 self.shield.lower()
 
-    def compute(self, stream: Stream, of: OpCall, mode: Mode) -> bool:
-        """Whether an op's call was made; if it has failed, its outputs tell of it, as those of an instruction would.
-
-        As `call`, written out, since every small op passes here.
-        """
-        lock = self.turn_lock
-        fields: MachineFields = self._machine
-        engine = fields.engine
-        me: Any = _get_ident()
-        if lock.owner is not None:
-            return False
-        lock.owner = lock.owner or me
-        if lock.owner is not me:
-            return False
-        try:
-            if engine.pending or engine.lively.count or self.refusing:
-                return False
-            if of.prepares:
-                try:
-                    of.prepare_on(stream)
-                except OutOfMemory:
-                    return False  # an instruction may have the memory that others will not use any more
-            try:
-                self.call_in_context(_COMPUTE, of)
-            except Exception as error:
-                poison(self._machine, Instruction(stream, of, (), (), 0, None, 0, mode), error)
-            return True
-        finally:
-            lock.owner = None
-            if lock.wanted() or self._enlisted:
-                self._let_others()
+    def _let_others(self) -> None:
+        """Wake the threads that wait for their turn."""
+        if self.turn_lock.wanted():
+            self.turn_lock.wake()
+        self.pass_on()
 
 
-# Not looked up each time, and not bound to a call.
-_COMPUTE: Final = OpCall.compute
+def _compute(policy: InstructionPolicy) -> None:
+    policy.compute()
+
+
+# Compiled, a global name would be looked up at each use.
+_COMPUTE: Final = _compute
+
+
+def _run_whole(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> None:
+    failure = running.prepare(machine, instruction, policy) if policy.prepares else None
+    running.run(machine, instruction, failure)

@@ -18,11 +18,7 @@ from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams.allocator import BinAllocator
 from vmflow.streams.stream import Stream
 
-from . import running
-from .driver import NOT_NOW
-from .failing import poison
 from .machine_fields import MachineFields
-from .wakers import running_loop
 
 if TYPE_CHECKING:
     from vmflow.context import Mode
@@ -34,49 +30,18 @@ if TYPE_CHECKING:
 _ALLOCATES_WHOLE: Final = not isinstance(BinAllocator.allocate, FunctionType)
 
 
-def possible(machine: VirtualMachine, stream: Stream, cost: int) -> bool:
-    """Whether nothing is before what is issued now, and a turn would run it right here.
-
-    Args:
-        stream: where it is to run.
-        cost: nanoseconds that it is expected to take.
-    """
-    fields: MachineFields = machine
-    engine = fields.engine
-    if (
-        not fields.observers.inline
-        or engine.pending
-        or engine.lively.count
-        or stream.posted
-        or fields.releases.noted
-        or stream.policy.asynchronous
-    ):
-        return False
-    loop = running_loop()
-    loops = fields.loops
-    if loops.home is not None and loops.home is not loop:
-        return False  # its loop alone drives it
-    attached = loop is not None or loops.any()
-    if not fields.devices.on_scheduler_thread(stream, cost, attached):
-        return False
-    return loop is None or loops.in_time(loop)
-
-
 def run(machine: VirtualMachine, instruction: Instruction, written: Storage | None) -> bool:
-    """Whether the instruction has had its turn in this call."""
+    """Run the instruction that is about to be issued, if nothing is before it; whether that was so."""
     policy = instruction.policy
-    if policy is None or policy.barrier or policy.deferred:
+    if policy is None or policy.barrier or policy.deferred or policy.waits_for_others():
         return False
     fields: MachineFields = machine
     driver = fields.driver
     mode = instruction.mode
     scoped = mode is not None and mode.scope is not None
-    if written is not None and written.array is None and not policy.prepares and not scoped:
-        # Ctrl-C may come out of this: nobody will ever see what it would have written.
-        done = driver.call(_compute, (machine, instruction, policy))
-    else:
-        done = driver.call_shielded(_run, (machine, instruction, policy))
-    if done is NOT_NOW:
+    # Ctrl-C may come out of the first: nobody will ever see what it would have written.
+    torn = written is not None and written.array is None and not policy.prepares and not scoped
+    if not driver.run(policy, instruction.stream, instruction.cost, mode, None if torn else instruction):
         return False
     instruction.state = ERASED
     instruction.policy = None
@@ -86,18 +51,6 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     if escaping is not None:
         raise escaping
     return True
-
-
-def _compute(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> None:
-    try:
-        policy.compute()
-    except Exception as error:
-        poison(machine, instruction, error)
-
-
-def _run(machine: VirtualMachine, instruction: Instruction, policy: InstructionPolicy) -> None:
-    failure = running.prepare(machine, instruction, policy) if policy.prepares else None
-    running.run(machine, instruction, failure)
 
 
 # Calls of ops
@@ -118,8 +71,7 @@ def submit(machine: VirtualMachine, stream: Stream, call: OpCall, mode: Mode, nb
         and call.step is None  # else it may wait for others, which `issue` sees to
         and (mode.scope is None or mode.scope.dropped() is None)
         and _is_ready(machine, stream, call)
-        and possible(machine, stream, call.plan.cost)
-        and fields.driver.compute(stream, call, mode)
+        and fields.driver.run(call, stream, call.plan.cost, mode)
     ):
         return
     issue_call(machine, stream, call, call.inputs, call.outputs, call.plan.cost, mode, nbytes)

@@ -75,11 +75,8 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
     for other in [*engine.local_pending, *engine.pending]:
         yield other.reads, other.writes
     at_hand = machine.driver.at_hand
-    if at_hand is not None and isinstance(at_hand[1], Instruction):
-        yield at_hand[1].reads, at_hand[1].writes
-    elif at_hand is not None and hasattr(at_hand[-1], "variables"):
-        # A graph's launch, which changes some of them.
-        yield (), [storage.dependence for storage in at_hand[-1].variables.values()]
+    if at_hand is not None:
+        yield at_hand.reads, at_hand.writes
 
 
 def _give_memory(policy: InstructionPolicy) -> None:

@@ -135,8 +135,9 @@ def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
 
 def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
     """Of any other machine: what others were doing is over, and this thread's own work begins once more."""
-    if machine.driver.at_hand is not None and isinstance(machine.driver.at_hand[-1], InstructionPolicy):
-        machine.driver.at_hand[-1].fail(failure)
+    at_hand = machine.driver.at_hand
+    if at_hand is not None and at_hand.policy is not None:
+        at_hand.policy.fail(failure)
     machine.driver.forget_at_hand()
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
     for instruction in outstanding:

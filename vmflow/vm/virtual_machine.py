@@ -209,11 +209,7 @@ class VirtualMachine(MachineFields):
         chain = self.driver.chain
         if chain is not None and not (self.engine.pending and chain.take(instruction)):
             self.driver.drive()
-        if (
-            inline.possible(self, instruction.stream, instruction.cost)
-            and not (instruction.policy is not None and instruction.policy.waits_for_others())
-            and inline.run(self, instruction, written)
-        ):
+        if inline.run(self, instruction, written):
             return
         instruction.thread = me
         if instruction.code is None:

@@ -1,4 +1,4 @@
-"""Calls that run where they are made, without a launch: where they may, and that nobody can tell the difference."""
+"""Launches that run within the call of the graph: when they may, and that nobody can tell the difference."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ import vmflow as flow
 from tests.support import no_collections, weak_storage
 from tests.vm.gates import entered
 from vmflow import nn
-from vmflow.graph_mode.compiled import CompiledGraph
-from vmflow.graph_mode.launch import Launch, Run
-from vmflow.graph_mode.loading import LoadedGraph
-from vmflow.graph_mode.lone_task import LoneTask, PureCall
+from vmflow.graph_mode.config import GraphConfig
+from vmflow.graph_mode.launch import Launch
+from vmflow.graph_mode.program import Program
+from vmflow.graph_mode.runtime import GraphRuntime
+from vmflow.graph_mode.single_task import SingleTask
 from vmflow.vm import settings
-from vmflow.vm.driver import NOT_NOW
 from vmflow.vm.virtual_machine import VirtualMachine
 
 pytestmark = [
     pytest.mark.host,
-    pytest.mark.skipif(settings.race_check(None), reason="every call is a launch where accesses are watched"),
+    pytest.mark.skipif(settings.race_check(None), reason="every launch is issued where accesses are watched"),
+    pytest.mark.skipif(GraphConfig().actors, reason="actors run no launch within the call"),
 ]
 
 
@@ -53,14 +54,7 @@ def ready(graph: Made, *given: flow.Tensor) -> Made:
     """The graph after calls that have made it what later calls find."""
     for _ in range(2):
         graph(*given).numpy()
-    assert short(graph) is not None
     return graph
-
-
-def short(graph: nn.Graph) -> PureCall | None:
-    """The short way of its next call, if there is one."""
-    handle = None if graph._last is None else graph._last._last
-    return None if handle is None else handle.pure()
 
 
 def wanted(graph: Product, x: flow.Tensor) -> Any:
@@ -76,29 +70,29 @@ def machine() -> Iterator[VirtualMachine]:
 
 
 @pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The graphs that were called in the usual way."""
+def issued(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The graphs of the issued that were issued."""
     seen: list[str] = []
-    usual = CompiledGraph.call
+    expect = GraphRuntime.expect
 
-    def call(self: CompiledGraph, *given: Any) -> Any:
-        seen.append(self.job.name)
-        return usual(self, *given)
+    def seeing(self: GraphRuntime, launch: Launch) -> bool:
+        seen.append(self.name)
+        return expect(self, launch)
 
-    monkeypatch.setattr(CompiledGraph, "call", call)
+    monkeypatch.setattr(GraphRuntime, "expect", seeing)
     return seen
 
 
-def test_a_call_takes_the_short_way_and_gives_the_same(launches: list[str]) -> None:
+def test_a_call_runs_inline_and_gives_the_same(issued: list[str]) -> None:
     graph = Product()
     ready(graph, flow.ones(4, 3))
-    launches.clear()
+    issued.clear()
     for _ in range(3):
         x = flow.randn(4, 3)
         found = graph(x)
         np.testing.assert_array_equal(found.numpy(), graph.run_by_vm(x).numpy())
         np.testing.assert_allclose(found.numpy(), wanted(graph, x), rtol=1e-5)
-    assert not launches
+    assert not issued
     first, second = graph(flow.ones(4, 3)), graph(flow.zeros(4, 3))
     assert first.sum().item() != second.sum().item()  # each has memory of its own
 
@@ -153,12 +147,12 @@ def test_an_op_that_fails_is_named_with_its_line_and_the_next_call_works() -> No
     with pytest.raises(IndexError) as caught:
         graph(x, flow.tensor([9])).numpy()
     notes = "".join(caught.value.__notes__)
-    assert "test_lone_task.py" in notes
+    assert "test_calls_run_inline.py" in notes
     assert "of graph 'Chosen" in notes
     assert graph(x, flow.tensor([2])).tolist() == [[2.0] * 3]
 
 
-def test_an_argument_that_the_graph_changes_is_copied_first(launches: list[str]) -> None:
+def test_an_argument_that_the_graph_changes_is_copied_first(issued: list[str]) -> None:
     class Counting(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -182,7 +176,7 @@ def test_an_argument_that_the_graph_changes_is_copied_first(launches: list[str])
     for _ in range(4):
         values.append((graph(module.count).tolist()[0], module.count.tolist()[0]))
     assert values == [(0.0, 1.0), (2.0, 3.0), (6.0, 7.0), (14.0, 15.0)]
-    assert short(graph) is None
+    assert len(issued) == 1  # before the machine had met the buffer
     version = module.count._blob.storage.version
     graph(module.count)
     assert module.count._blob.storage.version == version + 1
@@ -201,12 +195,12 @@ def test_another_machine_has_its_own() -> None:
     machine.close()
 
 
-def test_a_scope_is_obeyed(launches: list[str]) -> None:
+def test_a_scope_is_obeyed(issued: list[str]) -> None:
     graph = ready(Product(), flow.ones(4, 3))
-    launches.clear()
+    issued.clear()
     with flow.scope(name="one") as scope:
         result = graph(flow.ones(4, 3))
-        assert not launches  # it is there
+        assert not issued  # it is there
         scope.cancel()
         dropped = graph(flow.ones(4, 3))
     np.testing.assert_allclose(result.numpy(), wanted(graph, flow.ones(4, 3)), rtol=1e-5)
@@ -214,15 +208,13 @@ def test_a_scope_is_obeyed(launches: list[str]) -> None:
         dropped.numpy()
 
 
-def test_what_is_closed_runs_no_more() -> None:
+def test_a_closed_graph_is_built_anew() -> None:
     graph = ready(Product(), flow.ones(4, 3))
-    pure = short(graph)
-    assert pure is not None
+    (before,) = graph._forms
     graph.close()
-    assert short(graph) is None
-    assert pure.call((flow.ones(4, 3),)) is NOT_NOW
-    assert graph(flow.ones(4, 3)).shape == (4, 2)  # built anew
-    assert short(graph) is not pure
+    assert before.sources_of((flow.ones(4, 3),)) is None
+    assert graph(flow.ones(4, 3)).shape == (4, 2)
+    assert before not in graph._forms
 
 
 def test_the_form_used_last_is_the_one_that_is_kept() -> None:
@@ -238,8 +230,7 @@ def test_the_form_used_last_is_the_one_that_is_kept() -> None:
     assert sorted([key[1][0].shape[0] for key in graph._compiled]) == [1, 3]
 
 
-@pytest.mark.parametrize("with_arrays", [False, True])
-def test_closing_while_another_thread_calls(with_arrays: bool) -> None:
+def test_closing_while_another_thread_calls() -> None:
     graph = ready(Product(64), flow.ones(4, 64))
     x, stop = flow.ones(4, 64), threading.Event()
     expected = graph(x).numpy()
@@ -247,8 +238,8 @@ def test_closing_while_another_thread_calls(with_arrays: bool) -> None:
 
     def calls() -> None:
         while not stop.is_set():
-            found = on_arrays(graph, x) if with_arrays else graph(x).numpy()
-            if found is not NOT_NOW and not np.array_equal(found, expected):
+            found = graph(x).numpy()
+            if not np.array_equal(found, expected):
                 wrong.append(found)
 
     threads = [threading.Thread(target=copy_context().run, args=(calls,)) for _ in range(2)]
@@ -263,15 +254,15 @@ def test_closing_while_another_thread_calls(with_arrays: bool) -> None:
     assert not wrong
 
 
-def test_a_loaded_graph_takes_the_short_way_too(tmp_path: Path, launches: list[str]) -> None:
+def test_a_loaded_graph_runs_inline_too(tmp_path: Path, issued: list[str]) -> None:
     graph = ready(Product(), flow.ones(4, 3))
     flow.save(graph, tmp_path / "graph")
     loaded = flow.load_graph(tmp_path / "graph")
     x = flow.randn(4, 3)
     found = [loaded(x).numpy() for _ in range(3)]
-    launches.clear()
+    issued.clear()
     np.testing.assert_array_equal(loaded(x).numpy(), found[0])
-    assert not launches
+    assert not issued
     with pytest.raises(ValueError, match="when the graph was built"):
         loaded(flow.ones(5, 3))
 
@@ -337,10 +328,12 @@ def test_ctrl_c_in_a_call_is_told_once_and_keeps_nothing(
     graph = ready(Product(), flow.ones(4, 3))
     (runtime,) = machine.graphs.values()
 
-    def interrupted(self: LoneTask, launch: Launch) -> None:
+    def interrupted(self: Program, launch: Launch) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LoneTask, "_run", interrupted)
+    if not isinstance(Program.run, FunctionType):
+        pytest.skip("compiled code calls its own")
+    monkeypatch.setattr(Program, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         graph(flow.ones(4, 3))
     monkeypatch.undo()
@@ -351,96 +344,7 @@ def test_ctrl_c_in_a_call_is_told_once_and_keeps_nothing(
     assert graph(flow.ones(4, 3)).shape == (4, 2)
 
 
-# On arrays
-
-
-def on_arrays(graph: nn.Graph | LoadedGraph, *given: flow.Tensor) -> Any:
-    return graph._call_on_arrays([it.numpy() for it in given])
-
-
-def test_a_call_on_arrays_gives_the_same(launches: list[str]) -> None:
-    graph = ready(Product(), flow.ones(4, 3))
-    launches.clear()
-    x, y = flow.randn(4, 3), flow.randn(4, 3)
-    found, other = on_arrays(graph, x), on_arrays(graph, y)
-    np.testing.assert_array_equal(found, graph.run_by_vm(x).numpy())
-    np.testing.assert_array_equal(other, graph.run_by_vm(y).numpy())
-    assert not launches
-    assert found.flags.owndata
-
-
-def test_a_loaded_graph_takes_arrays_too(tmp_path: Path) -> None:
-    graph = ready(Product(), flow.ones(4, 3))
-    flow.save(graph, tmp_path / "graph")
-    loaded = flow.load_graph(tmp_path / "graph")
-    x = flow.randn(4, 3)
-    assert on_arrays(loaded, x) is NOT_NOW
-    for _ in range(2):
-        expected = loaded(x).numpy()
-    np.testing.assert_array_equal(on_arrays(loaded, x), expected)
-
-
-def test_arrays_that_a_graph_only_hands_on_are_not_the_result() -> None:
-    class Same(nn.Graph):
-        def build(self, x: flow.Tensor) -> flow.Tensor:
-            return x
-
-    x = flow.ones(4, 3)
-    graph = ready(Same(), x)
-    array = x.numpy()
-    found = graph._call_on_arrays([array])
-    assert not np.shares_memory(found, array)
-    np.testing.assert_array_equal(found, array)
-
-
-def test_arrays_of_another_kind_are_left_to_an_ordinary_call() -> None:
-    graph = ready(Product(), flow.ones(4, 3))
-    for given in [(flow.ones(5, 3),), (flow.ones(4, 3, dtype=flow.float64),), (flow.ones(4, 3),) * 2, ()]:
-        assert on_arrays(graph, *given) is NOT_NOW
-
-
-def test_arrays_meet_the_parameters_of_now() -> None:
-    graph = ready(Product(), flow.ones(4, 3))
-    parameter, x = next(graph.linear.parameters()), flow.randn(4, 3)
-    with flow.no_grad():
-        parameter.mul_(2)
-    np.testing.assert_allclose(on_arrays(graph, x), wanted(graph, x), rtol=1e-5)
-    parameter.data = flow.full((2, 3), 3.0)
-    assert on_arrays(graph, x) is NOT_NOW
-
-
-def test_arrays_wait_for_nothing(machine: VirtualMachine) -> None:
-    graph = ready(Product(), flow.ones(4, 3))
-    x = flow.ones(4, 3)
-    with flow.scope() as scope:
-        scope.cancel()
-        assert on_arrays(graph, x) is NOT_NOW
-    with entered(VirtualMachine("other", cpu_worker="never")):
-        assert on_arrays(graph, x) is NOT_NOW
-    pure = short(graph)
-    assert pure is not None
-    graph.close()
-    assert pure.call_on_arrays([x.numpy()]) is NOT_NOW
-    assert on_arrays(graph, x) is NOT_NOW
-
-
-def test_what_fails_on_arrays_is_left_to_a_call_that_tells_of_it(machine: VirtualMachine) -> None:
-    class Chosen(nn.Graph):
-        def build(self, x: flow.Tensor, index: flow.Tensor) -> flow.Tensor:
-            return x.index_select(0, index) * 2
-
-    x = flow.ones(4, 3)
-    graph = ready(Chosen(), x, flow.tensor([1]))
-    assert on_arrays(graph, x, flow.tensor([9])) is NOT_NOW
-    with pytest.raises(IndexError):
-        graph(x, flow.tensor([9])).numpy()
-    assert on_arrays(graph, x, flow.tensor([2])).tolist() == [[2.0] * 3]
-    (runtime,) = machine.graphs.values()
-    assert not runtime._open
-
-
-@pytest.mark.parametrize("way", ["tensors", "arrays"])
-def test_ctrl_c_at_any_call_within_keeps_nothing(way: str, machine: VirtualMachine) -> None:
+def test_ctrl_c_at_any_call_within_keeps_nothing(machine: VirtualMachine) -> None:
     """Python looks for signals where a function begins."""
     x = flow.ones(4, 3)
     graph = ready(Product(), x)
@@ -463,7 +367,7 @@ def test_ctrl_c_at_any_call_within_keeps_nothing(way: str, machine: VirtualMachi
         gc.disable()  # the destructors of what other tests have left are no calls of the graph's
         sys.settrace(interrupt)
         try:
-            return graph(x) if way == "tensors" else on_arrays(graph, x)
+            return graph(x)
         finally:
             sys.settrace(None)
             gc.enable()
@@ -478,40 +382,5 @@ def test_ctrl_c_at_any_call_within_keeps_nothing(way: str, machine: VirtualMachi
         else:
             break
     np.testing.assert_array_equal(np.asarray(result), expected)
-    assert after or not isinstance(LoneTask.run_at_once, FunctionType)  # compiled, they are no such functions
+    assert after or not isinstance(SingleTask.act, FunctionType)  # compiled, they are no such functions
     np.testing.assert_array_equal(graph(x).numpy(), expected)
-
-
-def test_arrays_of_any_size_that_was_met_are_taken() -> None:
-    graph = Product()
-    graph.with_dynamic_input_shape(size=4)
-    sizes = (1, 4, 2)
-    for size in sizes:
-        ready(graph, flow.ones(size, 3))
-    for size in sizes * 2:
-        x = flow.randn(size, 3)
-        found = on_arrays(graph, x)
-        np.testing.assert_array_equal(found, graph.run_by_vm(x).numpy())
-    assert on_arrays(graph, flow.ones(3, 3)) is NOT_NOW
-    for size in (5, 6):  # for which others are given up
-        ready(graph, flow.ones(size, 3))
-    assert set(graph._forms) == {form for forms in graph._compiled.values() for form in forms}
-    assert len(graph._forms) == 4
-    graph.close()
-    assert not graph._forms
-
-
-def test_ctrl_c_in_a_call_on_arrays_keeps_nothing(machine: VirtualMachine, monkeypatch: pytest.MonkeyPatch) -> None:
-    x = flow.ones(4, 3)
-    graph = ready(Product(), x)
-    (runtime,) = machine.graphs.values()
-
-    def interrupted(self: LoneTask, run: Run) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(LoneTask, "_run", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        on_arrays(graph, x)
-    monkeypatch.undo()
-    assert not runtime._open
-    np.testing.assert_allclose(on_arrays(graph, x), wanted(graph, x), rtol=1e-5)

@@ -1,0 +1,231 @@
+"""`GraphCaller`: from the call of a graph to its launch.
+
+A launch runs in the call if the plan has a single task and nothing is before it.  Otherwise it is issued, as a
+`LaunchLazyJob` instruction behind those that hand over arguments and allocate results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final, final
+
+from vmflow.context import Mode
+from vmflow.errors import VirtualMachineClosed
+from vmflow.instructions import origin
+from vmflow.instructions.allocate_tensor import AllocateTensor
+from vmflow.instructions.blob import Blob, Storage, TensorMeta, count_writes, places_memory
+from vmflow.instructions.builder import issue
+from vmflow.instructions.critical_section import CriticalSection
+from vmflow.instructions.deferred import Ended
+from vmflow.instructions.failure import Failure
+from vmflow.instructions.instruction import Dependence, Instruction
+from vmflow.instructions.launch_lazy_job import LaunchLazyJob
+from vmflow.instructions.release_tensor import Lease
+from vmflow.interpreter import new_tensor
+from vmflow.vm import inline
+from vmflow.vm.machine_fields import MachineFields
+
+from .acts import GraphAct
+from .launch import Launch
+from .single_task import SingleTask
+from .variables import Variables
+
+if TYPE_CHECKING:
+    from vmflow.tensors import Tensor
+    from vmflow.vm.virtual_machine import VirtualMachine
+
+    from .runtime import GraphRuntime
+
+_NOTHING: Final[frozenset[Storage]] = frozenset()
+
+
+@final
+class GraphCaller:
+    """Calls of one compiled graph on one machine.
+
+    Args:
+        machine: that runs the launches.
+        outputs: the metas of the results.
+        uses: how often a launch reads arguments; see `Launch`.
+        task: of a plan with a single one; else None.
+    """
+
+    def __init__(
+        self, machine: VirtualMachine, outputs: Sequence[TensorMeta], uses: int, task: SingleTask | None
+    ) -> None:
+        self._machine = machine
+        self._outputs = tuple(outputs)
+        self._uses = uses
+        self._task = task
+        # Bytes of the results that the device's allocator makes room for.
+        self._placed_bytes = sum([it.nbytes for it in outputs if places_memory(it)])
+
+    def call(
+        self,
+        runtime: GraphRuntime,
+        sources: tuple[Blob, ...],
+        numbers: Sequence[float],
+        draws: Sequence[Sequence[tuple[int, int]]],
+        variables: Variables,
+        mode: Mode,
+    ) -> list[Tensor] | None:
+        """The results, which are being computed; None, and nothing has happened, if the runtime has been closed.
+
+        Args:
+            runtime: that this belongs to.
+            sources: the arguments.
+            numbers, draws: see `Launch`.
+            variables: of the job.
+            mode: of the call.
+
+        Raises:
+            VirtualMachineClosed: if the machine takes nothing any more.
+        """
+        machine = self._machine
+        fields: MachineFields = machine
+        results: list[Tensor] = []
+        blobs: list[Blob] = []
+        for output in self._outputs:
+            storage = Storage(machine, None, fields.devices.compute_stream(output.device))
+            blob = Blob(storage, output)
+            blobs.append(blob)
+            results.append(new_tensor(blob, Lease(storage) if places_memory(output) else None))
+        launch = Launch(sources, tuple(blobs), numbers, draws, self._uses, variables.storages)
+        try:
+            if not self._ran_inline(runtime, launch, variables, mode):
+                if not runtime.expect(launch):
+                    return None
+                self._issue(runtime, launch, variables, mode)
+        finally:
+            # Even if Ctrl-C comes in between, what was issued runs.
+            count_writes(variables.written)
+        return results
+
+    def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
+        """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""
+        task = self._task
+        if task is None or task.closed or self._placed_bytes:
+            return False
+        if not runtime.memory.settled and runtime.memory.unsettled():
+            return False
+        machine = self._machine
+        scope = mode.scope
+        if scope is not None and scope.dropped() is not None:
+            return False
+        for blob in launch.sources:
+            owner = blob.storage.machine
+            if owner is None:
+                machine.take_over(blob.storage)  # made of a caller's array: nothing has used it yet
+            elif owner is not machine:
+                return False
+            if variables.written and blob.storage in variables.changed:
+                launch.share(variables.changed)
+        for storage in variables.written:
+            if storage.machine is not machine or storage.failure is not None:
+                return False
+        for storage in variables.read:
+            if storage.machine is not machine or storage.failure is not None:
+                return False
+        cost = 0 if scope is not None and scope.here else task.cost
+        act = GraphAct(runtime, task, launch, True)
+        if variables.written:
+            reads = [blob.storage.dependence for blob in launch.sources]
+            writes = tuple([storage.dependence for storage in variables.written])
+            inline.run(machine, Instruction(task.stream, act, tuple(reads), writes, cost, None, 0, mode), None)
+        else:
+            # Ctrl-C may come out of this: nobody will ever see what it would have written.
+            fields: MachineFields = machine
+            fields.driver.run(act, task.stream, cost, mode)
+        return launch.over
+
+    def _issue(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> None:
+        handed_over = False
+        try:
+            instructions, writes = self._instructions(runtime, launch, variables, mode)
+            # From here on all of them are issued, whatever comes in between.
+            handed_over = True
+            issue(self._machine, instructions, writes)
+        except BaseException as error:
+            if not handed_over or isinstance(error, VirtualMachineClosed):
+                closed = self._machine.lifecycle.closed_failure() if handed_over else None
+                launch.fail(closed or Failure(error, dropped=True))
+                launch.finish()
+            raise
+
+    def _instructions(
+        self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode
+    ) -> tuple[list[Instruction], list[tuple[Storage, Instruction]]]:
+        """The instructions of a launch, and which of them writes which storage."""
+        machine = self._machine
+        code, last = origin.capture()
+        instructions: list[Instruction] = []
+        writes: list[tuple[Storage, Instruction]] = []
+        for blob in launch.results if self._placed_bytes else ():
+            if places_memory(blob.meta):
+                stream, written = machine.stream(blob.meta.device), (blob.storage.dependence,)
+                allocation = Instruction(stream, AllocateTensor(blob), (), written, 0, code, last, mode)
+                instructions.append(allocation)
+                writes.append((blob.storage, allocation))
+        needed, reads = variables.read_blobs, variables.read + runtime.memory.unsettled()
+        sources = launch.sources
+        job = _Job(runtime, launch)
+        if runtime.brief or not sources:
+            # The run is over before anybody could make use of having the arguments back.
+            launch.share(_NOTHING)
+            launch.open(None)
+            needed += sources
+            reads += [blob.storage for blob in sources]
+        else:
+            # What the run changes is its own from the beginning to the end, and need not be asked for again.
+            shared = tuple([blob for blob in sources if blob.storage not in variables.changed])
+            section, section_stream = CriticalSection(shared, job.open), runtime.section_stream()
+            launch.share(variables.changed if len(shared) < len(sources) else _NOTHING, section, section_stream)
+            read = tuple([_ordered(machine, blob.storage) for blob in shared])
+            instructions.append(Instruction(section_stream, section, read, (), 0, code, last, mode))
+        changed = variables.written + [blob.storage for blob in launch.results]
+        instruction = Instruction(
+            runtime.launches,
+            LaunchLazyJob(job, variables.written_blobs, needed),
+            tuple([_ordered(machine, storage) for storage in reads]),
+            tuple([_ordered(machine, storage) for storage in changed]),
+            runtime.cost,
+            code,
+            last,
+            mode,
+            self._placed_bytes,
+        )
+        instructions.append(instruction)
+        writes += [(storage, instruction) for storage in changed]
+        return instructions, writes
+
+
+def _ordered(machine: VirtualMachine, storage: Storage) -> Dependence:
+    """The order of the accesses to a storage.  A graph does not mind which of a device's streams used it last."""
+    dependence = storage.dependence
+    return dependence if dependence.machine is machine else machine.take_over(storage)
+
+
+@final
+class _Job:
+    """The job that a `LaunchLazyJob` starts."""
+
+    def __init__(self, runtime: GraphRuntime, launch: Launch) -> None:
+        self._runtime = runtime
+        self._launch = launch
+
+    @property
+    def name(self) -> str:
+        return self._runtime.launching
+
+    def launch(self, ended: Ended) -> None:
+        self._launch.begin(ended)
+        self._runtime.launch(self._launch)
+
+    def fail(self, failure: Failure) -> None:
+        self._launch.fail(failure)
+        self._launch.finish()
+
+    def open(self, failure: Failure | None) -> None:
+        """The arguments are there, or never will be."""
+        self._launch.open(failure)
+        self._runtime.opened()
