@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 import vmflow as flow
+from tests.vm.gates import entered
 from vmflow import nn
 from vmflow.context import MODE
+from vmflow.vm.virtual_machine import VirtualMachine
 
 from .support import Of, Train, assert_same, check_in_graph
 
@@ -929,3 +931,13 @@ def test_gradients_are_recorded_whatever_surrounds_the_call() -> None:
         graph(*data[1])
     eager_steps(twin, flow.optim.SGD(twin.parameters(), lr=0.1), None, data)
     assert_same(dict(model.state_dict()), dict(twin.state_dict()))
+
+
+def test_a_constant_whose_shape_comes_from_values_is_waited_for() -> None:
+    class Chosen(nn.Graph):
+        def build(self, x: flow.Tensor) -> flow.Tensor:
+            return x[flow.tensor([True, False, True])]
+
+    # What is issued runs when somebody waits for it.
+    with entered(VirtualMachine("late", gather=1000)):
+        assert Chosen()(flow.arange(3)).tolist() == [0, 2]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from vmflow import interpreter as _interpreter
 from vmflow.context import MODE
+from vmflow.vm.virtual_machine import writer_of
 
 if TYPE_CHECKING:
     from vmflow.tensors import Tensor
@@ -30,5 +31,10 @@ def from_values(compute: Callable[..., tuple[Tensor, ...]], *inputs: Tensor) -> 
         found = compute(*[given.detach() for given in inputs])
     if recorder is not None:
         for made in found:
-            recorder.made(made._blob.storage)
+            storage = made._blob.storage
+            writing = writer_of(storage)
+            if writing is not None:
+                machine, instruction = writing
+                machine.wait(instruction)
+            recorder.made(storage)
     return found
