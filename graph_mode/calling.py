@@ -22,6 +22,7 @@ from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.launch_lazy_job import LaunchLazyJob
 from vmflow.instructions.release_tensor import Lease
 from vmflow.interpreter import new_tensor
+from vmflow.tensor_fields import still_have
 from vmflow.vm import inline
 from vmflow.vm.machine_fields import MachineFields
 
@@ -54,11 +55,11 @@ class GraphCaller:
         self, machine: VirtualMachine, outputs: Sequence[TensorMeta], uses: int, task: SingleTask | None
     ) -> None:
         self._machine = machine
-        self._outputs = tuple(outputs)
+        # With whether the device's allocator makes room for it.
+        self._outputs = [(output, places_memory(output)) for output in outputs]
         self._uses = uses
         self._task = task
-        # Bytes of the results that the device's allocator makes room for.
-        self._placed_bytes = sum([it.nbytes for it in outputs if places_memory(it)])
+        self._placed_bytes = sum([output.nbytes for output, is_placed in self._outputs if is_placed])
 
     def call(
         self,
@@ -69,7 +70,9 @@ class GraphCaller:
         variables: Variables,
         mode: Mode,
     ) -> list[Tensor] | None:
-        """The results, which are being computed; None, and nothing has happened, if the runtime has been closed.
+        """The results, which are being computed.
+
+        None, and nothing has happened, if the runtime has been closed or a variable's tensor has been given other data.
 
         Args:
             runtime: that this belongs to.
@@ -81,15 +84,19 @@ class GraphCaller:
         Raises:
             VirtualMachineClosed: if the machine takes nothing any more.
         """
+        if not still_have(variables.held):
+            return None
         machine = self._machine
         fields: MachineFields = machine
+        if fields.driver.refusing:
+            machine.require_open("launch_lazy_job")
         results: list[Tensor] = []
         blobs: list[Blob] = []
-        for output in self._outputs:
+        for output, is_placed in self._outputs:
             storage = Storage(machine, None, fields.devices.compute_stream(output.device))
             blob = Blob(storage, output)
             blobs.append(blob)
-            results.append(new_tensor(blob, Lease(storage) if places_memory(output) else None))
+            results.append(new_tensor(blob, Lease(storage) if is_placed else None))
         launch = Launch(sources, tuple(blobs), numbers, draws, self._uses, variables.storages)
         try:
             if not self._ran_inline(runtime, launch, variables, mode):
@@ -106,7 +113,7 @@ class GraphCaller:
         task = self._task
         if task is None or task.closed or self._placed_bytes:
             return False
-        if not runtime.memory.settled and runtime.memory.unsettled():
+        if not runtime.ready and not runtime.memory_is_there():
             return False
         machine = self._machine
         scope = mode.scope
@@ -160,8 +167,8 @@ class GraphCaller:
         code, last = origin.capture()
         instructions: list[Instruction] = []
         writes: list[tuple[Storage, Instruction]] = []
-        for blob in launch.results if self._placed_bytes else ():
-            if places_memory(blob.meta):
+        for blob, (_, is_placed) in zip(launch.results, self._outputs, strict=True):
+            if is_placed:
                 stream, written = machine.stream(blob.meta.device), (blob.storage.dependence,)
                 allocation = Instruction(stream, AllocateTensor(blob), (), written, 0, code, last, mode)
                 instructions.append(allocation)

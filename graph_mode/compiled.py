@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, final
 
 import attrs
@@ -20,7 +20,7 @@ from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine, default_machine
 
 from . import args_tree, vm_run
-from .args_tree import Branch, Tree
+from .args_tree import Branch, Leaf, Tree
 from .compiler import compile_job
 from .describing import SILENT, BuildReport
 from .feeds import Outlet
@@ -48,6 +48,10 @@ class Outside:
     generators: tuple[RandomGenerator, ...] = ()
     leaves: tuple[AutogradMeta, ...] = ()
     outlets: tuple[Outlet, ...] = ()
+
+
+def _no_runtime() -> None:
+    return None
 
 
 @final
@@ -107,8 +111,10 @@ class CompiledGraph:
         self._changed = frozenset(self.full_job.written())
         self._variables = Variables(self._bindings, self.full_job, self._changed)
         self._no_draws: list[list[tuple[int, int]]] = [[] for _ in range(self.full_job.micro_batches)]
-        # Of the runtime that was called last.
-        self._last: Handle | None = None
+        # To the runtime that was called last, if it was ready.
+        self._last: Callable[[], GraphRuntime | None] = _no_runtime
+        self._is_random = bool(self.full_job.draws)
+        self._single_result = isinstance(out_tree, Leaf) and not outside.leaves
         self._session.own(self, job.name)
 
     def require_open(self) -> None:
@@ -145,7 +151,10 @@ class CompiledGraph:
 
         None if they have to be looked at more closely.
         """
-        if not self._by_place or self._closed or MODE.get().interpreter is not None or not self.holds():
+        if not self._by_place or self._closed or MODE.get().interpreter is not None:
+            return None
+        guard = self._guard
+        if guard is not None and not guard.holds():
             return None
         return blobs_if(arguments, self.metas)
 
@@ -162,19 +171,20 @@ class CompiledGraph:
         """
         mode = MODE.get()
         machine: VirtualMachine = mode.machine or default_machine()
-        machine.require_open("launch_lazy_job")
-        if not still_have(self._variables.held):
-            self._variables = Variables(self._bindings, self.full_job, self._changed)
-        draws = self._draws() if self.full_job.draws else self._no_draws
-        results: list[Tensor] | None = None
-        while results is None:
+        draws = self._draws() if self._is_random else self._no_draws
+        runtime = self._last()
+        if runtime is None or not runtime.ready or runtime.machine is not machine:
             runtime = self._runtime(machine)
+        while True:
             try:
                 results = runtime.caller.call(runtime, sources, numbers, draws, self._variables, mode)
             finally:
                 if self._closed:
                     runtime.close()
-        return self._structured(results)
+            if results is not None:
+                return results[0] if self._single_result else self._structured(results)
+            self._variables = self._present_variables()
+            runtime = self._runtime(machine)
 
     def run_by_vm(self, given: Sequence[Tensor], numbers: Sequence[float]) -> Any:
         """The same, op by op."""
@@ -186,15 +196,17 @@ class CompiledGraph:
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also from a destructor."""
         self._closed = True
-        self._last = None
+        self._last = _no_runtime
         for handle in list(self._handles):
             handle.close()
 
+    def _present_variables(self) -> Variables:
+        variables = self._variables
+        if still_have(variables.held):
+            return variables
+        return Variables(self._bindings, self.full_job, self._changed)
+
     def _runtime(self, machine: VirtualMachine) -> GraphRuntime:
-        last = self._last
-        found = None if last is None else last.runtime()
-        if found is not None and found.machine is machine and found.usable():
-            return found
         runtimes: weakref.WeakKeyDictionary[CompiledGraph, GraphRuntime] = machine.graphs
         found = runtimes.get(self)
         if found is None or not found.usable():
@@ -206,7 +218,7 @@ class CompiledGraph:
                     found = GraphRuntime(machine, self.full_job, self.plan, self._uses, self.settings.config.actors)
                     self._handles = [*[it for it in self._handles if not it.gone()], found.handle]
                     runtimes[self] = found
-        self._last = found.handle
+        self._last = weakref.ref(found)
         return found
 
     def _draws(self) -> list[list[tuple[int, int]]]:

@@ -29,7 +29,6 @@ class PlanMemory:
 
     Attributes:
         tensors: of bytes, by what they are, whose, and which slot.
-        settled: whether they are known to be there.
     """
 
     def __init__(self, job: Job, plan: Plan) -> None:
@@ -37,7 +36,7 @@ class PlanMemory:
         self.plan = plan
         self.tensors: dict[tuple[str, int, int], Tensor] = {}
         self._programs: dict[tuple[Any, ...], Program] = {}
-        self.settled = False
+        self._settled = False
         self._allocate()
 
     def _allocate(self) -> None:
@@ -55,15 +54,15 @@ class PlanMemory:
 
     def unsettled(self) -> list[Storage]:
         """What is not known to be there; a launch has to wait for it."""
-        if self.settled:
+        if self._settled:
             return []
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
-        self.settled = all([it.settled() and it.failure is None for it in storages])
+        self._settled = all([it.settled() and it.failure is None for it in storages])
         return storages
 
     def usable(self) -> bool:
         """Whether it is there, or may still come to be."""
-        if self.settled:
+        if self._settled:
             return True
         storages = [blob_of(tensor).storage for tensor in self.tensors.values()]
         return not any([it.settled() and it.failure is not None for it in storages])

@@ -65,10 +65,6 @@ class Handle:
         if runtime is not None:
             runtime.close()
 
-    def runtime(self) -> GraphRuntime | None:
-        """The runtime; None if there is none any more."""
-        return self._runtime()
-
     def gone(self) -> bool:
         """Whether there is no runtime any more."""
         return self._runtime() is None
@@ -87,6 +83,7 @@ class GraphRuntime:
     Attributes:
         name: of the graph.
         handle: see `Handle`.
+        ready: whether it can be launched, for all that is known; see `usable`.
         at_once: how many launches may be under way.
         memory: see `PlanMemory`.
         launching: what starting a run is called.
@@ -101,6 +98,7 @@ class GraphRuntime:
     def __init__(self, machine: VirtualMachine, job: Job, plan: Plan, uses: int, actors: bool = False) -> None:
         self.name = job.name
         self.handle = Handle(self)
+        self.ready = False
         self.machine = machine
         self.job = job
         self.plan = plan
@@ -168,6 +166,15 @@ class GraphRuntime:
         """Whether it can be launched: not if it was closed, or there was no memory for it."""
         return not self._closing and self.memory.usable()
 
+    def memory_is_there(self) -> bool:
+        """Whether all memory of the plan is known to be there."""
+        if self.memory.unsettled():
+            return False
+        self.ready = True
+        if self._closing:  # by another thread, or a destructor, which may have come before the line above
+            self.ready = False
+        return True
+
     def section_stream(self) -> Stream:
         """A stream on which to hand over the arguments of one launch, for as long as that takes.
 
@@ -231,11 +238,15 @@ class GraphRuntime:
 
     def close(self) -> None:
         """Launch nothing any more; what was launched still runs.  From anywhere, also in the middle of anything."""
-        self._closing = True
+        self._refuse()
         if self.single is not None:
             self.single.close()
         if not self._open:
             self._pump()
+
+    def _refuse(self) -> None:
+        self._closing = True
+        self.ready = False
 
     # Driving
 
@@ -251,7 +262,7 @@ class GraphRuntime:
             except Exception as error:
                 # A contradiction among the actors: nobody may wait for them, nor ask them anything more.
                 self._dead = Failure(error)
-                self._closing = True
+                self._refuse()
                 self.system = None
                 raise
             finally:
@@ -273,7 +284,7 @@ class GraphRuntime:
         if not self._open:
             return
         self._dead = failure
-        self._closing = True
+        self._refuse()
         self.system = None
         if self.single is not None:
             self.single.close()
@@ -420,7 +431,8 @@ class GraphRuntime:
 
     def _let_go(self, system: ActorSystem, failure: Failure) -> None:
         """Nothing will run any more: let the actors end as if everything had, and keep nobody's memory."""
-        self._closing = self._closed = True
+        self._refuse()
+        self._closed = True
         for launch in self._under_way.values():
             # What an act still does for it is in vain, and what that meets with is not for the caller.
             launch.fail(failure)
