@@ -18,6 +18,7 @@ import numpy as np
 from vmflow.errors import InternalError
 from vmflow.instructions.blob import Array, Blob, Storage, TensorMeta
 from vmflow.instructions.failure import Failure
+from vmflow.instructions.op_call import store
 from vmflow.kernels.choosing import Kernel
 from vmflow.kernels.generation import GENERATION
 from vmflow.native import caused_by
@@ -193,9 +194,7 @@ class Program:
         steps = iter(made)
         try:
             for kernel, arguments, out in steps:
-                result = kernel(*arguments)
-                if result is not out:
-                    np.copyto(out, result, casting="unsafe")
+                store(kernel(*arguments), out)
         except Exception as error:
             # Counting would cost as much as a tiny op's bookkeeping.
             failed = len(made) - length_hint(steps) - 1
@@ -342,7 +341,6 @@ def _updating(update: Callable[..., Any], inputs: list[Array], outputs: list[Arr
 def _storing(kernel: Callable[..., Any], outputs: list[Array]) -> Callable[..., None]:
     def storing(*arguments: Any) -> None:
         for out, result in zip(outputs, kernel(*arguments), strict=True):
-            if result is not out:
-                np.copyto(out, result, casting="unsafe")
+            store(result, out)
 
     return storing

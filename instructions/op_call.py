@@ -62,6 +62,15 @@ class CallPlan:
         return self._apart
 
 
+def store(result: Any, out: Array) -> None:
+    """Put the result of a kernel into `out`, cast to its dtype, unless the kernel has put it there.
+
+    Inference has decided that the dtype fits: numpy would refuse int64 into uint8, for instance.
+    """
+    if result is not out:
+        np.copyto(out, result, casting="unsafe")
+
+
 def op_call(
     name: str,
     function: Kernel,
@@ -161,10 +170,7 @@ class OpCall(Chainable):
         elif storage.failure is not None:
             return  # writing a part does not mend the whole
         out = output.destination()
-        result = self._called(out)
-        if result is not out:
-            # Whether the dtype fits was decided when the op was issued: int64 into uint8 does, and numpy says no.
-            np.copyto(out, result, casting="unsafe")
+        store(self._called(out), out)
         storage.failure = None
 
     def _called(self, out: Any) -> Any:
@@ -195,7 +201,7 @@ class OpCall(Chainable):
                 out = output.array()
                 # Views are made anew at each call: compare the memory, not the objects.
                 if result is not out and result.__array_interface__["data"] != out.__array_interface__["data"]:
-                    np.copyto(out, result, casting="unsafe")
+                    store(result, out)
             storage.failure = None
 
     def fail(self, failure: Failure) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 
 from vmflow.graph_mode.job import Buffer, Job, JobOp
 from vmflow.instructions.blob import Array, Blob, Storage
+from vmflow.instructions.op_call import store
 
 from .flow import GATHERING, Flow, flow_of, is_random
 
@@ -69,6 +70,5 @@ def _computed(op: JobOp, constants: dict[int, Array]) -> list[Array] | None:
     except Exception:
         return None  # it fails at each launch then, as it does eagerly
     for out, result in zip(outputs, results if inferred.several else (results,), strict=True):
-        if result is not out:
-            np.copyto(out, result, casting="unsafe")
+        store(result, out)
     return outputs
