@@ -98,15 +98,17 @@ class GraphCaller:
             blobs.append(blob)
             results.append(new_tensor(blob, Lease(storage) if is_placed else None))
         launch = Launch(sources, tuple(blobs), numbers, draws, self._uses, variables.storages)
+        is_open = True
         try:
             if not self._ran_inline(runtime, launch, variables, mode):
-                if not runtime.expect(launch):
-                    return None
-                self._issue(runtime, launch, variables, mode)
+                is_open = runtime.expect(launch)
+                if is_open:
+                    self._issue(runtime, launch, variables, mode)
         finally:
-            # Even if Ctrl-C comes in between, what was issued runs.
-            count_writes(variables.written)
-        return results
+            if is_open:
+                # Even if Ctrl-C comes in between, what was issued runs.
+                count_writes(variables.written)
+        return results if is_open else None
 
     def _ran_inline(self, runtime: GraphRuntime, launch: Launch, variables: Variables, mode: Mode) -> bool:
         """Run the launch in this call, if all that it needs is there and nothing is before it; whether that was so."""

@@ -152,24 +152,28 @@ def test_an_op_that_fails_is_named_with_its_line_and_the_next_call_works() -> No
     assert graph(x, flow.tensor([2])).tolist() == [[2.0] * 3]
 
 
+class Counting(nn.Module):
+    """Adds to a buffer at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("count", flow.zeros(3))
+
+    def forward(self, x: flow.Tensor) -> flow.Tensor:
+        self.count.add_(x + 1)
+        return x * 2
+
+
+class Counts(nn.Graph):
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+
+    def build(self, x: flow.Tensor) -> Any:
+        return self.module(x)
+
+
 def test_an_argument_that_the_graph_changes_is_copied_first(issued: list[str]) -> None:
-    class Counting(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.register_buffer("count", flow.zeros(3))
-
-        def forward(self, x: flow.Tensor) -> flow.Tensor:
-            self.count.add_(x + 1)
-            return x * 2
-
-    class Counts(nn.Graph):
-        def __init__(self, module: nn.Module) -> None:
-            super().__init__()
-            self.module = module
-
-        def build(self, x: flow.Tensor) -> Any:
-            return self.module(x)
-
     module = Counting()
     graph = Counts(module)
     values = []
@@ -179,6 +183,25 @@ def test_an_argument_that_the_graph_changes_is_copied_first(issued: list[str]) -
     assert len(issued) == 1  # before the machine had met the buffer
     version = module.count._blob.storage.version
     graph(module.count)
+    assert module.count._blob.storage.version == version + 1
+
+
+def test_a_write_counts_once_though_the_runtime_is_closed_before_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = Counting()
+    graph = Counts(module)
+    graph(flow.zeros(3)).numpy()
+    expect = GraphRuntime.expect
+
+    def closing(self: GraphRuntime, launch: Launch) -> bool:
+        monkeypatch.undo()
+        self.close()
+        return expect(self, launch)
+
+    monkeypatch.setattr(GraphRuntime, "expect", closing)
+    version = module.count._blob.storage.version
+    with entered(VirtualMachine("late", cpu_worker="never", gather=1000)):
+        assert graph(flow.zeros(3)).tolist() == [0.0] * 3
+        assert module.count.tolist() == [2.0] * 3
     assert module.count._blob.storage.version == version + 1
 
 
