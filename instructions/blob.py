@@ -15,6 +15,8 @@ from .instruction import ERASED, Dependence
 from .size import Size as Size
 
 if TYPE_CHECKING:
+    from collections import deque
+
     from vmflow.devices import device as Device
     from vmflow.dtypes import dtype as DType
     from vmflow.streams.allocator import Allocation
@@ -144,10 +146,36 @@ class Storage:
             self._dependence = self._dependence or made
         return self._dependence
 
-    @dependence.setter
-    def dependence(self, dependence: Dependence) -> None:
+    def use_on(self, stream: Stream | None) -> None:
+        """Its accesses from now on are on this stream."""
+        self.stream = stream
+
+    def take_over(
+        self, stream: Stream | None, dependence: Dependence, arrival: Instruction | None, pending: deque[Instruction]
+    ) -> None:
+        """Let another machine order the accesses from now on.
+
+        Args:
+            stream: of that machine, see `stream`.
+            dependence: of that machine, with no access yet.
+            arrival: what is to be waited for there before anything else; None if there is nothing.
+            pending: the list that it joins.
+        """
+        # In this order: readers without a lock read the machine first and the stream second.  And with no call but the
+        # last one; see `expect`.
+        self.stream = stream
         self._dependence = dependence
         self.machine = dependence.machine
+        if arrival is not None:
+            self.writer = arrival
+            pending.append(arrival)
+
+    def expect(self, writer: Instruction, pending: deque[Instruction]) -> None:
+        """Let the value be that of an instruction from now on, which joins a list of pending ones."""
+        # Python looks for signals after calls and jumps, hence not between these two.  Otherwise Ctrl-C could leave a
+        # storage waiting for an instruction that nobody was ever given.
+        self.writer = writer
+        pending.append(writer)
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
         """Get memory for an array of this meta, to be used by `instruction` and what comes after; see `allocate_on`."""

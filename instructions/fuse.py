@@ -33,6 +33,10 @@ class FuseInstructionPolicy(InstructionPolicy):
         self.members = members
         self.failed: list[tuple[Instruction, Failure]] = []
 
+    def failed_together(self, failure: Failure) -> None:
+        """All members have failed, of one failure."""
+        self.failed = [(member, failure) for member in self.members]
+
     def fail(self, failure: Failure) -> None:
         for policy in self._policies():
             policy.fail(failure)

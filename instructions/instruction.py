@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from vmflow.native import mypyc_attr
 
+from . import origin
+
 if TYPE_CHECKING:
     from vmflow.context import Mode
     from vmflow.streams.stream import Stream
@@ -131,6 +133,21 @@ class Instruction:
         self.nbytes = nbytes
         self.thread = 0
         self.members: tuple[Instruction, ...] | None = None
+
+    def note_line(self) -> None:
+        """Remember the user's line that is running now as the one that issued it, unless one is known."""
+        if self.code is None:
+            self.code, self.last = origin.capture()
+
+    def issued_by(self, thread: int) -> None:
+        """It is about to be issued, by this thread."""
+        self.thread = thread
+        self.note_line()
+
+    def erase(self) -> None:
+        """It has run in the call that issues it, or was turned away: no engine counts it among its own."""
+        self.state = ERASED
+        self.policy = None
 
     def begin_again(self, policy: InstructionPolicy | None) -> None:
         """Be as if it had just been issued; of one that had not begun, and that its engine has forgotten."""

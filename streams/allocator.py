@@ -150,8 +150,8 @@ class BinAllocator:
             call comes from whatever thread calls the allocator next.  Neither is called for pieces of no bytes.
 
     Attributes:
-        retries: how often memory was short, and a request was tried again after some had come back.  Counted by the
-            caller, who alone knows what else can be done; like the next one it is only reported here.
+        retries: how often memory was short, and a request was tried again after some had come back.  The caller, who
+            alone knows what else can be done, says so; like the next one it is only reported here.
         ooms: how often it was short for good.
 
     Raises:
@@ -333,6 +333,14 @@ class BinAllocator:
             self._live_peak = self._live
             self._reserved_peak = self._reserved
             self._segments_peak = len(self._blocks)
+
+    def tried_again(self) -> None:
+        """Memory was short, and a request is tried again."""
+        self.retries += 1
+
+    def ran_out(self) -> None:
+        """Memory was short for good."""
+        self.ooms += 1
 
     def largest(self, count: int) -> list[Allocation]:
         """The `count` largest pieces handed out, largest first, of equals the oldest block's first.

@@ -25,16 +25,19 @@ class CpuStreamPolicy(StreamPolicy):
     Args:
         inline_below: the estimated cost in nanoseconds below which work runs inline under a loop.
         worker: "auto" as above, "always" or "never" to force one way (tests run both).
+        kind: see `StreamPolicy`.
     """
 
-    kind = "compute"
     depth = DEPTH_NANOSECONDS
 
-    def __init__(self, inline_below: int = INLINE_BELOW_NANOSECONDS, worker: str = "auto") -> None:
+    def __init__(
+        self, inline_below: int = INLINE_BELOW_NANOSECONDS, worker: str = "auto", kind: str = "compute"
+    ) -> None:
         if worker not in ("auto", "always", "never"):
             raise ValueError(f"cpu_worker must be 'auto', 'always' or 'never', not {worker!r}")
         self.inline_below = inline_below
         self.worker = worker
+        self.kind = kind
 
     def on_scheduler_thread(self, cost: int, loop_attached: bool) -> bool:
         if self.worker == "auto":

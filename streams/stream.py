@@ -123,7 +123,9 @@ class Stream:
         "worker",
     )
 
-    def __init__(self, name: str, device: object, policy: StreamPolicy) -> None:
+    def __init__(
+        self, name: str, device: object, policy: StreamPolicy, allocator: Any = None, order: Any = None
+    ) -> None:
         self.name = name
         self.device = device
         self.policy = policy
@@ -134,10 +136,39 @@ class Stream:
         self.outstanding = 0
         self.full = False
         self.posted = 0
-        self.order: Any = None
+        self.order = order
         self.worker: Worker | None = None
         self.in_flight: deque[Any] = deque()
-        self.allocator: Any = None
+        self.allocator = allocator
+
+    def start(self, worker: Worker) -> None:
+        """From now on, `post` hands items to this worker."""
+        self.worker = worker
+
+    def post(self, item: object) -> None:
+        """Hand an item to the worker, behind those it has."""
+        assert self.worker is not None
+        self.posted += 1
+        self.worker.post(item)
+
+    def ran(self) -> None:
+        """The worker has run an item, and the machine has heard of it."""
+        self.posted -= 1
+
+    def stop(self, timeout: float) -> list[Any]:
+        """End the worker, waiting up to so many seconds for what it runs; returns the items that it will not run."""
+        if self.worker is None:
+            return []
+        left = self.worker.stop(timeout)
+        self.posted -= len(left)
+        self.worker = None
+        return left
+
+    def forget_handed_over(self) -> None:
+        """In a forked child: the worker's thread and what the device was handed are not here."""
+        self.worker = None
+        self.posted = 0
+        self.in_flight.clear()
 
     def __repr__(self) -> str:
         return f"<Stream {self.name} {self.policy!r} running={len(self.running)} posted={self.posted}>"

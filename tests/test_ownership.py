@@ -12,11 +12,22 @@ import pytest
 
 from tests.support import source_files
 
-# Where every assignment is looked at; "vmflow.vm" joins them once SLF001 is on there (see pyproject.toml).
-FOLDERS = ("vmflow.graph_mode", "vmflow.streams", "vmflow.instructions")
+# Where every assignment is looked at.
+FOLDERS = ("vmflow.graph_mode", "vmflow.streams", "vmflow.instructions", "vmflow.vm")
 
 # By field, the module that assigns it beside its class's own, and why that is so.
 OWNERS = {
+    **dict.fromkeys(
+        [
+            *[f"Instruction.{name}" for name in ("state", "policy", "serial", "writes", "waits", "members")],
+            *["Instruction.on_launch", "Instruction.on_finish", "Dependence.writer", "Dependence.readers"],
+            *["Stream.outstanding", "Stream.full", "Stream.ranked", "Stream.order"],
+        ],
+        ("vmflow.vm.engine", "the state of its algorithm, kept where it takes no look-up"),
+    ),
+    "Instruction.before": ("vmflow.vm.lively", "what is lively is linked through its instructions"),
+    "Instruction.after": ("vmflow.vm.lively", "as before"),
+    "TurnLock.owner": ("vmflow.vm.driver", "Ctrl-C must not come between the taking and the `try` that gives it back"),
     "Instruction.behind": ("vmflow.streams.queues", "the queues of streams are linked through their instructions"),
     "Piece.free": ("vmflow.streams.allocator", "it hands pieces out, for every large result"),
     "Piece.owner": ("vmflow.streams.allocator", "as before"),

@@ -9,6 +9,7 @@ import sys
 import threading
 import traceback
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
@@ -93,7 +94,8 @@ def test_what_orders_a_storage_belongs_to_its_machine() -> None:
     one, other = object(), object()
     storage = Storage(one)
     assert storage.dependence.machine is one
-    storage.dependence = moved = Dependence(other)
+    moved = Dependence(other)
+    storage.take_over(None, moved, None, deque())
     assert storage.machine is other
     assert storage.dependence is moved
 

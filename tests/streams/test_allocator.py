@@ -571,8 +571,9 @@ def test_two_allocators_share_one_device() -> None:
 def test_statistics_have_the_known_names(allocator: BinAllocator) -> None:
     large = allocator.allocate(3 * MIB + 1)
     small = allocator.allocate(100)
-    allocator.retries += 2
-    allocator.ooms += 1
+    allocator.tried_again()
+    allocator.tried_again()
+    allocator.ran_out()
     rounded = 3 * MIB + 512
     assert allocator.statistics() == {
         "allocated_bytes.all.current": rounded + 512,

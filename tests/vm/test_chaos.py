@@ -242,8 +242,7 @@ def storages_are_taken_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     def without(self: VirtualMachine, storage: Storage) -> Dependence:
         if storage.machine is not self:
             home = self.home_of(storage.stream) if storage.stream is not None else None
-            storage.dependence = Dependence(self)
-            storage.stream = home
+            storage.take_over(home, Dependence(self), None, self.engine.pending)
         return storage.dependence
 
     monkeypatch.setattr(VirtualMachine, "take_over", without)

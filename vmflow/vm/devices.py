@@ -93,11 +93,10 @@ class Devices:
         policy = stream_table.make_policy(machine.name, device, kind, self.cpu_worker)
         if machine.races is not None:
             policy = machine.races.watched(policy)
-        stream = Stream(f"{device or 'host'}:{kind}", device, policy)
-        if device is not None and (policy.asynchronous or kind == "compute"):
-            stream.allocator = machine.memory.allocator(device)
-        if kind in ("comm", "lazy_job"):
-            stream.order = machine.transport
+        allocates = device is not None and (policy.asynchronous or kind == "compute")
+        allocator = machine.memory.allocator(device) if device is not None and allocates else None
+        order = machine.transport if kind in ("comm", "lazy_job") else None
+        stream = Stream(f"{device or 'host'}:{kind}", device, policy, allocator, order)
         with self._lock:
             return self._streams.setdefault((device, kind), stream)
 
@@ -113,29 +112,23 @@ class Devices:
 
     def post(self, stream: Stream, item: object) -> None:
         """Hand an item to the stream's worker, behind those it has; the first item starts the thread."""
-        worker = stream.worker
-        if worker is None:
+        if stream.worker is None:
             machine = self._machine
             worker = Worker(f"{machine.name}:{stream.name}", self._run_item, machine.loops.any, self._make_context())
             assert worker.thread.ident is not None
             self._worker_threads.add(worker.thread.ident)
-            stream.worker = worker
-        stream.posted += 1
-        worker.post(item)
+            stream.start(worker)
+        stream.post(item)
 
     def ran(self, stream: Stream) -> None:
         """A worker has run an item of the stream, and the machine has heard of it."""
-        stream.posted -= 1
+        stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
         """End all workers, waiting up to a moment of `time.monotonic` for what they run; returns the other items."""
         left: list[Any] = []
         for stream in self.streams():
-            if stream.worker is not None:
-                items = stream.worker.stop(max(0.0, deadline - time.monotonic()))
-                stream.posted -= len(items)
-                stream.worker = None
-                left += items
+            left += stream.stop(max(0.0, deadline - time.monotonic()))
         return left
 
     def forget_workers(self) -> None:
@@ -146,6 +139,4 @@ class Devices:
         """In a forked child: run everything on the thread that schedules."""
         self._without_threads = True
         for stream in self.streams():
-            stream.worker = None
-            stream.posted = 0
-            stream.in_flight.clear()
+            stream.forget_handed_over()

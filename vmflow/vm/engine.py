@@ -201,6 +201,21 @@ class VirtualMachineEngine:
         """Whether nothing is known that has not been erased.  May be asked from any thread."""
         return not (self.pending or self.local_pending or self.lively.count)
 
+    def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
+        """Take back what was received, unless a turn has seen it; whether it was.
+
+        As in `abandon`, its policy is handed to `fail` before its state says that it has ended.
+        """
+        try:
+            self.pending.remove(instruction)
+        except ValueError:
+            return False
+        if instruction.policy is not None:
+            fail(instruction.policy)
+        instruction.erase()
+        self.erased_bytes += instruction.nbytes
+        return True
+
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
         """Forget everything that has not begun: what is not launched, and of the launched those the driver names.
 

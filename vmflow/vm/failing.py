@@ -19,9 +19,8 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
     policy = instruction.policy
     assert policy is not None
     error.add_note(f"while running {policy.describe()}")
-    if instruction.code is None:
-        # Run at once: the line that issued it is still there.
-        instruction.code, instruction.last = origin.capture()
+    # What runs at once has not noted it, and is still there.
+    instruction.note_line()
     error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
     mode = instruction.mode
     if mode is not None and mode.module is not None:
@@ -53,5 +52,5 @@ def poison_by_device(machine: VirtualMachine, instruction: Instruction, error: B
             tracer.ended(member, failure)
     assert failure is not None
     if instruction.members is not None:
-        cast(FuseInstructionPolicy, instruction.policy).failed = [(it, failure) for it in instruction.members]
+        cast(FuseInstructionPolicy, instruction.policy).failed_together(failure)
     return failure

@@ -100,7 +100,7 @@ class Handover:
                     continue  # another machine was quick
                 last = storage.stream
                 if last is None:
-                    storage.stream = stream
+                    storage.use_on(stream)
                 elif last is not stream and last.device is stream.device:
                     # On a machine that is closed, what this is for will be turned away.
                     if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
@@ -109,7 +109,7 @@ class Handover:
                         machine.engine.pending.append(
                             Instruction(stream, StreamWait(last), (), (dependence,), 0, code, offset)
                         )
-                    storage.stream = stream
+                    storage.use_on(stream)
                 return dependence
 
     def take_over(self, storage: Storage) -> Dependence:
@@ -120,31 +120,25 @@ class Handover:
             previous: VirtualMachine | None = dependence.machine
             if previous is machine:
                 return dependence
-            # Readers without the lock read the machine first and the stream second.
             home = machine.home_of(storage.stream) if storage.stream is not None else None
             if previous is None or previous.engine.idle() or _is_interrupted_elsewhere(previous, dependence):
                 # A new one, for a thread may be about to issue something there that has looked up the old.
                 arrived = Dependence(machine)
-                storage.stream = home
-                storage.dependence = arrived
+                storage.take_over(home, arrived, None, machine.engine.pending)
                 return arrived
             stream = machine.host_stream("handover")
             arrives = Arrival()
             arrived = Dependence(machine)
             arrival = Instruction(stream, arrives, (), (arrived,))
             departure = Instruction(previous.control_stream(), Departure(arrives), (), (dependence,))
-            pending = machine.engine.pending
             for each, half in ((previous, departure), (machine, arrival)):
                 tracer = each.tracer
                 if tracer is not None:
                     tracer.issued(half)
             previous.engine.pending.append(departure)
-            # No call in between, as in `issue`.  A reader must wait for the value on this machine from now on.
-            # The arrival stands for all that was done on the streams there.
-            storage.stream = home
-            storage.dependence = arrived
-            storage.writer = arrival
-            pending.append(arrival)
+            # A reader must wait for the value on this machine from now on.  The arrival stands for all that was done on
+            # the streams there.
+            storage.take_over(home, arrived, arrival, machine.engine.pending)
             self.last_arrival = arrival
             self._departures.append((previous, departure))
         # If it is closed, everything there has ended, and the departure, dropped, has said so.

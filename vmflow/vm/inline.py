@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from vmflow.instructions.blob import Blob, Storage, brought
 from vmflow.instructions.builder import issue
-from vmflow.instructions.instruction import ERASED, Dependence, Instruction
+from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.instructions.op_call import OpCall
 from vmflow.instructions.policy import InstructionPolicy
 from vmflow.streams.allocator import BinAllocator
@@ -43,8 +43,7 @@ def run(machine: VirtualMachine, instruction: Instruction, written: Storage | No
     torn = written is not None and written.array is None and not policy.prepares and not scoped
     if not driver.run(policy, instruction.stream, instruction.cost, mode, None if torn else instruction):
         return False
-    instruction.state = ERASED
-    instruction.policy = None
+    instruction.erase()
     if fields.engine.pending:
         driver.go_on()  # with what it has issued itself, or others meanwhile
     escaping = driver.take_escaping()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from vmflow.errors import VirtualMachineClosed
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.failure import Failure
-from vmflow.instructions.instruction import ERASED, Instruction
+from vmflow.instructions.instruction import Instruction
 from vmflow.instructions.policy import InstructionPolicy
 
 from .waiting import Synchronization
@@ -192,15 +192,13 @@ class Lifecycle:
         machine.require_open(instruction.name)
 
     def _turn_away(self, instruction: Instruction) -> None:
-        machine = self._machine
-        try:
-            machine.engine.pending.remove(instruction)
-        except ValueError:
-            return  # somebody drove in between, and it is accepted after all
-        tracer = machine.tracer
-        if tracer is not None:
-            tracer.abandoned(instruction)
-        if instruction.policy is not None:
-            instruction.policy.fail(self.closed_failure())
-        instruction.state = ERASED
-        machine.engine.erased_bytes += instruction.nbytes
+        failure = self.closed_failure()
+
+        def fail(policy: InstructionPolicy) -> None:
+            policy.fail(failure)
+
+        # Else somebody drove in between, and it is accepted after all.
+        if self._machine.engine.withdraw(instruction, fail):
+            tracer = self._machine.tracer
+            if tracer is not None:
+                tracer.abandoned(instruction)

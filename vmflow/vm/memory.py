@@ -77,7 +77,7 @@ def rescue(
     are about to be.
     """
     allocator = instruction.stream.allocator
-    allocator.retries += 1
+    allocator.tried_again()
     # Tensors in reference cycles, tracebacks above all, hold memory that nobody can use.
     gc.collect()
     machine.driver.finish_what_runs()
@@ -91,7 +91,7 @@ def rescue(
     try:
         policy.prepare(instruction)
     except OutOfMemory as error:
-        allocator.ooms += 1
+        allocator.ran_out()
         return failure_of(machine, instruction, explain(error, allocator, instruction))
     return None
 

@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, cast
 
-import numpy as np
-
 from vmflow.instructions.blob import places_memory
 from vmflow.instructions.instruction import ERASED, Dependence, Instruction
 from vmflow.instructions.multi_tensor_update import MultiTensorUpdate
@@ -42,8 +40,7 @@ def run(machine: VirtualMachine, instruction: Instruction) -> bool:
     finally:
         escaping = machine.driver.take_escaping()
         machine.driver.let_escape(before)
-    instruction.state = ERASED
-    instruction.policy = None
+    instruction.erase()
     if escaping is not None:
         raise escaping
     return True
@@ -82,6 +79,5 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
 def _give_memory(policy: InstructionPolicy) -> None:
     """Let results lie in memory of their own: the allocator may be what was interrupted."""
     for blob in cast("OpCall | MultiTensorUpdate", policy).outputs:
-        storage = blob.storage
-        if blob.strides is None and storage.array is None and places_memory(blob.meta):
-            storage.array = np.empty(blob.meta.sizes, blob.meta.dtype.numpy)
+        if blob.strides is None and places_memory(blob.meta):
+            blob.destination()

@@ -41,8 +41,15 @@ def _at_exit() -> None:
 # How long a fork waits for what other threads compute, in seconds.
 _PATIENCE: Final = 0.02
 
-# Machines on whose turn lock this thread has put its hand, so that nobody changes them while it forks.
-_held_for_fork: Final = threading.local()
+
+class _HeldForFork(threading.local):
+    """Machines on whose turn lock this thread has put its hand, so that nobody changes them while it forks."""
+
+    def __init__(self) -> None:
+        self.machines: list[VirtualMachine] = []
+
+
+_held_for_fork: Final = _HeldForFork()
 
 
 def _before_fork() -> None:
@@ -51,8 +58,8 @@ def _before_fork() -> None:
     for machine in machines:
         if not (machine.closed or machine.driver.inside()):
             _finish(machine, deadline)
-    held: list[VirtualMachine] = []
-    _held_for_fork.machines = held
+    held = _held_for_fork.machines
+    held.clear()
     for machine in machines:
         if machine.driver.turn_lock.owner == threading.get_ident():
             continue  # an instruction of it, or what has interrupted it, forks
@@ -95,8 +102,8 @@ def _after_fork_in_parent() -> None:
 
 def _released_after_fork() -> list[VirtualMachine]:
     """The machines whose turn lock this thread has taken to fork; they are not kept alive any longer."""
-    held: list[VirtualMachine] = _held_for_fork.machines
-    _held_for_fork.machines = []
+    held = list(_held_for_fork.machines)
+    _held_for_fork.machines.clear()
     return held
 
 
@@ -109,7 +116,7 @@ def _after_fork_in_child() -> None:
             "child"
         )
     )
-    failure.observed = True  # who looks at such a tensor hears of it, and nobody else has to
+    failure.observe()  # who looks at such a tensor hears of it, and nobody else has to
     held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:

@@ -141,7 +141,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
         if dropped is not None:
             policy.drop(dropped)
             if failure is not None:
-                failure.observed = True  # it would not have mattered
+                failure.observe()  # it would not have mattered
             if tracer is not None:
                 tracer.ended(instruction, dropped)
             return None
@@ -211,7 +211,7 @@ def _run_chain(machine: VirtualMachine, instruction: Instruction, kernel: Callab
         if not isinstance(error, Exception):
             machine.driver.let_escape(error)
         outcome = failure = poison(machine, instruction, error)
-        chain.failed = [(it, failure) for it in chain.members]
+        chain.failed_together(failure)
     if tracer is not None:
         tracer.ended(last, outcome)
     return outcome

@@ -61,9 +61,7 @@ def make_policy(machine: str, device: Device | None, kind: str, cpu_worker: str)
     staged = kind.startswith(STAGE_PREFIX) and kind.removeprefix(STAGE_PREFIX).isdecimal()
     if device.type == "cpu" and staged:
         # Stages are there to overlap, in a plain script too.
-        policy = CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker)
-        policy.kind = kind
-        return policy
+        return CpuStreamPolicy(worker="always" if cpu_worker == "auto" else cpu_worker, kind=kind)
     if device.type == "sim" and (kind in _QUEUED or staged):
         from vmflow.streams import SimulatedStreamPolicy
 

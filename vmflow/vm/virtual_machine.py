@@ -12,7 +12,6 @@ from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.errors import VirtualMachineClosed
 from vmflow.forking import lock_held_while_forking
-from vmflow.instructions import origin
 from vmflow.instructions.barrier import GlobalSync
 from vmflow.instructions.blob import Storage
 from vmflow.instructions.failure import Failure
@@ -211,19 +210,16 @@ class VirtualMachine(MachineFields):
             self.driver.drive()
         if inline.run(self, instruction, written):
             return
-        instruction.thread = me
-        if instruction.code is None:
-            instruction.code, instruction.last = origin.capture()
+        instruction.issued_by(me)
         pending = self.engine.pending
         tracer = self.observers.tracer
         if tracer is not None:
             # Before anybody else can see it, and perhaps run it at once.
             tracer.issued(instruction)
-        # These two belong together: Python looks for signals after calls and jumps, hence not in between.  Otherwise
-        # Ctrl-C could leave a storage waiting for an instruction that nobody was ever given.
         if written is not None:
-            written.writer = instruction
-        pending.append(instruction)
+            written.expect(instruction, pending)
+        else:
+            pending.append(instruction)
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
