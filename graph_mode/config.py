@@ -9,6 +9,8 @@ from vmflow import dtypes
 from vmflow.changes import changed
 from vmflow.dtypes import dtype as DType
 
+from .passes import require_pass
+
 
 class GraphConfig:
     """Settings of one graph.  Changing one after the graph was built makes its next call build it anew.
@@ -114,8 +116,6 @@ class GraphConfig:
         Raises:
             ValueError: if there is no such pass; says which there are.
         """
-        from .passes import require_pass
-
         require_pass(name)
         self.disabled = {*self.disabled, name}
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, final
 
 from vmflow.tensor_fields import meta_of
 
-from .job import Job, JobOp
-from .plan import Plan
+from .job_parts import JobOp
 
 if TYPE_CHECKING:
     from vmflow.instructions.blob import TensorMeta
@@ -20,6 +19,8 @@ if TYPE_CHECKING:
     from .blocks import Block
     from .config import GraphConfig
     from .graph import Graph
+    from .job import Job
+    from .plan import Plan
 
 # What building a graph tells, by `Graph.debug`.
 SILENT, TIMES, OPS, PASSES = -1, 0, 1, 2

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from .actors import TaskDescriptor
 from .actors.identifiers import decode_task
-from .job import Buffer, Job, JobOp, Operand
-from .plan import Plan
+from .job_parts import Buffer, JobOp, Operand
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .plan import Plan
 
 
 class _Branch:

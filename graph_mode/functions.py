@@ -21,6 +21,7 @@ import numpy as np
 
 from vmflow.autograd import enable_grad
 from vmflow.context import MODE
+from vmflow.ops.creation import tensor
 from vmflow.optim.optimizer import Optimizer
 from vmflow.tensors import Tensor
 
@@ -251,8 +252,6 @@ def _call(
 
 def _with_tensors(value: Any) -> Any:
     """The same with tensors in place of arrays."""
-    from vmflow.ops.creation import tensor
-
     if isinstance(value, np.ndarray):
         return tensor(value)
     if isinstance(value, dict):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from vmflow import dtypes
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.instructions import origin
@@ -157,8 +158,6 @@ class JobBuilder:
 
     def number(self, name: str, device: Device) -> Tensor:
         """A 0-d tensor, in float64, that is set from outside at each launch."""
-        from vmflow import dtypes
-
         given = meta((), dtypes.float64, device)
         storage = self._storage(given, "number", name)
         self._numbers.append(storage.buffer)
@@ -459,8 +458,6 @@ def _whole(blob: Blob) -> TensorMeta:
     """The meta of the whole storage in which this is seen."""
     if blob.strides is None:
         return blob.meta
-    from vmflow import dtypes
-
     settled = new_tensor(blob, None)
     with eagerly():
         settle(settled)  # until then, nobody knows how large the storage is

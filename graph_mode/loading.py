@@ -33,7 +33,6 @@ from .passes import Settings
 from .plan import Plan
 from .relocation import device_of, moved, relocated
 from .saving import HOST, KIND, MANIFEST, TENSORS, VERSION, FormDescription, Manifest, save_graph
-from .serialization import job_from_json
 from .structured_json import decode, from_json, listed, read, refused, shown
 
 
@@ -118,7 +117,7 @@ class _Loading:
     ) -> tuple[Job, Outside, Tree, tuple[TensorMeta, ...], Tree]:
         if re.fullmatch(r"job_[0-9]{1,9}\.json", form.job) is None:
             raise self._refused(MANIFEST, f"{form.job!r} is not what files of jobs are called")
-        job: Job = self._read(form.job, job_from_json)
+        job: Job = self._read(form.job, Job.from_json)
         if any([op.kind == "update" for op in job.ops]) or job.numbers:
             raise self._refused(form.job, "a saved graph predicts, and updates nothing")
         if [job.buffers[it].meta for it in job.inputs] != list(form.metas):

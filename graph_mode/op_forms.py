@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin, 
 from vmflow.instructions.blob import TensorMeta
 from vmflow.ops.table import Form
 
-from .job import Drawn
+from .job_parts import Drawn
 
 # What a number may be: an integer of 64 bits.
 _LOWEST: Final = -(1 << 63)

@@ -7,6 +7,9 @@ import attrs
 from vmflow.devices import device as Device
 
 from .actors import RegisterDescriptor, TaskDescriptor
+from .describing import memory_report
+from .drawing import plan_to_dot
+from .serialization import plan_from_json, plan_to_json
 
 
 @attrs.frozen
@@ -115,8 +118,6 @@ class Plan:
 
     def to_json(self, indent: int | None = None) -> str:
         """As text; see `graph_mode.serialization`."""
-        from .serialization import plan_to_json
-
         return plan_to_json(self, indent)
 
     @staticmethod
@@ -126,18 +127,12 @@ class Plan:
         Raises:
             ValueError: if the text is damaged or was made by a newer version; names the place.
         """
-        from .serialization import plan_from_json
-
-        return plan_from_json(text)
+        return plan_from_json(Plan, text)
 
     def to_dot(self) -> str:
         """As a picture's description for Graphviz: tasks by stream, and the registers between them."""
-        from .drawing import plan_to_dot
-
         return plan_to_dot(self)
 
     def memory_report(self) -> str:
         """What a run takes, against what it would take at best and without reuse, for people."""
-        from .describing import memory_report
-
         return memory_report(self)

@@ -36,7 +36,6 @@ from .blocks import BlockConfig
 from .compiled import CompiledGraph
 from .config import GraphConfig
 from .job import Job
-from .serialization import job_to_json
 from .structured_json import encode, to_json, written
 
 VERSION: Final = 1
@@ -175,7 +174,7 @@ def save_graph(
     )
     content = {**to_json(manifest, Manifest), "structures": structures}
     texts = {MANIFEST: written(KIND, VERSION, content, 1)}
-    texts.update({one.job: job_to_json(portable(form.job)) for one, form in zip(described, forms, strict=True)})
+    texts.update({one.job: portable(form.job).to_json() for one, form in zip(described, forms, strict=True)})
     _write(path, texts, tensors)
 
 

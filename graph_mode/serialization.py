@@ -10,18 +10,22 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
+from vmflow import ops
 from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.ops.table import OPS, OpPlan
 
 from .actors import check
-from .job import GATHERING, Buffer, Drawn, Job, JobOp, Operand
+from .job_parts import GATHERING, Buffer, Drawn, JobOp, Operand
 from .op_forms import misfit
-from .plan import Plan
 from .structured_json import from_json, read, refused, shown, to_json, written
+
+if TYPE_CHECKING:
+    from .job import Job
+    from .plan import Plan
 
 # To be raised when what is written now would be misunderstood by the program as it was.
 JOB_VERSION: Final = 1
@@ -50,7 +54,7 @@ def job_to_json(job: Job, indent: int | None = None) -> str:
 
 def _job_to_json(job: Job) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = to_json(job, Job, _JOB_SKIPS)
+        found: dict[str, Any] = to_json(job, type(job), _JOB_SKIPS)
     except TypeError:
         for op in job.ops:
             try:
@@ -61,17 +65,18 @@ def _job_to_json(job: Job) -> dict[str, Any]:
     return found
 
 
-def job_from_json(text: str, constants: Mapping[int, Array] | None = None) -> Job:
+def job_from_json(kind: type[Job], text: str, constants: Mapping[int, Array] | None = None) -> Job:
     """The job of a text that `job_to_json` has made.
 
     Args:
+        kind: the class of jobs.
         text: the JSON.
         constants: by buffer, the values of all constants; None leaves them out, for a job that is not to run.
 
     Raises:
         ValueError: if the text is damaged, was made by a newer version, or uses unknown ops; names the place.
     """
-    job: Job = read(text, _JOB, JOB_VERSION, lambda content: _job(content, constants))
+    job: Job = read(text, _JOB, JOB_VERSION, lambda content: _job(kind, content, constants))
     return job
 
 
@@ -82,25 +87,29 @@ def plan_to_json(plan: Plan, indent: int | None = None) -> str:
         plan: what to write.
         indent: spaces by which to indent; None for one line.
     """
-    return written(_PLAN, PLAN_VERSION, to_json(plan, Plan), indent)
+    return written(_PLAN, PLAN_VERSION, to_json(plan, type(plan)), indent)
 
 
-def plan_from_json(text: str) -> Plan:
+def plan_from_json(kind: type[Plan], text: str) -> Plan:
     """The plan of a text that `plan_to_json` has made.
+
+    Args:
+        kind: the class of plans.
+        text: the JSON.
 
     Raises:
         ValueError: if the text is damaged, was made by a newer version, or the plan could not run; names the place.
     """
-    plan: Plan = read(text, _PLAN, PLAN_VERSION, _plan)
+    plan: Plan = read(text, _PLAN, PLAN_VERSION, lambda content: _plan(kind, content))
     return plan
 
 
 # Checks of jobs
 
 
-def _job(content: dict[str, Any], constants: Mapping[int, Array] | None) -> Job:
+def _job(kind: type[Job], content: dict[str, Any], constants: Mapping[int, Array] | None) -> Job:
     declare_all_ops()  # whose attributes may be of classes of their modules
-    job: Job = from_json(content, Job, "job", _JOB_SKIPS)
+    job: Job = from_json(content, kind, "job", _JOB_SKIPS)
     _check_buffers(job)
     for position, op in enumerate(job.ops):
         _check_op(job, op, f"job.ops[{position}]")
@@ -248,9 +257,7 @@ def declare_all_ops() -> None:
     """Load every module that declares ops; usually they are loaded by the layers that need them."""
     if _declared:
         return
-    import vmflow.ops
-
-    for found in pkgutil.iter_modules(vmflow.ops.__path__, "vmflow.ops."):
+    for found in pkgutil.iter_modules(ops.__path__, "vmflow.ops."):
         importlib.import_module(found.name)
     importlib.import_module("vmflow.nn.functional")
     importlib.import_module("vmflow.nn.init")
@@ -260,8 +267,8 @@ def declare_all_ops() -> None:
 # Checks of plans
 
 
-def _plan(content: dict[str, Any]) -> Plan:
-    plan: Plan = from_json(content, Plan, "plan")
+def _plan(kind: type[Plan], content: dict[str, Any]) -> Plan:
+    plan: Plan = from_json(content, kind, "plan")
     tasks = {it.id for it in plan.tasks}
     registers = {it.id for it in plan.registers}
     for what, owners, known in (

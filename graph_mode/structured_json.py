@@ -430,7 +430,10 @@ def _hashable(value: Any, place: str) -> Any:
 
 
 # The present names of classes that have other names in files of earlier versions.
-_MOVED: Final = {"vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along"}
+_MOVED: Final = {
+    "vmflow.graph_mode.job.Drawn": "vmflow.graph_mode.job_parts.Drawn",
+    "vmflow.ops.resampling._Along": "vmflow.kernels.problems.resampling.Along",
+}
 
 
 def _is_ours(module: str) -> bool:

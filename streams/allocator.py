@@ -26,6 +26,7 @@ from vmflow.errors import InternalError, OutOfMemory
 from vmflow.forking import lock_held_while_forking
 from vmflow.native import caused_by
 
+from .allocator_checks import contradictions
 from .device_memory import PAGE, Array, DeviceMemory, in_words
 from .pieces import (
     BINS,
@@ -359,8 +360,6 @@ class BinAllocator:
 
     def check_invariants(self) -> None:
         """Raise `InternalError` if blocks, bins and counters contradict each other.  Takes time for every piece."""
-        from .allocator_checks import contradictions  # which only tests ask for
-
         with self._lock:
             self._begin()
             try:

@@ -10,6 +10,7 @@ import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,6 +40,40 @@ LAYERS = (
 # Packages that import nothing of vmflow but themselves and what is named here: they could stand alone.
 ALONE = {"vmflow.graph_mode.actors": ("vmflow.errors",)}
 
+# The eager front still goes round in circles, which includes what these import within functions.
+CIRCULAR = (
+    "vmflow.array_api",
+    "vmflow.autograd",
+    "vmflow.exchange",
+    "vmflow.interpreter",
+    "vmflow.io",
+    "vmflow.ops",
+    "vmflow.random",
+    "vmflow.tensor_fields",
+    "vmflow.tensor_methods",
+    "vmflow.tensors",
+    "vmflow.transfers",
+)
+
+# What is imported within functions, by who does so.
+_COMPILING = ("vmflow.kernels.native.cache", "vmflow.kernels.native.compiling", "vmflow.kernels.native.kept")
+_LARGE_ARRAYS = ("vmflow.kernels.native.elementwise", "vmflow.kernels.native.single_loop")
+_SIMULATION = ("vmflow.streams", "vmflow.streams.simulated")
+LATE = {
+    # Each command has its own needs, serving optional packages among them.
+    "vmflow.__main__": ("vmflow.info", "vmflow.serving.command"),
+    # Much of the standard library, and only once a C library is to be had.
+    "vmflow.kernels.native.loading": _COMPILING,
+    # The writing of C, which small arrays do without.
+    "vmflow.kernels.numpy.elementwise": _LARGE_ARRAYS,
+    # A device that few programs have.
+    "vmflow.vm.stream_table": _SIMULATION,
+    # Race detection and attrs, which most machines do without.
+    "vmflow.vm.virtual_machine": ("vmflow.vm.race_watch", "vmflow.vm.snapshot"),
+    # `Graph.trace` makes an object that has a graph of a derived class: the only import that goes back.
+    "vmflow.graph_mode.graph": ("vmflow.graph_mode.functions",),
+}
+
 # Packages that only their own device or test may need.
 NEVER_AT_IMPORT = ("cupy", "cupyx", "torch", "mpi4py")
 
@@ -55,6 +90,7 @@ class Import(NamedTuple):
 MODULES = source_files()
 
 
+@cache
 def _imports(name: str) -> list[Import]:
     path = MODULES[name]
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
@@ -141,6 +177,49 @@ def test_the_engine_knows_no_kind_of_instruction() -> None:
             it for it in _imports(name) if _within(it.imported, "vmflow.instructions") and it.imported not in known
         ]
         assert {it.imported for it in kinds} <= {"vmflow.instructions.failure", "vmflow.instructions.origin"}, name
+
+
+def _of_the_project(at_import: bool) -> list[Import]:
+    return [it for name in MODULES for it in _imports(name) if it.imported in MODULES and it.at_import == at_import]
+
+
+def _is_circular(name: str) -> bool:
+    return any([_within(name, it) for it in CIRCULAR])
+
+
+def _in_circles(edges: dict[str, set[str]]) -> set[str]:
+    """Those from which the edges lead back to them."""
+    return {name for name in edges if name in _reached(name, edges)}
+
+
+def _reached(name: str, edges: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    fresh = {name}
+    while fresh:
+        fresh = {target for it in fresh for target in edges[it]} - reached
+        reached |= fresh
+    return reached
+
+
+def test_no_imports_go_in_circles() -> None:
+    """That a module brings in the packages around it is left out: Python does that by itself."""
+    edges: dict[str, set[str]] = {name: set() for name in MODULES}
+    for it in _of_the_project(at_import=True):
+        edges[it.importer].add(it.imported)
+    wrong = [name for name in _in_circles(edges) if not _is_circular(name)]
+    assert not wrong, f"these go in circles: {', '.join(sorted(wrong))}"
+
+
+def test_a_circle_is_found() -> None:
+    assert _in_circles({"a": {"b"}, "b": {"c", "d"}, "c": {"b"}, "d": {"e"}, "e": set()}) == {"b", "c"}
+    assert _in_circles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == set()
+    assert _in_circles({"a": {"a"}}) == {"a"}
+
+
+def test_functions_import_only_what_is_better_late() -> None:
+    late = [it for it in _of_the_project(at_import=False) if not _is_circular(it.importer)]
+    found = {(it.importer, it.imported) for it in late}
+    assert found == {(importer, imported) for importer, targets in LATE.items() for imported in targets}
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from . import __version__
 from .devices import device as Device
 from .errors import DeviceUnavailable
 from .kernels import blas_core
@@ -53,8 +54,6 @@ def collect_info() -> dict[str, Any]:
 
     None stands for what is not known or, for a memory limit, not set.
     """
-    from . import __version__
-
     return {
         "vmflow": {"version": __version__, **_build()},
         "python": {

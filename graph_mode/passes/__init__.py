@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import attrs
 
-from vmflow.graph_mode.blocks import BlockConfig
-from vmflow.graph_mode.config import GraphConfig
 from vmflow.graph_mode.job import Job
 
 from .common_subexpressions import share_common_subexpressions
@@ -21,6 +19,10 @@ from .order import reorder
 from .recompute import recompute
 from .rematerialize import rematerialize
 from .split_biases import split_biases
+
+if TYPE_CHECKING:
+    from vmflow.graph_mode.blocks import BlockConfig
+    from vmflow.graph_mode.config import GraphConfig
 
 
 @attrs.frozen

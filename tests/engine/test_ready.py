@@ -8,6 +8,7 @@ import pytest
 
 from vmflow.instructions.scope import Scope
 from vmflow.vm.engine import AGEING, LAUNCH_COST
+from vmflow.vm.replay import replay
 
 from .bench import Bench
 
@@ -167,8 +168,6 @@ def test_priority_is_inherited(outer: int | None, inner: int | None, found: int)
 
 
 def test_ranks_replay(bench: Bench) -> None:
-    from vmflow.vm.story import replay
-
     bench.stream("a", depth=LAUNCH_COST)
     bench.issue("running", "a", writes="x")
     bench.issue("low", "a")

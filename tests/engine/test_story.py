@@ -15,7 +15,8 @@ from tests.vm.gates import entered
 from vmflow.errors import InternalError
 from vmflow.instructions import Instruction
 from vmflow.vm import VirtualMachine, VirtualMachineEngine
-from vmflow.vm.story import Script, replay
+from vmflow.vm.replay import replay
+from vmflow.vm.story import Script
 
 from .bench import Bench, Step
 from .simulation import simulate

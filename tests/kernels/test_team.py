@@ -19,8 +19,9 @@ import vmflow as flow
 from tests.support import run_program
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address
+from vmflow.kernels.native.chain import Chain
 from vmflow.kernels.native.elementwise import OUTER, Block, Layout, Operation, write_loop
-from vmflow.kernels.native.functions import Chain, address_of
+from vmflow.kernels.native.functions import address_of
 
 pytestmark = [pytest.mark.usefixtures("compiled"), pytest.mark.host]
 

@@ -463,7 +463,7 @@ class Module:
         for name, buffer in self._buffers.items():
             if buffer is not None and name not in self._non_persistent_buffers_set:
                 found[prefix + name] = buffer if keep_vars else buffer.detach()
-        if state.has_extra(self):
+        if self._has_extra_state():
             found[prefix + state.EXTRA] = self.get_extra_state()
         for name, module in self._modules.items():
             if module is not None:
@@ -471,6 +471,10 @@ class Module:
         for hook in list(self._state_dict_hooks.values()):
             hook(self, found, prefix, {})
         return found
+
+    def _has_extra_state(self) -> bool:
+        """Whether the class defines what goes into the state dict besides tensors."""
+        return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
         """What belongs into the state dict besides tensors, under ``_extra_state``; override with `set_extra_state`."""

@@ -65,7 +65,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
         for hook in list(part._load_state_dict_pre_hooks.values()):
             hook(part, given, prefix, {}, strict, missing, unexpected, problems)
     wanted = {place.key: place for place in places(module)}
-    extras = {prefix + EXTRA: part for prefix, part in modules if has_extra(part)}
+    extras = {prefix + EXTRA: part for prefix, part in modules if part._has_extra_state()}
     missing += [key for key in (*wanted, *extras) if key not in given]
     unexpected += [key for key in given if key not in wanted and key not in extras]
     found = [(place, given[key]) for key, place in wanted.items() if key in given]
@@ -105,13 +105,6 @@ def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], stric
             f"load_state_dict: the state dict does not fit {type(module).__name__}, and {so_far}:\n    "
             + "\n    ".join(told)
         )
-
-
-def has_extra(module: Module) -> bool:
-    """Whether the module's class defines what goes into the state dict besides tensors."""
-    from .module import Module
-
-    return type(module).get_extra_state is not Module.get_extra_state
 
 
 def _misfit(place: Place, value: Any, assign: bool) -> str | None:

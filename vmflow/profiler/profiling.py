@@ -9,6 +9,7 @@ from os import PathLike
 from types import TracebackType
 from typing import Any, ParamSpec, TypeVar, cast
 
+from vmflow import __version__
 from vmflow.forking import lock_held_while_forking
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 from vmflow.vm.wakers import running_loop
@@ -263,8 +264,6 @@ class profile:
             RuntimeError: if no recording has ended yet.
             OSError: if the file cannot be written.
         """
-        from vmflow import __version__
-
         chrome.write(path, self._last_trace(), self._laid_out(), __version__)
 
     @property

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from vmflow.forking import lock_held_while_forking
 from vmflow.instructions import origin
 from vmflow.instructions.instruction import Dependence, Instruction
 from vmflow.streams import Allocation, StreamPolicy
+from vmflow.streams.races import Clock, RaceDetector, Ticket
 from vmflow.streams.stream import Event
-
-if TYPE_CHECKING:
-    from vmflow.streams.races import Clock, Ticket
 
 
 class RaceWatch:
     """Between one machine and one detector."""
 
     def __init__(self) -> None:
-        # Loaded by those who watch.
-        from vmflow.streams.races import RaceDetector
-
         self.detector = RaceDetector()
         self._tickets: dict[Instruction, Ticket] = {}
         self._freed: list[tuple[int, int, int, Dependence]] = []

@@ -1,21 +1,14 @@
-"""What the engine was told and what it decided, turn by turn, for people and for replays."""
+"""What the engine was told and what it decided, turn by turn, for people and for `replay`."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
-from vmflow.context import Mode
-from vmflow.errors import InternalError
-from vmflow.instructions.fuse import FuseInstructionPolicy
-from vmflow.instructions.instruction import LAUNCHED, Dependence, Instruction, members_of
-from vmflow.instructions.policy import InstructionPolicy
-from vmflow.instructions.scope import Scope, priority_of
-from vmflow.streams import Stream, StreamPolicy
-
-if TYPE_CHECKING:
-    from .engine import VirtualMachineEngine
+from vmflow.instructions.instruction import Dependence, Instruction, members_of
+from vmflow.instructions.scope import priority_of
+from vmflow.streams import Stream
 
 # Plain data, one entry per turn: what `json` can write and read back.
 Script: TypeAlias = list[dict[str, Any]]
@@ -175,91 +168,3 @@ def _tell(turn: Turn) -> Iterator[tuple[str, int, str]]:
     ):
         for instruction in instructions:
             yield event, instruction.serial, f"{instruction.name} on {instruction.stream.name}"
-
-
-class Replayed(InstructionPolicy):
-    """Stands for the policy of an instruction that is replayed; it orders like that one and runs nothing."""
-
-    __slots__ = ("barrier", "follows", "fusable", "name", "preschedulable")
-
-    def __init__(self, name: str, fusable: bool, barrier: bool, preschedulable: bool, follows: Stream | None) -> None:
-        self.name = name
-        self.fusable = fusable
-        self.barrier = barrier
-        self.preschedulable = preschedulable
-        self.follows = follows
-
-    def fused(self, members: tuple[Instruction, ...], behind: Iterable[Instruction]) -> FuseInstructionPolicy:
-        return FuseInstructionPolicy(members)
-
-
-class ReplayedStream(StreamPolicy):
-    """Stands for the policy of a stream; one that keeps program order needs no mark: its order is among the writes."""
-
-    def __init__(self, depth: int) -> None:
-        self.depth = depth
-
-
-def replay(script: Script) -> VirtualMachineEngine:
-    """A fresh engine that has been told what a `Story.script` tells, and has decided the same.
-
-    Raises:
-        ValueError: if the script does not begin at the beginning of an engine's life.
-        InternalError: if the engine decides otherwise.
-    """
-    from .engine import VirtualMachineEngine  # the engine owns a story, so the story cannot import it first
-
-    engine = VirtualMachineEngine(
-        window=max([len(turn["absorbed"]) for turn in script], default=0) or 1, story=len(script)
-    )
-    streams: dict[str, Stream] = {}
-    dependences: dict[int, Dependence] = {}
-    played: dict[int, Instruction] = {}
-
-    def told(serial: int) -> Instruction:
-        if serial not in played:
-            raise ValueError(
-                f"the script speaks of #{serial}, which it has not introduced: its first turns were forgotten; "
-                "record it with a longer story"
-            )
-        return played[serial]
-
-    def accessed(numbers: list[int]) -> tuple[Dependence, ...]:
-        return tuple([dependences.setdefault(number, Dependence()) for number in numbers])
-
-    for turn, entry in enumerate(script):
-        if entry["abandoned"]:
-            unrun = [it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED]
-            engine.abandon(unrun, lambda policy: None)
-            continue
-        for serial in entry["finished"]:
-            if serial in entry["failed"]:
-                engine.failed(told(serial), RuntimeError("as in the script"))
-            else:
-                engine.completed(told(serial))
-        for it in entry["absorbed"]:
-            if it["serial"] != len(played):
-                raise ValueError(
-                    f"the script introduces #{it['serial']} where #{len(played)} is due: its first turns were "
-                    "forgotten; record it with a longer story"
-                )
-            # Following a stream of which nothing is told is following nothing.
-            follows = streams.get(it["follows"])
-            played[it["serial"]] = Instruction(
-                streams.setdefault(it["stream"], Stream(it["stream"], None, ReplayedStream(it["depth"]))),
-                Replayed(it["name"], it["fusable"], it["barrier"], it["preschedulable"], follows),
-                accessed(it["reads"]),
-                accessed(it["writes"]),
-                it["cost"],
-                mode=Mode(scope=Scope(priority=it["priority"])) if it["priority"] else None,
-            )
-            engine.receive(played[it["serial"]])
-        launches = engine.schedule()
-        # What stands for several is told of under the serial of the first.
-        played.update({it.serial: it for it in launches})
-        launched = [it.serial for it in launches]
-        if launched != entry["launched"]:
-            raise InternalError(
-                f"turn {turn} of the replay launched {launched}, the script {entry['launched']}\n{engine.story}"
-            )
-    return engine

@@ -1,17 +1,15 @@
-"""The kernels that are called by name: what is written by hand in the C files of this folder, and chains of ops."""
+"""The kernels that are called by name: what is written by hand in the C files of this folder."""
 
 from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from .blocks import in_blocks
 from .expressions import RULES
 from .loading import LOADER, Library
-
-if TYPE_CHECKING:
-    from .elementwise import Loop
 
 
 @cache
@@ -26,41 +24,6 @@ def text_of(name: str) -> str:
 def common_source() -> str:
     """What all sources begin with."""
     return text_of("functions.h")
-
-
-class Chain:
-    """The function of one chain.
-
-    If it is not there when it is asked for, it is for kernels that are chosen when it is.
-
-    Args:
-        loop: see `Loop`.
-    """
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._function: Callable[[Any], None] | None = None
-        # Whether it was to be made when it was asked for in vain; None before.
-        self._missed: bool | None = None
-
-    def function(self, makes: bool = True) -> Callable[[Any], None] | None:
-        """The function, called with a `Block`, if it is there and may be used.
-
-        Args:
-            makes: whether it is to be made if it was not before.
-        """
-        if self._function is None and (self._missed is None or (makes and not self._missed)):
-            self._missed = makes
-            self._function = self._found(makes)
-        return self._function
-
-    def _found(self, makes: bool) -> Callable[[Any], None] | None:
-        # What eager ops compute is the measure, whether that is C or numpy.
-        alike = all([function(f"single_{name}", _WORTHWHILE if makes else 0) for name in self._loop.inexact])
-        library = LOADER.request(common_source() + "\n" + self._loop.source, makes)
-        if not alike or library is None or not library.usable(exact=True):
-            return None
-        return library.function(self._loop.name)
 
 
 # Those written by hand
@@ -173,14 +136,12 @@ _DECLARED: Final = _declared()
 LAYER_NORM_PART: Final = 64
 
 # For fewer elements nothing is compiled; what has been compiled computes also those, from the first one on.
-_WORTHWHILE: Final = 1 << 12
+WORTHWHILE: Final = 1 << 12
 
 
 @cache
 def handwritten_source() -> str:
     """The source of everything that is known beforehand, but for what has a library of its own."""
-    from .elementwise import in_blocks
-
     updates = text_of("updates.c")
     by_words = [_by_words(name) for name in _DECLARED if _can_be_cut(name) and name not in _OF_OTHERS]
     singles = []
@@ -314,7 +275,7 @@ def function(name: str, elements: int) -> CFunction | None:
     """
     found = _functions.get(name)
     if found is None and LOADER.mode != "off":
-        looked = LOADER.arrived, elements >= _WORTHWHILE
+        looked = LOADER.arrived, elements >= WORTHWHILE
         if _missing.get(name) != looked:
             return _look_for(name, looked)
     return found

@@ -13,8 +13,9 @@ from vmflow.kernels.choosing import Call
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address, is_aligned
 from vmflow.kernels.native.call_site import CallSite
+from vmflow.kernels.native.chain import Chain
 from vmflow.kernels.native.elementwise import Block, Operation, layout_of, write_loop
-from vmflow.kernels.native.functions import Chain, address_of
+from vmflow.kernels.native.functions import address_of
 from vmflow.kernels.native.processor import streamed_from
 from vmflow.kernels.problems.elementwise import REVERSED
 from vmflow.kernels.problems.fused import FusedStep

@@ -13,8 +13,9 @@ from vmflow.instructions.blob import Array, TensorMeta
 from vmflow.kernels.native import team
 from vmflow.kernels.native.addresses import address, is_plain
 from vmflow.kernels.native.call_site import CallSite
+from vmflow.kernels.native.chain import Chain
 from vmflow.kernels.native.elementwise import OUTER, Block, Layout, Operation, write_loop
-from vmflow.kernels.native.functions import Chain, address_of
+from vmflow.kernels.native.functions import address_of
 from vmflow.kernels.native.processor import streamed_from
 
 # How often an op must have been met before it is worth a run of the C compiler.

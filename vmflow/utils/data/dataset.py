@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
+from vmflow.ops.creation import tensor
 from vmflow.ops.indexing import index_select
 from vmflow.ops.view import unbind
 from vmflow.random import Generator
@@ -72,8 +73,6 @@ class TensorDataset(Dataset[tuple[Tensor, ...]]):
 
     def __getitems__(self, indices: Sequence[int]) -> list[tuple[Tensor, ...]]:
         # One op for each tensor instead of one for each sample; unbinding makes views, which cost none.
-        from vmflow.ops.creation import tensor
-
         length = len(self)
         for index in indices:
             if not -length <= index < length:

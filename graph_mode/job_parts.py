@@ -1,0 +1,182 @@
+"""What jobs are made of, as plain data: ops, the operands that they read and write, and the buffers behind these."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Hashable, Iterator
+from typing import Any, Final, Literal, TypeAlias
+
+import attrs
+
+from vmflow.context import MODE
+from vmflow.dtypes import dtype as DType
+from vmflow.instructions.blob import TensorMeta
+from vmflow.instructions.multi_tensor_update import UpdateKernel
+from vmflow.ops.table import OPS, OpPlan
+
+# Where the value of a buffer comes from: the caller, at each launch; a tensor outside that shares its memory; an array
+# that the job brings along; a number from outside at each launch; or an op of the job.
+Role: TypeAlias = Literal["input", "variable", "constant", "number", "temporary"]
+
+# How an op is run:
+#   call        into buffers of its own; what is declared in the op table
+#   into        the same, into memory that exists: an in-place op
+#   update      many buffers changed together; see `vmflow.multi_tensor.Update`
+#   transfer    a copy between devices
+#   unpack      the next of several equal parts, along the first dimension, of each of its inputs
+#   accumulate  the sum of what the micro-batches make
+#   pack        what the micro-batches make, one after the other along the first dimension
+Kind: TypeAlias = Literal["call", "into", "update", "transfer", "unpack", "accumulate", "pack"]
+
+# Those that lead from the one phase to the other.  They run once for each micro-batch.
+Gathering: TypeAlias = Literal["unpack", "accumulate", "pack"]
+GATHERING: Final[tuple[Gathering, ...]] = ("unpack", "accumulate", "pack")
+
+
+@attrs.frozen
+class Buffer:
+    """Memory for one C-contiguous array.
+
+    Attributes:
+        id: unique in the job.
+        meta: shape, dtype and device.
+        role: see `Role`.
+        name: of a variable, an input or a constant; "" for what ops make.
+    """
+
+    id: int
+    meta: TensorMeta
+    role: Role = "temporary"
+    name: str = ""
+
+
+@attrs.frozen
+class Operand:
+    """An array seen in a buffer.
+
+    Attributes:
+        buffer: its id.
+        meta: of what is seen.
+        strides, offset: as of a `Blob`: in elements, strides None for the whole buffer.
+    """
+
+    buffer: int
+    meta: TensorMeta
+    strides: tuple[int, ...] | None = None
+    offset: int = 0
+
+
+@attrs.frozen
+class Drawn:
+    """In place of a scalar: half of a random op's place in its generator's sequence, which every launch draws anew.
+
+    Attributes:
+        draw: which of the job's draws.
+        part: 0 for the seed, 1 for the position.
+    """
+
+    draw: int
+    part: int
+
+
+@attrs.frozen
+class Draw:
+    """What a launch takes of a random generator.
+
+    Attributes:
+        elements: how many numbers; see `Generator.take`.
+        generator: the number of the generator; 0 is the caller's default one.
+        phase: as of a `JobOp`.
+    """
+
+    elements: int
+    generator: int = 0
+    phase: Literal["micro", "step"] = "step"
+
+
+def exact(value: Any) -> Hashable:
+    """What equals for the same bits only: 0.0 is not -0.0, 1 neither 1.0 nor True, and nan is nan."""
+    if isinstance(value, tuple):
+        return tuple([exact(it) for it in value])
+    if isinstance(value, float):
+        return type(value), struct.pack("d", value)
+    if isinstance(value, complex):
+        return type(value), struct.pack("dd", value.real, value.imag)
+    found: Hashable = (type(value), value)
+    return found
+
+
+@attrs.frozen
+class JobOp:
+    """One op.
+
+    Attributes:
+        op: its name in the op table, or that of the update.
+        inputs, outputs: what it reads and writes.  An update reads its outputs too.
+        attributes, scalars: as at the op's call; a scalar may be `Drawn`.
+        kind: see `Kind`.
+        module: the path of the block whose forward called it, such as "model.layers.0".
+        line: the user's line that called it, or whose gradient it computes.
+        backward: whether it belongs to a backward pass.
+        phase: "step" runs once per launch; "micro" once for each micro-batch, if gradients are accumulated.
+        stage: of a pipeline; stages have streams of their own.
+        cost: nanoseconds, of an update; all others are estimated from what they are.
+        overwrites: of an update, whether the old values do not matter.
+        default_dtype: the dtype that the caller had set for new floating-point tensors; None for the usual one.
+        update: the kernel of an update, which is the one thing here that is not data.
+    """
+
+    op: str
+    inputs: tuple[Operand, ...]
+    outputs: tuple[Operand, ...]
+    attributes: tuple[Any, ...] = attrs.field(default=(), eq=exact)
+    scalars: tuple[Any, ...] = attrs.field(default=(), eq=exact)
+    kind: Kind = "call"
+    module: str = ""
+    line: str = ""
+    backward: bool = False
+    phase: Literal["micro", "step"] = "step"
+    stage: int = 0
+    cost: int = 0
+    overwrites: bool = False
+    default_dtype: DType | None = None
+    update: UpdateKernel | None = attrs.field(default=None, eq=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        """The op, and where it comes from, for people."""
+        return f"{self.module}.{self.op}" if self.module else self.op
+
+    def reads(self) -> Iterator[int]:
+        """The buffers whose values it needs; some more than once."""
+        for operand in self.inputs:
+            yield operand.buffer
+        for operand in self.outputs:
+            # Writing a part leaves the rest as it was.
+            if operand.strides is not None or (self.kind == "update" and not self.overwrites):
+                yield operand.buffer
+
+    def writes(self) -> Iterator[int]:
+        """The buffers it changes or makes."""
+        for operand in self.outputs:
+            yield operand.buffer
+
+    def infer(self) -> OpPlan:
+        """Its kernel, and what it makes.  Not of updates.
+
+        Raises:
+            KeyError: if there is no such op.
+        """
+        op = OPS[self.op]
+        metas = tuple([operand.meta for operand in self.inputs])
+        kinds = tuple([int if isinstance(scalar, Drawn) else type(scalar) for scalar in self.scalars])
+        key = (metas, self.attributes, kinds, self.default_dtype)
+        found = op.known.get(key)
+        if found is not None:
+            return found
+        # Of whoever built the job, not of whoever happens to run it.
+        token = MODE.set(MODE.get().replace(dtype=self.default_dtype))
+        try:
+            return op.plan(key, self.attributes, metas, kinds)
+        finally:
+            MODE.reset(token)

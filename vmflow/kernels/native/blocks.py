@@ -1,0 +1,49 @@
+"""Loops in C that go block by block, and ask for the memory of the next blocks meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def in_blocks(read: Sequence[str], written: Sequence[str], lines: Sequence[str]) -> list[str]:
+    """The loop over elements `done` to `n` but for those behind the last whole block, which asks for what comes later.
+
+    Args:
+        read, written: pointers.
+        lines: what is to be done for element `i`.
+    """
+    return _block_by_block([*_asking("read", read), *_asking("write", written)], lines, [])
+
+
+def in_streamed_blocks(read: Sequence[str], lines: Sequence[str], made: Sequence[tuple[str, int, str]]) -> list[str]:
+    """The same, writing past the cache, if that can be done.
+
+    Args:
+        read: pointers.
+        lines: of the inner loop.
+        made: the pointers to the results, the operations that make them, and their types.
+    """
+    aligned = " | ".join([f"(uintptr_t){to}" for to, _, _ in made])
+    blocks = [f"{kind} b{place}[BLOCK] __attribute__((aligned(CACHE_LINE)));" for _, place, kind in made]
+    stores = [f"b{place}[j] = t{place};" for _, place, _ in made]
+    streams = [f"stream({to} + done, b{place}, sizeof b{place});" for to, place, _ in made]
+    loop = _block_by_block([*_asking("read", read), *blocks], [*lines, *stores], streams)
+    return ["#ifdef STREAMS", f"if (({aligned}) % CACHE_LINE == 0)", *loop, "#endif"]
+
+
+def _asking(how: str, pointers: Sequence[str]) -> list[str]:
+    return [f"will_{how}({it} + done, BLOCK * sizeof *{it});" for it in pointers]
+
+
+def _block_by_block(before: Sequence[str], lines: Sequence[str], behind: Sequence[str]) -> list[str]:
+    return [
+        "for (; done + BLOCK <= n; done += BLOCK) {",
+        *[f"    {line}" for line in before],
+        "    LANES",
+        "    for (int64_t j = 0; j < BLOCK; j++) {",
+        "        const int64_t i = done + j;",
+        *[f"        {line}" for line in lines],
+        "    }",
+        *[f"    {line}" for line in behind],
+        "}",
+    ]
