@@ -10,16 +10,14 @@ from vmflow.context import MODE
 from . import origin
 from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
-from .barrier import Barrier, GlobalSync
+from .barrier import Barrier
 from .blob import Array, Blob, Storage, brought, expect_writers
 from .critical_section import CriticalSectionBegin, CriticalSectionEnd
 from .failure import Failure
 from .instruction import Dependence, Instruction
-from .launch_lazy_job import LaunchLazyJob, LazyJob
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .op_call import Kernel, op_call
 from .policy import InstructionPolicy
-from .release_tensor import ReleaseTensor
 from .stream_events import SharedEvent, StreamRecordEvent, StreamWait, StreamWaitEvent
 from .touch_tensors import TouchTensors
 
@@ -31,18 +29,13 @@ Result = TypeVar("Result")
 
 
 class Machine(Protocol):
-    """What the builder needs of a virtual machine."""
+    """The part of a virtual machine that the builder needs."""
 
     def stream(self, device: Device, kind: str = "compute") -> Stream: ...
 
     def control_stream(self) -> Stream: ...
 
-    def streams(self) -> Iterable[Stream]: ...
-
     def bring(self, storage: Storage, stream: Stream) -> Dependence: ...
-
-    @property
-    def transport(self) -> Dependence: ...
 
     def issue(self, instruction: Instruction, written: Storage | None = None) -> None: ...
 
@@ -104,10 +97,6 @@ class InstructionsBuilder:
             cost=cost,
         )
 
-    def release_tensor(self, storage: Storage, device: Device) -> Instruction:
-        """Give the storage's memory back behind everything issued so far."""
-        return self._add(self.machine.stream(device), ReleaseTensor(storage), writes=[storage])
-
     def access_blob_by_callback(
         self, blob: Blob, callback: Callable[[Array], None], modifier: str = "const"
     ) -> Instruction:
@@ -123,14 +112,8 @@ class InstructionsBuilder:
         """Give the blob its memory; see `AllocateTensor`."""
         return self._add(self.machine.stream(blob.meta.device), AllocateTensor(blob), writes=[blob.storage])
 
-    def touch_tensors(self, blobs: tuple[Blob, ...], stream: Stream | None = None) -> Instruction:
-        """Wait until they exist; see `TouchTensors`.  On the control stream, by default, that means their end."""
-        return self._add(
-            stream or self.machine.control_stream(), TouchTensors(blobs), reads=[blob.storage for blob in blobs]
-        )
-
     def await_uses(self, blobs: tuple[Blob, ...]) -> Instruction:
-        """Ends when everything issued so far that reads or writes them has ended, whatever else goes on."""
+        """Ends when all instructions issued so far that read or write them have ended."""
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(self.machine.control_stream(), TouchTensors(blobs), dependences)
 
@@ -162,17 +145,6 @@ class InstructionsBuilder:
         """Ends when the graph has finished with the blobs; see `CriticalSectionEnd`."""
         return self._add_section(CriticalSectionEnd(blobs, writes), blobs, writes)
 
-    def launch_lazy_job(
-        self, job: LazyJob, device: Device, parameters: tuple[Blob, ...] = (), reads: tuple[Blob, ...] = ()
-    ) -> Instruction:
-        """Start a graph's run, in one order with all communication; see `LaunchLazyJob`."""
-        return self._add(
-            self.machine.stream(device, "lazy_job"),
-            LaunchLazyJob(job, parameters, reads),
-            reads=[blob.storage for blob in reads],
-            writes=[blob.storage for blob in parameters],
-        )
-
     def _add_section(self, policy: InstructionPolicy, blobs: tuple[Blob, ...], writes: bool) -> Instruction:
         stream = self.machine.stream(blobs[0].meta.device, "critical_section")
         storages = [blob.storage for blob in blobs]
@@ -181,10 +153,6 @@ class InstructionsBuilder:
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
         """Call `callback` when everything issued so far is erased."""
         return self._add(self.machine.control_stream(), Barrier(callback))
-
-    def global_sync(self, callback: Callable[[], None] | None = None) -> Instruction:
-        """A barrier behind which every stream is drained."""
-        return self._add(self.machine.control_stream(), GlobalSync(self.machine.streams, callback))
 
     def _add(
         self,
@@ -228,7 +196,7 @@ def physical_run(machine: Machine, build: Callable[[InstructionsBuilder], Result
 
 
 def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[Storage, Instruction]]) -> None:
-    """Issue instructions, having told the storages who writes them.
+    """Issue instructions, having told the storages of their writers.
 
     If Ctrl-C comes in between, the instructions are issued all the same: a storage must not wait for one that nobody
     was given.
@@ -245,9 +213,9 @@ def issue(machine: Machine, instructions: list[Instruction], writes: list[tuple[
 
 
 def _issue_all(machine: Machine, instructions: list[Instruction]) -> None:
-    """Issue every one of them, then raise what the first failing call raised.
+    """Issue every one of them, then raise the first exception.
 
-    A machine closed in this moment refuses an instruction and poisons what it would have written; Ctrl-C and the
+    A machine closed in this moment refuses an instruction and poisons its outputs; Ctrl-C and the
     like come out of a call that has accepted its instruction.  In either case, those behind it must not be left out.
     """
     escaping: BaseException | None = None

@@ -10,7 +10,7 @@ import threading
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from types import FunctionType
 from typing import Any
@@ -486,7 +486,7 @@ def test_release_drops_memory_behind_the_readers(machine: VirtualMachine) -> Non
     def build(builder: InstructionsBuilder) -> Instruction:
         for output in outputs:
             builder.op_call("neg", np.negative, (x,), (output,))
-        builder.release_tensor(x.storage, CPU)
+        builder._add(machine.stream(CPU), ReleaseTensor(x.storage), writes=[x.storage])
         return builder.op_call("copy", np.positive, (outputs[0],), (fresh(5),))
 
     run(machine, build)
@@ -585,15 +585,8 @@ class Recorder:
     def control_stream(self) -> Stream:
         return Stream("control", None, ControlStreamPolicy())
 
-    def streams(self) -> Iterable[Stream]:
-        return []
-
     def bring(self, storage: Storage, stream: Stream) -> Dependence:
         return storage.dependence
-
-    @property
-    def transport(self) -> Dependence:
-        return Dependence()
 
     def require_open(self, name: str) -> None:
         """It always is."""
