@@ -1,4 +1,4 @@
-"""What can be run: instructions, the policies that say what they do, and the builder that composes them.
+"""Instructions, the policies that run them, and the builder that composes them.
 
 Nothing here knows tensors' Python API, autograd or graphs.
 """

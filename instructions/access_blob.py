@@ -17,7 +17,7 @@ class AccessBlobByCallback(InstructionPolicy):
     """Call `callback` with the blob's array.
 
     Args:
-        blob: what to access.
+        blob: to access.
         callback: called on the blob's stream, in its turn; the array is valid only during the call.  Not called if
             there is a failure instead of data, unless the whole storage is to be written.
         modifier: "const" to read; "mut" to write, the shape being known when issued.

@@ -1,4 +1,4 @@
-"""Fences: `Barrier` waits for what was issued before it, `GlobalSync` also for the devices."""
+"""Fences: `Barrier` waits for all earlier instructions, `GlobalSync` also for the devices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 class Barrier(InstructionPolicy):
     """Call `callback` when everything issued earlier is erased.
 
-    It is a fence for its own callback only: what is issued later does not wait for it.
+    It is a fence for its own callback only: later instructions do not wait for it.
     """
 
     __slots__ = ("callback",)

@@ -1,4 +1,4 @@
-"""What instructions read and write: `Storage` (the memory) and `Blob` (one way of seeing it as an array)."""
+"""The operands of instructions: `Storage` (the memory) and `Blob` (one way of seeing it as an array)."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from .failure import Failure
     from .instruction import Instruction
 
-# Whatever array module a device uses (numpy on the host, cupy on CUDA); only that module looks inside.
+# Of the array module of a device (numpy on the host, cupy on CUDA); only that module looks inside.
 Array = Any
 
 
 class TensorMeta:
-    """Shape, dtype and device: what can be known of a tensor without computing it.
+    """Shape, dtype and device: all that is known of a tensor before it is computed.
 
     Made by `meta`, which returns one object for equal metas as long as it remembers them; caches are keyed by identity.
 
@@ -100,9 +100,9 @@ class Storage:
         allocation: the piece of the device's memory that it lies in; None if it lies elsewhere.
         machine: the virtual machine that orders these accesses, None before the first.
         stream: of the storage's device, the one that used it last; None before the first use.
-        writer: the instruction issued last that writes it, in program order.  Whoever wants the value waits for it.
+        writer: the instruction issued last that writes it, in program order.  Readers of the value wait for it.
         failure: why it holds nothing, if an instruction that should have written it failed.
-        version: how many in-place writes were issued.  Autograd compares it to find out that what it saved is gone.
+        version: how many in-place writes were issued.  Autograd compares it to find out that a saved value is gone.
         history: how many of them autograd recorded; a view from before the last one has an outdated history.
         shared: whether others may write the memory, or read it, without asking: they wait for what has been issued,
             and so nothing that reads it may be put off.
@@ -139,7 +139,7 @@ class Storage:
 
     @property
     def dependence(self) -> Dependence:
-        """Orders the instructions that access it.  Made for the first of them: what runs at once is none."""
+        """Orders the instructions that access it; made for the first of them.  A call that runs inline is none."""
         if self._dependence is None:
             made = Dependence(self.machine)
             # No call in this line, hence no other thread either: there must be one for all.
@@ -158,7 +158,7 @@ class Storage:
         Args:
             stream: of that machine, see `stream`.
             dependence: of that machine, with no access yet.
-            arrival: what is to be waited for there before anything else; None if there is nothing.
+            arrival: comes before all accesses there; None if there is nothing to wait for.
             pending: the list that it joins.
         """
         # In this order: readers without a lock read the machine first and the stream second.  And with no call but the
@@ -178,7 +178,7 @@ class Storage:
         pending.append(writer)
 
     def allocate(self, meta: TensorMeta, instruction: Instruction) -> None:
-        """Get memory for an array of this meta, to be used by `instruction` and what comes after; see `allocate_on`."""
+        """Get memory for an array of this meta, to be used by `instruction` and later ones; see `allocate_on`."""
         if self.array is None and places_memory(meta):
             owner = (instruction.name, instruction.code, instruction.last, self.dependence)
             self.allocate_on(instruction.stream, meta, owner)
@@ -186,8 +186,8 @@ class Storage:
     def allocate_on(self, stream: Stream, meta: TensorMeta, owner: tuple[Any, ...]) -> None:
         """Get memory for an array of this meta, to be used on this stream from now on.
 
-        Not if it has some.  Nor for what kernels make themselves: a worker may be doing so at this moment, and what it
-        has made must not be replaced.
+        Not if it has some.  Nor for results that kernels allocate themselves: a worker may be doing so at this moment,
+        and its result must not be replaced.
 
         Args:
             owner: who asks for it: the name of an instruction, the user's line, and what orders the accesses, of which
@@ -288,8 +288,8 @@ class Blob:
     def destination(self) -> Array:
         """The array to write into, allocated if the storage has no memory yet.
 
-        A part of a storage that a failure has left without memory gets memory of its own: what is written there is
-        lost, as the rest of the storage is.
+        A part of a storage that a failure has left without memory gets memory of its own: the value is lost, as the
+        rest of the storage is.
         """
         storage = self.storage
         if storage.array is None:
@@ -307,7 +307,7 @@ class Blob:
 
 def brought(machine: Any, storage: Storage, stream: Stream) -> Dependence:
     """`VirtualMachine.bring`, without a call for a storage that was used last on that very stream."""
-    # In this order: whoever takes the storage over changes the stream first.
+    # In this order: `Storage.take_over` changes the stream first.
     dependence = storage.dependence
     if storage.stream is stream:
         return dependence

@@ -1,4 +1,4 @@
-"""`Chain`: elementwise ops on large arrays, each going on with what those before it have made, as one instruction."""
+"""`Chain`: elementwise ops on large arrays, each of which reads results of earlier ones, as one instruction."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from .scope import scope_of
 ChainKernel: TypeAlias = "Callable[[Sequence[Chainable], Sequence[int]], Callable[[], None] | None]"
 
 
-# A call that waits for others takes some tens of microseconds longer. After so many times in a row that none came for
-# an op, it does not wait so many times, and then again once; if that was in vain, it does not twice as many times, and
-# so on.
+# A call that waits for others takes some tens of microseconds longer.  After `_PATIENCE` calls of an op that nothing
+# followed, the next `_PAUSE` do not wait, and then one does; if nothing follows that one, the next pause is twice as
+# long, and so on.
 _PATIENCE: Final = 4
 _PAUSE: Final = 16
 _LONGEST_PAUSE: Final = 256
@@ -33,8 +33,9 @@ class Step:
         together: see `ChainKernel`.
 
     Attributes:
-        in_vain: how often in a row one has waited for others in vain; beyond `_PATIENCE`, or would have.
-        pause: how often it would have before one waits again.
+        in_vain: how many calls in a row have waited and nothing followed; beyond `_PATIENCE`, also those that did not
+            wait.
+        pause: how many calls do not wait before one does again.
     """
 
     __slots__ = ("attributes", "in_vain", "pause", "together")
@@ -46,7 +47,7 @@ class Step:
         self.pause = _PAUSE
 
     def waits(self) -> bool:
-        """Whether a call that is about to be made is to wait for what may go on with it."""
+        """Whether a call that is about to be made is to wait for calls that may go on with it."""
         if self.in_vain < _PATIENCE:
             return True
         self.in_vain += 1
@@ -72,7 +73,7 @@ MOST_WORK: Final = 50_000_000
 
 
 class Links:
-    """What a chain that may go on is known by.
+    """A chain that may go on.
 
     Args:
         first: an instruction whose call has a step.
@@ -118,7 +119,7 @@ class Links:
         return True
 
     def end(self) -> None:
-        """It was waited for what may go on with the chain, and is no more."""
+        """Nothing more goes on with the chain."""
         if self._step is not None:
             self._step.waited(len(self._made) == 1)
 
@@ -163,12 +164,12 @@ def _call_of(instruction: Instruction) -> Chainable:
 class Chain(FuseInstructionPolicy):
     """Compute consecutive elementwise ops in one go through the memory.
 
-    Made by the engine.  What speaks against computing them so, which may be found out as late as when their turn has
-    come, lets them run one by one.
+    Made by the engine.  They run one by one if there is a reason not to compute them together, which may be found out
+    as late as at their turn.
 
     Args:
         members: see `Links.take`.
-        behind: what was issued behind them, as far as that is known.
+        behind: the instructions issued behind them, as far as they are known.
 
     Attributes:
         passed_on: the members whose results are read by later ones only.  These are gone when the chain has run, and
@@ -193,7 +194,7 @@ class Chain(FuseInstructionPolicy):
             storage.let_go()
 
     def kernel(self) -> Callable[[], None] | None:
-        """What computes the members together; None if they have to run one by one, and what is wrong will be told."""
+        """The kernel of the members together; None if they have to run one by one, to find out what is wrong."""
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
         calls = [_call_of(it) for it in self.members]
         step = calls[0].step
@@ -202,14 +203,14 @@ class Chain(FuseInstructionPolicy):
         return step.together(calls, wanted)
 
     def computed(self) -> None:
-        """The kernel has made what is wanted."""
+        """The kernel has made the results."""
         for member in self.members:
             _made_by(member).mend()
 
 
 def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:
     makers: dict[Dependence, Instruction] = {_made_by(it).dependence: it for it in members}
-    # What nobody reads is made all the same: who times an op, and drops what it makes, wants to see it computed.
+    # Results that nobody reads are made all the same: a program that times an op wants to see it computed.
     read = {dependence for it in members for dependence in it.reads}
     found: list[Instruction] = []
     for instruction in behind:

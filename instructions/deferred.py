@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from .policy import InstructionPolicy
 
-# Told how it ended: None, or what went wrong.
+# Told how it ended: None, or the exception.
 Ended = Callable[[Exception | None], None]
 
 
@@ -25,7 +25,7 @@ class Deferred(InstructionPolicy):
         self._report: Ended | None = None
 
     def begin(self) -> None:
-        """What is done when its turn comes."""
+        """Called when its turn comes."""
 
     def compute(self) -> None:
         self.begin()

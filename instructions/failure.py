@@ -29,12 +29,12 @@ class Failure:
 
     def __init__(self, error: BaseException, dropped: bool = False) -> None:
         self.dropped = dropped
-        # What is half made, for Ctrl-C has come, has nobody to report to.
+        # One that is half made, for Ctrl-C has come, must not report itself.
         self.observed = True
         self.origin = _lines(error.__traceback__)
         self.error = error.with_traceback(self.origin)
         _detach_chain(error)
-        # What was dropped was so by decision, and is no error to report.
+        # Work was dropped by decision, which is no error to report.
         self.observed = dropped
 
     def observe(self) -> None:
@@ -42,7 +42,7 @@ class Failure:
         self.observed = True
 
     def throw(self) -> None:
-        """Raise the original exception; of what was dropped, one like it, unless it is the user's own.
+        """Raise the original exception; of dropped work, one like it, unless it is the user's own.
 
         An exception holds the frames that it was raised through.  Scopes are kept for long, and their failures are
         raised in many places.
@@ -72,13 +72,13 @@ class Failure:
 
 
 def _detach_chain(error: BaseException) -> None:
-    """Do with what `error` was raised from, or while handling, as with itself."""
+    """Do the same with the exceptions that `error` was raised from, or while handling."""
     seen = {id(error)}
     chain = [error]
     while chain:
         later = chain.pop()
         if later.__context__ is not None and _is_running(later.__context__.__traceback__):
-            # Raised outside the instruction, and being handled by whoever happened to drive: it explains nothing.
+            # Raised outside the instruction, and being handled by the driving thread: it explains nothing.
             later.__context__ = None
         for earlier in (later.__context__, later.__cause__):
             if earlier is not None and id(earlier) not in seen:
@@ -117,7 +117,7 @@ def _lines(trace: TracebackType | None) -> TracebackType | None:
 
 
 def _without_frame(entry: TracebackType, following: TracebackType | None) -> TracebackType:
-    """One entry of a traceback with the same code, instruction and line, and without what its frame holds.
+    """One entry of a traceback with the same code, instruction and line, and without the locals of its frame.
 
     The one kind of frame that has neither run nor a caller is that of a generator not yet started.  So the code is made
     a generator's by instructions in front, behind which all others keep their positions in the source.  Python shows

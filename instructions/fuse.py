@@ -15,8 +15,8 @@ class FuseInstructionPolicy(InstructionPolicy):
     """Run consecutive instructions of one stream, one after the other.
 
     Made by the engine, which then draws edges, launches and erases once for all of them.  Each keeps its own origin,
-    scope and outputs: a machine runs the members one by one, so that what goes wrong with one, or keeps it from
-    running, is no concern of the others.
+    scope and outputs: a machine runs the members one by one, so that a failure of one, or a scope that drops it,
+    is no concern of the others.
 
     Args:
         members: in program order; see `Instruction.members`.

@@ -59,14 +59,14 @@ class Instruction:
 
     Attributes:
         stream: where it runs.
-        policy: what it runs; dropped as soon as it has run, so that nothing it holds outlives it.
+        policy: runs it; dropped as soon as it has run, so that nothing it holds outlives it.
         name: of the policy, for reprs and the story.
-        reads, writes: what it accesses; a dependence may be in both.
+        reads, writes: its accesses; a dependence may be in both.
         cost: estimated nanoseconds, for deciding where to run.
         state: one of the six above.
         serial: position in arrival order, given by the engine; -1 before.
-        before, after: its neighbours in that order among what is lively.
-        behind: what stands behind it in the queue of its stream that it is in; None if it is the last, or in none.
+        before, after: its neighbours in that order among the lively ones.
+        behind: the next in the queue of its stream that it is in; None if it is the last, or in none.
         waits: how many edges into it are not satisfied.
         on_launch, on_finish: the successors to tell at each of the two events (None until there is one).
         nbytes: of the results, if they are large; for back-pressure.
@@ -75,7 +75,7 @@ class Instruction:
         thread: which issued it; 0 if that does not matter.
         code, last: the user's line that issued it, kept as code object and bytecode offset because turning them
             into a line number costs more than the instruction; see `origin.describe`.
-        mode: what surrounded it when it was issued (scope, module, ...), None for the machine's own.
+        mode: the surroundings of its issue (scope, module, ...), None for the machine's own instructions.
     """
 
     __slots__ = (

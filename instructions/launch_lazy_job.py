@@ -10,11 +10,11 @@ from .failure import Failure
 
 
 class LazyJob(Protocol):
-    """What is launched."""
+    """A run of a graph that is to be launched."""
 
     @property
     def name(self) -> str:
-        """What starting it is called: this instruction, and of which graph."""
+        """The name of its launch: this instruction, and the graph."""
         ...
 
     def launch(self, ended: Ended) -> None:
@@ -31,8 +31,8 @@ class LaunchLazyJob(Deferred):
 
     Args:
         job: see `LazyJob`.
-        parameters: what the run may change.  A run that ends with an error says itself which of them it has torn.
-        reads: what the run needs and does not change.
+        parameters: that the run may change.  A run that ends with an error says itself which of them it has torn.
+        reads: that the run needs and does not change.
     """
 
     __slots__ = ("_running", "job", "name", "parameters", "reads")

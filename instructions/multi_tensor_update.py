@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .instruction import Instruction
 
 # kernel(arrays of the inputs, arrays of the outputs), in the order of the blobs.  It reads both and writes into the
-# outputs' arrays; what it returns is not looked at.
+# outputs' arrays; its result is ignored.
 UpdateKernel: TypeAlias = Callable[[list[Array], list[Array]], object]
 
 # How many metas `describe` shows: a model may have thousands of parameters.
@@ -37,7 +37,7 @@ class MultiTensorUpdate(InstructionPolicy):
         kernel: see `UpdateKernel`.
         inputs: read only.
         outputs: read and written.
-        overwrites: the old values of the outputs are no operands: what they held, also a failure, does not matter.
+        overwrites: the old values of the outputs, also failures, are no operands.
     """
 
     __slots__ = ("inputs", "kernel", "name", "outputs", "overwrites")

@@ -95,7 +95,7 @@ class OpCall(Chainable):
     the same stream before can be used again at once.  Small results on the host are left to the kernel.
 
     Args:
-        plan: what the op's calls have in common.
+        plan: the common part of the op's calls.
         inputs: read.
         output: written; a blob that is also an input makes the op an in-place one.
         scalars: Python numbers handed to the kernel after the arrays.
@@ -131,7 +131,7 @@ class OpCall(Chainable):
     def prepare(self, instruction: Instruction) -> None:
         for source in self.inputs:
             if source.storage.failure is not None and source.storage.array is None:
-                return  # nothing will be computed; do not ask for more of what was too little already
+                return  # nothing will be computed; do not ask for more memory where there is too little
         for output in self.outputs:
             if output.strides is None:
                 output.storage.allocate(output.meta, instruction)

@@ -45,7 +45,7 @@ def capture() -> tuple[CodeType | None, int]:
 
 
 def depth() -> int:
-    """How many frames the innermost one outside the framework is above the caller, who is 1; for `warnings.warn`."""
+    """How many frames the innermost one outside the framework is above the caller, which is 1; for `warnings.warn`."""
     level = 1
     frame: FrameType | None = _getframe(_OWN)
     while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_INSIDE):
@@ -55,7 +55,7 @@ def depth() -> int:
 
 
 def describe(code: CodeType | None, last: int) -> str:
-    """``file:line, in function`` of what `capture` returned."""
+    """``file:line, in function`` of a result of `capture`."""
     if code is None:
         return "an unknown line"
     line = code.co_firstlineno

@@ -1,4 +1,4 @@
-"""What an instruction does, as seen by whoever runs it."""
+"""`InstructionPolicy`: the work of an instruction, as the machine sees it."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ class InstructionPolicy:
             stream wait for that one.
         deferred: whether it may end later than `compute` returns; see `Deferred`.
         fusable: whether it may be scheduled together with those next to it, as one; see `fused`.
-        droppable: whether a scope that ends may keep it from running; not what others rely on to have run.
-        touches_memory: whether it reads or writes what its dependences stand for, or merely takes its place in the
-            order.
+        droppable: whether a scope that ends may keep it from running; not if others rely on it.
+        touches_memory: whether it reads or writes the memory that its dependences stand for, or merely takes its place
+            in the order.
     """
 
     __slots__ = ()
@@ -56,14 +56,14 @@ class InstructionPolicy:
         keep_fields(cls)
 
     def prepare(self, instruction: Instruction) -> None:
-        """Get what the instruction needs before it can run, memory above all."""
+        """Get the resources that the instruction needs before it can run, memory above all."""
 
     def prepare_on(self, stream: Stream) -> None:
-        """The same for what runs on a stream without an instruction."""
+        """The same for a policy that runs on a stream without an instruction."""
         raise NotImplementedError
 
     def doom(self, failure: Failure) -> None:
-        """Preparing has failed, and its turn is yet to come: say so where that cannot disturb what is still running."""
+        """Preparing has failed, and its turn is yet to come: say so where that cannot disturb running instructions."""
 
     def compute(self) -> None:
         """Run."""
@@ -97,5 +97,5 @@ class InstructionPolicy:
         """Give back the memory that the instruction, which has not run, is there to give back; nothing uses it."""
 
     def describe(self) -> str:
-        """What was being done, for the note on an exception; names, shapes and dtypes."""
+        """Its name, shapes and dtypes, for the note on an exception."""
         return self.name

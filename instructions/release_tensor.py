@@ -22,7 +22,7 @@ class ReleaseTensor(InstructionPolicy):
     Issued by the tensor's side (see `Lease`) and ordered as a write, hence behind every use.
 
     When this is launched, every use has been launched before it, on this stream or on one that this stream waits for.
-    So the memory may already be given to whatever is launched later *on this stream*; its allocator serves no other.
+    So the memory may already be given to instructions launched later *on this stream*; its allocator serves no other.
     Memory that came from another machine's allocator goes back when this is run, when all uses have ended.
     """
 
@@ -46,11 +46,11 @@ class ReleaseTensor(InstructionPolicy):
             allocation.free()
 
     def compute(self) -> None:
-        # The array is still needed until now: what was launched before may not have begun.
+        # The array is still needed until now: instructions launched before may not have begun.
         storage = self.storage
         allocation = storage.allocation
         if allocation is not None and allocation.allocator.memory.garbage is not None and storage.array is not None:
-            # What was launched later, and may have been given this memory, has not begun either.
+            # An instruction launched later that was given this memory has not begun either.
             storage.array.reshape(-1).view(np.uint8).fill(allocation.allocator.memory.garbage)
         storage.let_go()
         if storage.failure is not None:

@@ -1,4 +1,4 @@
-"""`Scope`: what the instructions issued within it share, above all whether they are still wanted."""
+"""`Scope`: cancellation, a deadline and a priority that instructions share."""
 
 from __future__ import annotations
 
@@ -16,14 +16,13 @@ if TYPE_CHECKING:
 class Scope:
     """A deadline, a priority and a name for everything issued within.
 
-    Scopes nest: what is wanted no more by an outer scope is wanted no more by an inner one either, unless the inner one
-    is a shield.
+    Scopes nest: the end of an outer scope is the end of its inner scopes too, unless these are shields.
 
     Attributes:
         outer: the scope around this one.
         shield: whether the end of the outer scopes does not matter here; their priority is inherited all the same.
         name: for messages and traces.
-        priority: higher goes first among what is ready on a stream; 0 is ordinary.
+        priority: higher goes first among the ready instructions of a stream; 0 is ordinary.
         deadline: on the clock of `time.monotonic`, the earliest of this and the outer scopes; None for none.
         begun: when it was made, on the same clock.
         here: whether graphs that are called within may run in the call whatever they take, where nothing is before
@@ -66,20 +65,19 @@ class Scope:
             self.priority = priority
         self.begun = time.monotonic()
         self._failure: Failure | None = None
-        # Whoever waits for an instruction of this scope.  A dict, because a set of them would lose their order.
+        # Waiters for instructions of this scope.  A dict, because a set of them would lose their order.
         self._wakers: dict[Any, None] = {}
 
     def cancel(self, error: Exception | None = None) -> None:
         """Drop everything issued within that has not begun; may be called from any thread, more than once.
 
-        What would have been computed raises `error` (by default `Cancelled`) when looked at; who is waiting for it is
-        woken now.
+        Looking at the results raises `error`, by default `Cancelled`; waiters for them are woken now.
         """
         if self._failure is None:
             self._drop(error if error is not None else Cancelled(f"dropped, because {self} was cancelled"))
 
     def cancelled(self) -> bool:
-        """Whether what is issued here is dropped, by `cancel` or by the deadline."""
+        """Whether instructions of this scope are dropped, by `cancel` or by the deadline."""
         return self.dropped() is not None
 
     def dropped(self) -> Failure | None:

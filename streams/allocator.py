@@ -108,7 +108,7 @@ class Allocation:
             return
         allocator = self.allocator
         try:
-            # Before anybody else can get it: what the callback writes must not hit the next owner's content.
+            # Before anybody else can get it: the callback must not write over the next owner's content.
             if allocator.on_free is not None:
                 allocator.on_free(self)
         finally:
@@ -131,7 +131,7 @@ class Allocation:
 
 
 class BinAllocator:
-    """Hands out pieces of a device's memory, for one in-order stream; see the top of this module for what that means.
+    """Hands out pieces of a device's memory, for one in-order stream; the top of this module explains that.
 
     Free pieces stand in bins, one for each power of two, ordered by size and then by age of the block.  A request takes
     the smallest piece of its bin that is large enough, else the smallest of the next bin that has any.  The bins are
@@ -148,7 +148,7 @@ class BinAllocator:
         on_handout: called with each `Allocation` before it is handed out, without a lock.
         on_free: called with each before it can be handed out again, without a lock, while its memory may still be
             written.  For a piece that came back by its destructor it is another object with the same fields, and the
-            call comes from whatever thread calls the allocator next.  Neither is called for pieces of no bytes.
+            call comes from the thread that calls the allocator next.  Neither is called for pieces of no bytes.
 
     Attributes:
         retries: how often memory was short, and a request was tried again after some had come back.  The caller, who
@@ -191,7 +191,7 @@ class BinAllocator:
         self._lock = lock_held_while_forking()
         # True while the lists are inconsistent: only a destructor on the same thread can ever see it so.
         self._changing = False
-        # What is handed out now, at most, and since the beginning.
+        # Bytes and pieces handed out: now, at most, and since the beginning.
         self._allocated = 0
         self._allocated_peak = 0
         self._allocated_ever = 0
@@ -200,7 +200,7 @@ class BinAllocator:
         self._live_ever = 0
         self._requested = 0
         self._requested_peak = 0
-        # What is in blocks.
+        # Bytes in blocks.
         self._reserved = 0
         self._reserved_peak = 0
         self._reserved_ever = 0
@@ -213,7 +213,7 @@ class BinAllocator:
         A request for 0 bytes gives a piece that takes no memory and counts as nothing.
 
         Args:
-            owner: who asks, for reports of what is alive.
+            owner: of the piece, for reports of live memory.
 
         Raises:
             OutOfMemory: if no free piece is large enough and the device gives no new block.  What lies in free pieces
@@ -253,7 +253,7 @@ class BinAllocator:
             piece.requested = nbytes
             piece.owner = owner
             block = self._arrays[piece.block.address]
-            # The counters are plain attributes because this is what every op passes through.
+            # The counters are plain attributes because every op passes through this.
             self._requested += nbytes
             if self._requested > self._requested_peak:
                 self._requested_peak = self._requested
@@ -376,7 +376,7 @@ class BinAllocator:
             raise InternalError("the allocator contradicts itself: " + "; ".join(problems))
 
     def _begin(self) -> None:
-        """Enter a change, with the lock held; who calls it sets `_changing` to False in the end."""
+        """Enter a change, with the lock held; the caller sets `_changing` to False in the end."""
         if self._changing:
             raise _entered_twice()
         self._changing = True
@@ -384,9 +384,9 @@ class BinAllocator:
     # Back from those who had it
 
     def _settle(self) -> None:
-        """Take back what destructors left."""
+        """Take back the pieces that destructors left."""
         notes = self._notes
-        # Only what stands there now: in the middle of a change it is noted once more.
+        # Only the present notes: in the middle of a change a piece is noted once more.
         for _ in range(len(notes)):
             try:
                 piece, announced = notes.popleft()
@@ -432,7 +432,7 @@ class BinAllocator:
     def _last_dropped(self, size: int) -> Piece | None:
         """The piece that a destructor left last, if it has this size, which need not go through the bins.
 
-        Takes back the rest; and all of it, if somebody wants to be told of what is freed.
+        Takes back the rest; and all of it, if there is a callback for freed pieces.
         """
         last: Piece | None = None
         if self.on_free is None:

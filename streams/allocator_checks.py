@@ -1,4 +1,4 @@
-"""What the books of an allocator say, compared with each other."""
+"""Checks that the books of an allocator agree with each other."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def contradictions(
         alignment: of the pieces, in bytes.
         blocks, arrays: by address.
         bins: of (size, address, piece).
-        counted: what the allocator takes for the sums of some of this.
+        counted: the allocator's own sums of some of this.
     """
     problems = [it for block in blocks.values() for it in _contradictions_of_block(alignment, block, arrays)]
     problems += _contradictions_of_bins(alignment, blocks.values(), bins)

@@ -6,7 +6,7 @@ from .stream import StreamPolicy
 
 
 class ControlStreamPolicy(StreamPolicy):
-    """Runs on the thread that schedules: what it carries orders other work and does none itself."""
+    """Runs on the thread that schedules: its instructions order other work and do none themselves."""
 
     kind = "control"
 

@@ -10,8 +10,8 @@ from .stream import StreamPolicy
 # takes, and one that is done inline for eight and the kernel's own time: below this, inline is better for it as well.
 INLINE_BELOW_NANOSECONDS: Final = 100_000
 
-# What was handed to the worker cannot be overtaken any more; what is held back costs a hand-over's time in which the
-# worker is idle.  At half a millisecond that is one part in ten at worst, for work of just this size.
+# Work that was handed to the worker cannot be overtaken any more; work that is held back costs a hand-over's time in
+# which the worker is idle.  At half a millisecond that is one part in ten at worst, for work of just this size.
 DEPTH_NANOSECONDS: Final = 500_000
 
 

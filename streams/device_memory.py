@@ -1,4 +1,4 @@
-"""`DeviceMemory`: what one device has, in blocks, with a limit."""
+"""`DeviceMemory`: the memory of one device, in blocks, with a limit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 from vmflow.errors import InternalError, OutOfMemory
 from vmflow.forking import lock_held_while_forking
 
-# A flat array of bytes, of whatever array module the device uses.
+# A flat array of bytes, of the array module that the device uses.
 Array = Any
 
 KIB: Final = 1 << 10
@@ -130,7 +130,7 @@ class DeviceMemory:
 
         Args:
             by_device: whether the device itself has no more; else it is the limit.
-            hint: what else is known, put behind the message.
+            hint: put behind the message.
         """
         used = self.used
         limit = self._limit

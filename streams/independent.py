@@ -12,7 +12,7 @@ class IndependentStreamPolicy(StreamPolicy):
     Args:
         kind: the name of the kind.
         sequential: as for every policy.
-        blocking: whether what runs here may block, and so runs on the stream's own thread; else it runs on the one that
+        blocking: whether work here may block, and so runs on the stream's own thread; else it runs on the one that
             schedules.
     """
 

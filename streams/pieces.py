@@ -30,7 +30,7 @@ SPLIT_OFF: Final = 128 * MIB
 
 
 class Block:
-    """What was taken from the device at once.
+    """Memory that was taken from the device in one request.
 
     Attributes:
         address: in the allocator's own count, which lays all its blocks end to end in the order they were taken.

@@ -52,7 +52,7 @@ class Fifo:
         return instruction
 
     def remove(self, instruction: Instruction) -> None:
-        """Take out one that is in it; takes time in proportion to what stands before it."""
+        """Take out one that is in it; takes time in proportion to the number of those before it."""
         left = list(self)
         left.remove(instruction)
         self.clear()
@@ -73,7 +73,7 @@ class Fifo:
             instruction = behind
 
     def __len__(self) -> int:
-        return len(list(iter(self)))  # which takes time in proportion; nothing but what looks inside asks
+        return len(list(iter(self)))  # takes time in proportion; only for looking inside
 
 
 @final

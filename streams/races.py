@@ -1,8 +1,8 @@
 """Whether accesses to the same memory are ordered at all: a happens-before detector by vector clocks.
 
-It is told what was launched where, which streams wait for which events and what the host has learnt, and nothing of
-why; so it checks a scheduler without sharing its mistakes.  It looks at what orders two accesses, not at when they ran:
-a missing wait is found although the device happened to be quick.
+It is told of launches, of streams that wait for events and of events that the host has seen, and nothing of the
+reasons; so it checks a scheduler without sharing its mistakes.  It looks at the order of two accesses, not at their
+times: a missing wait is found although the device happened to be quick.
 
 Each stream is a timeline, and so is the host; several host threads count as one, since a lock orders what they tell.
 The time of a launch is its position among all launches, so that times never come back, even after `quiet`.  A clock
@@ -29,7 +29,7 @@ USE_AFTER_RELEASE: Final = "use after release"
 
 @final
 class Ticket:
-    """One launch, as the detector remembers it.  Opaque to whoever gets it from `RaceDetector.launched`."""
+    """One launch, as the detector remembers it.  Opaque to the caller of `RaceDetector.launched`."""
 
     __slots__ = ("known", "stream", "time", "what")
 
@@ -48,7 +48,7 @@ class Ticket:
 
 
 class Host:
-    """The stream of what the host does itself."""
+    """The stream of the host's own accesses."""
 
     name = "the host"
 
@@ -62,7 +62,7 @@ class Timeline:
 
     Attributes:
         time: of its last launch.
-        known: what has ended before anything launched on it next begins.
+        known: the launches that end before the next launch on it begins.
         host: the host's clock when it was last joined into `known`.
     """
 
@@ -76,7 +76,7 @@ class Timeline:
 
 @final
 class Range:
-    """A piece of memory, and who may still be at it from before it was freed.
+    """A piece of memory, and the launches that may still use it from before it was freed.
 
     Attributes:
         start, stop: its first byte in its block, and the one behind its last.
@@ -91,7 +91,7 @@ class Range:
         self.accesses = accesses
 
     def cut(self, start: int, stop: int) -> tuple[list[Range], list[Range]]:
-        """What of it lies between `start` and `stop`, and what lies before and behind."""
+        """Its part between `start` and `stop`, and the parts before and behind."""
         inside = self._pieces((max(start, self.start), min(stop, self.stop)))
         if not inside:
             return inside, [self]
@@ -120,7 +120,7 @@ class Accesses:
         self.former: list[Range] = []
 
     def written(self, ticket: Ticket) -> None:
-        """Take `ticket` for the last write.  It is behind all the others, and so is what will be behind it."""
+        """Take `ticket` for the last write.  It is behind all others, and so is any access that will be behind it."""
         self.writer = ticket
         if self.reads:
             self.reads = {}
@@ -215,12 +215,12 @@ class RaceDetector:
         return ticket
 
     def recorded(self, stream: Hashable) -> Clock:
-        """An event was recorded on `stream`: what has ended when it is reached, for `waits`."""
+        """An event was recorded on `stream`: returns the launches that have ended when it is reached, for `waits`."""
         timeline = self._timeline(stream)
         return joined(timeline.known, {stream: timeline.time})
 
     def waits(self, stream: Hashable, clock: Clock) -> None:
-        """What is launched on `stream` from now on runs behind the event that `clock` came from."""
+        """Launches on `stream` from now on run behind the event that `clock` came from."""
         timeline = self._timeline(stream)
         timeline.known = joined(timeline.known, clock)
 
@@ -228,17 +228,17 @@ class RaceDetector:
 
     def finished(self, ticket: Ticket) -> None:
         """The host has learnt that this launch has ended, hence everything that it was behind as well."""
-        # Whoever knows of a launch knows all that it knew: clocks are only ever joined as wholes.
+        # A clock that knows of a launch knows all that the launch knew: clocks are only ever joined as wholes.
         if self._host.get(ticket.stream, 0) < ticket.time:
             self._host = joined(self._host, {**ticket.known, ticket.stream: ticket.time})
 
     def host_access(self, key: Hashable, write: bool, what: object) -> None:
         """The host itself reads, or writes, this storage now.
 
-        What is launched later is behind it in any case, for it is the host that launches.
+        Later launches are behind it in any case, for it is the host that launches.
 
         Raises:
-            RaceDetected: the host does not know that what it has to be behind has ended; only if strict.
+            RaceDetected: the host does not know that an access before it has ended; only if strict.
         """
         self._take_freed()
         ticket = Ticket(HOST, self._time, self._host, what)
@@ -262,7 +262,7 @@ class RaceDetector:
     def handed_out(self, block: Hashable, start: int, stop: int, key: Hashable) -> None:
         """These bytes, and no others, are `key`'s now; to be told before the first launch that uses them.
 
-        Whoever used any of them under another key must have ended before the first use under this one.
+        Uses of any of them under another key must have ended before the first use under this one.
 
         Raises:
             ValueError: `stop` is less than `start`.
@@ -288,7 +288,7 @@ class RaceDetector:
     def quiet(self) -> None:
         """Everything launched has ended, and the host knows it: no later access can race with an earlier one.
 
-        Whose memory has been freed is forgotten too: what bounds the detector's own memory.
+        Storages whose memory was freed are forgotten too, which bounds the detector's own memory.
         """
         self._freed.clear()
         self._accesses.clear()
@@ -345,7 +345,7 @@ class RaceDetector:
             raise race
 
     def _take_freed(self) -> None:
-        """Look at what was freed since the last call."""
+        """Look at the pieces that were freed since the last call."""
         while self._freed:
             block, start, stop, key = self._freed.popleft()
             accesses = self._accesses.pop(key, None)
@@ -354,13 +354,13 @@ class RaceDetector:
                 continue
             own = accesses.own()
             self._released[key] = max(own, key=_time_of, default=None)
-            # Who was at only a part of it before may still be at that part, and at no more.
+            # Launches that used only a part of it before may still use that part, and no more.
             parts = self._still_used([Range(start, stop, own), *accesses.former])
             if parts:
                 self._ranges.setdefault(block, []).extend(parts)
 
     def _still_used(self, ranges: list[Range]) -> list[Range]:
-        """Those that somebody may still be at; what the host knows to have ended, all that it launches is behind."""
+        """The pieces that may still be in use; all launches are behind accesses that the host knows to have ended."""
         known = self._host
         for free in ranges:
             free.accesses = {
@@ -370,7 +370,7 @@ class RaceDetector:
 
 
 def joined(clock: Clock, other: Clock) -> Clock:
-    """What either knows; `clock` itself if `other` knows nothing more."""
+    """The launches that either knows; `clock` itself if `other` knows nothing more."""
     news = {stream: time for stream, time in other.items() if clock.get(stream, 0) < time}
     return {**clock, **news} if news else clock
 

@@ -3,7 +3,7 @@
 Code that forgets to wait for a device works as long as the device is quick.  This one is as slow as the rules allow, or
 quick and slow by turns as a seed has it, so that such code fails here, and fails again under the same seed.
 
-It computes nothing itself.  Work is a callable that it calls later, on the thread of whoever makes it go on: a host
+It computes nothing itself.  Work is a callable that it calls later, on the thread that makes it go on: a host
 thread that waits for an event, one that asks for a step, or, in the modes that say so, one that enqueues or polls.
 """
 
@@ -22,7 +22,7 @@ from .stream import Event, StreamPolicy
 MODES: Final = ("eager", "lazy", "random")
 
 # How far a random device gets between two things that the host does.  Mostly not at all, or the host would never be
-# ahead of it; sometimes far enough to finish what was enqueued last.
+# ahead of it; sometimes far enough to finish everything.
 STRIDES: Final = (0, 0, 0, 1, 1, 2, 5)
 
 KINDS: Final = ("compute", "host_to_device", "device_to_host")
@@ -77,7 +77,7 @@ class SimulatedDevice:
         self._planted: dict[int, BaseException] = {}
         self._lost = False
         self._lost_by: BaseException | None = None
-        # Guards everything here and in the queues, but is not held while work runs: `_stepper` is who runs it.
+        # Guards everything here and in the queues, but is not held while work runs, on the thread `_stepper`.
         self._turn = threading.Condition()
         self._stepper: int | None = None
 
@@ -91,7 +91,7 @@ class SimulatedDevice:
             return self._queues[name]
 
     def event(self) -> SimulatedEvent:
-        """An event that is recorded later, by `SimulatedQueue.record`: until then it holds whatever waits for it."""
+        """An event that `SimulatedQueue.record` records later; until then it holds back all that waits for it."""
         return SimulatedEvent(self)
 
     # Going on
@@ -118,7 +118,7 @@ class SimulatedDevice:
         return self._go_on(self._idle, "its end")
 
     def run_until(self, event: SimulatedEvent) -> None:
-        """Return when `event` has been reached, running whatever work that takes, and perhaps some more.
+        """Return when `event` has been reached, running the work that it needs, and perhaps some more.
 
         Raises:
             DeviceDeadlock: nothing can go on and the event has not been reached.
@@ -149,7 +149,7 @@ class SimulatedDevice:
     # From its queues and events
 
     def admit(self, what: str, event: SimulatedEvent | None = None) -> None:
-        """Refuse what only the host may do, to work that runs on the device, and events of other devices.
+        """Raise if work that runs on the device does what only the host may, and for events of other devices.
 
         Args:
             what: is about to be done.
@@ -212,7 +212,7 @@ class SimulatedDevice:
     # For people
 
     def describe(self) -> str:
-        """One line about the device, and one about each queue and what stands at its head."""
+        """One line about the device, and one about each queue and its first entry."""
         with self._turn:
             lost = ", lost" if self._lost else ""
             lines = [
@@ -260,13 +260,13 @@ class SimulatedDevice:
         return True
 
     def _begin(self) -> BaseException | None:
-        """Make this thread the one that runs a piece of work; what the piece is to fail with, if it is."""
+        """Make this thread run a piece of work; returns the error that the piece is to fail with, or None."""
         self._stepper = threading.get_ident()
         self.ran += 1
         planted = self._planted.pop(self.ran, None)
         if not self._lost:
             return planted
-        # A new one each time: whoever gets it may add notes to it.
+        # A new one each time: its receiver may add notes to it.
         error = DeviceLost(f"{self.name} was lost before this ran")
         error.__cause__ = self._lost_by
         return error
@@ -320,7 +320,7 @@ class SimulatedQueue:
     Attributes:
         device: whose it is.
         name: for people.
-        entries: what stands in it, the device's alone to touch.
+        entries: the work in it, the device's alone to touch.
     """
 
     def __init__(self, device: SimulatedDevice, name: str) -> None:
@@ -344,7 +344,7 @@ class SimulatedQueue:
     def enqueue(self, work: Callable[[], None], fail: Callable[[BaseException], None]) -> None:
         """Let the device call `work` behind everything enqueued here before, or `fail` with the reason why it cannot.
 
-        What either raises comes out of whatever made the device go on; the piece of work counts as run.
+        An exception of either comes out of the call that made the device go on; the piece of work counts as run.
 
         Raises:
             RuntimeError: called by work that runs on the device.
@@ -373,7 +373,7 @@ class SimulatedQueue:
         return event
 
     def wait(self, event: SimulatedEvent) -> None:
-        """Run what is enqueued here from now on behind `event`, of any queue of the same device.
+        """Run work that is enqueued here from now on behind `event`, of any queue of the same device.
 
         Raises:
             ValueError: it belongs to another device.
@@ -388,7 +388,7 @@ class SimulatedQueue:
         return head if isinstance(head, Piece) else None
 
     def describe_head(self) -> str:
-        """How much stands in it, and what comes next."""
+        """The number of its entries, and the first."""
         if not self.entries:
             return "idle"
         head = self.entries[0]
@@ -443,7 +443,7 @@ class SimulatedEvent:
 
 @final
 class Piece:
-    """A piece of work in a queue: what to call, and what to call instead if that cannot be."""
+    """A piece of work in a queue: the function to call, and the one to call if that cannot be called."""
 
     __slots__ = ("fail", "work")
 

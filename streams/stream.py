@@ -1,6 +1,6 @@
 """A stream is one in-order queue of one device; its policy decides how the queue executes.
 
-Order is the only promise: what was handed to a stream first, finishes first.  The scheduler relies on it twice, to
+Order is the only promise: work that was handed to a stream first finishes first.  The scheduler relies on it twice, to
 hand over a whole chain without waiting for each link, and to forget an access as soon as a later one is behind it.
 """
 
@@ -41,8 +41,8 @@ class StreamPolicy:
             need it (all ranks must see one order); compute streams do not.
         asynchronous: whether work is handed over by `enqueue` and ends later, behind the host's back; else it has ended
             when it returns.
-        depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  What
-            is held back can still be overtaken by something more urgent, and be dropped.
+        depth: nanoseconds of estimated work that may be handed over and not finished before more is held back.  Work
+            that is held back can still be overtaken by something more urgent, and be dropped.
     """
 
     kind: str = "stream"
@@ -76,7 +76,7 @@ class StreamPolicy:
         raise NotImplementedError
 
     def wait(self, event: Event) -> None:
-        """Run what is enqueued from now on behind `event`, of any stream of the same device."""
+        """Run work that is enqueued from now on behind `event`, of any stream of the same device."""
         raise NotImplementedError
 
     def await_progress(self, wake: Callable[[], None]) -> None:
@@ -94,16 +94,16 @@ class Stream:
         name: for reprs, for instance ``"cpu:compute"``.
         device: the device it belongs to (any hashable value; streams do not look inside).
         policy: how it executes.
-        ready: what may be handed over next.  Owned by the engine, like the next four.
-        ranked: the same, by priority, for what has one; None until something has.
+        ready: the instructions that may be handed over next.  Owned by the engine, like the next four.
+        ranked: the same by priority; None if none has a priority.
         running: the instructions handed over and not yet erased, oldest first.
         outstanding: nanoseconds of estimated work handed over and not yet finished.
         full: whether something was held back because that is as much as `policy.depth`.
         posted: how many of them are still in the worker's hands.  While it is not zero, nothing may run inline, or
             the order would break.
         order: the dependence that keeps program order on a `sequential` stream, else None.  Owned by the engine.
-        worker: the thread that runs what must not run on the scheduling thread, started on first need.
-        in_flight: what an asynchronous device has been handed and has not been seen to finish, oldest first.
+        worker: the thread that runs work that must not run on the scheduling thread, started on first need.
+        in_flight: work of an asynchronous device that has not been seen to finish, oldest first.
         allocator: of the device's memory; None where arrays come from elsewhere.
     """
 
@@ -129,7 +129,7 @@ class Stream:
         self.name = name
         self.device = device
         self.policy = policy
-        # Loosely typed on purpose: the queues are the stream's, what stands in them belongs to the layers above.
+        # Loosely typed on purpose: the queues are the stream's, their items belong to the layers above.
         self.ready = BySerial()
         self.ranked: Any = None
         self.running = Fifo()
@@ -156,7 +156,7 @@ class Stream:
         self.posted -= 1
 
     def stop(self, timeout: float) -> list[Any]:
-        """End the worker, waiting up to so many seconds for what it runs; returns the items that it will not run."""
+        """End the worker, waiting up to so many seconds for its item; returns the items that it will not run."""
         if self.worker is None:
             return []
         left = self.worker.stop(timeout)
@@ -165,7 +165,7 @@ class Stream:
         return left
 
     def forget_handed_over(self) -> None:
-        """In a forked child: the worker's thread and what the device was handed are not here."""
+        """In a forked child: the worker's thread and the device's work are not here."""
         self.worker = None
         self.posted = 0
         self.in_flight.clear()

@@ -1,4 +1,4 @@
-"""A worker is one thread that runs what it is handed, in order."""
+"""A worker is one thread that runs the items it is handed, in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Worker:
     """One thread with an inbox.
 
     The thread is a daemon, because a non-daemon one would keep the interpreter from ever reaching its exit handlers;
-    whoever owns the worker stops it there.
+    the owner of the worker stops it there.
 
     Args:
         name: of the thread.
@@ -94,7 +94,7 @@ class Worker:
         if isinstance(item, _Mark):
             item.event.set()
         elif item is None or self._stopping:
-            # Put back what was taken out in the moment of stopping: `stop` looks for it.
+            # Put back an item that was taken out in the moment of stopping: `stop` looks for it.
             self._inbox.put(item)
             return False
         else:

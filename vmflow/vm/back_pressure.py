@@ -26,7 +26,7 @@ class BackPressure:
         machine: whose.
 
     Attributes:
-        issued_bytes: of the large results of all that was ever issued; the engine counts what is erased.
+        issued_bytes: of the large results of all instructions ever issued; the engine counts those of erased ones.
     """
 
     def __init__(self, machine: VirtualMachine) -> None:
@@ -43,7 +43,7 @@ class BackPressure:
         self.issued_bytes += nbytes  # no call in this line, hence no other thread in between
 
     def outstanding_bytes(self) -> int:
-        """How many bytes the large results have of what has not ended."""
+        """How many bytes the large results of unfinished instructions have."""
         return self.issued_bytes - self._machine.engine.erased_bytes
 
     def above(self, share: float) -> bool:
@@ -120,7 +120,7 @@ class BackPressure:
                     self._waiting.remove(waker)
 
     def _sleep_until_low(self) -> None:
-        """Block while there is more than half of what the marks allow."""
+        """Block while more than half of the marks is outstanding."""
         machine = self._machine
         waker = ThreadWaker()
         try:

@@ -31,7 +31,7 @@ class InFlight:
         self.event: Event | None = None
 
 
-# Threads that a device is using at this moment.  What runs there must not hand more to a device.
+# Threads that a device is using at this moment.  Code that runs there must not hand more work to a device.
 _busy_threads: set[int] = set()
 
 
@@ -66,7 +66,7 @@ class CompletionTracker:
         self.in_use = False
 
     def submit(self, instruction: Instruction, failure: Failure | None) -> None:
-        """Hand it over; with a failure it only poisons what it would have written, in its turn."""
+        """Hand it over; with a failure, it only poisons its outputs, in its turn."""
         stream = instruction.stream
         context = self._contexts.get(stream)
         if context is None:
@@ -94,7 +94,7 @@ class CompletionTracker:
         stream.in_flight.append(flight)
 
     def take_finished(self) -> list[InFlight]:
-        """Those that have ended since the last time, in order per stream."""
+        """The instructions that have ended since the last time, in order per stream."""
         found: list[InFlight] = []
         for stream in list(self._contexts):
             flights = stream.in_flight

@@ -1,4 +1,4 @@
-"""`Devices`: the streams of one machine, by device and kind, and the threads that run what takes long."""
+"""`Devices`: the streams of one machine, by device and kind, and the threads that run long work."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class Devices:
         stream.ran()
 
     def stop_workers(self, deadline: float) -> list[Any]:
-        """End all workers, waiting up to a moment of `time.monotonic` for what they run; returns the other items."""
+        """End all workers, waiting up to a moment of `time.monotonic` for the items they run; returns the others."""
         left: list[Any] = []
         for stream in self.streams():
             left += stream.stop(max(0.0, deadline - time.monotonic()))

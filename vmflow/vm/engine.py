@@ -42,30 +42,30 @@ from .lively import Lively
 from .story import Fence, Story
 
 # How many instructions one turn takes from pending.  Larger turns spread the turn's own cost over more instructions;
-# smaller ones let the driver look at the clock, and at what others issued, more often.
+# smaller ones let the driver look at the clock, and at new instructions of other threads, more often.
 WINDOW: Final = 64
 
 # A stream is handed so many instructions of higher priority, for each step between the two, before one of lower
 # priority gets its turn.
 AGEING: Final = 16
 
-# Nanoseconds that launching costs, whatever the instruction does.
+# Nanoseconds that launching any instruction costs.
 LAUNCH_COST: Final = 1_000
 
 
-# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work: what comes after
-# them, whoever waits for one of them, and an event loop wait a little longer than they would.
+# Consecutive small instructions of a stream are scheduled as one, up to this many nanoseconds of work: later
+# instructions, waiters for one of them, and an event loop wait a little longer than they would.
 FUSE_BELOW: Final = 20_000
 
 
 class Rank:
-    """What is ready on one stream at one priority.
+    """The ready instructions of one stream and one priority.
 
-    What was issued first is often what the rest waits for, and memory is needed for no more at a time than a sequential
-    program needs: hence the earliest in program order goes first.
+    The earliest in program order goes first: the rest often waits for it, and then no more memory is needed at a time
+    than a sequential program needs.
 
     Attributes:
-        instructions: those.
+        instructions: the ready ones.
         passed_over: how often something of another priority was handed over while this was waiting.
     """
 
@@ -79,7 +79,7 @@ class Rank:
 
 @final
 class VirtualMachineEngine:
-    """Every fact about what may run next.
+    """Decides which instructions may run next, and holds every fact that this depends on.
 
     Args:
         window: the largest number of instructions absorbed in one turn.
@@ -104,9 +104,9 @@ class VirtualMachineEngine:
         self.active_streams: dict[Stream, None] = {}
         self.total_inserted = 0
         self.total_erased = 0
-        # Of the results of all that was ever erased, as far as they are large.
+        # Bytes of the large results of all instructions ever erased.
         self.erased_bytes = 0
-        # Erased in the last turn; the driver wakes whoever waits for them.
+        # Erased in the last turn; the driver wakes their waiters.
         self.erased: list[Instruction] = []
         self.story = Story(story)
         # Reported and not yet looked at.
@@ -157,7 +157,7 @@ class VirtualMachineEngine:
     # Decisions
 
     def schedule(self) -> list[Instruction]:
-        """One turn: what is to be launched now, in order.
+        """Take a turn: return the instructions to launch now, in order.
 
         Each of them must be reported by `completed` or `failed`, in any order; a turn makes of it what the in-order
         streams allow.
@@ -178,7 +178,7 @@ class VirtualMachineEngine:
             self.story.remember(
                 finished, erased, self.local_pending, launches, self._failures, self._fences, self._fused
             )
-            # The story keeps these lists, also the empty ones: filling them later would rewrite what it tells.
+            # The story keeps these lists, also the empty ones: filling them later would rewrite it.
             self.local_pending = []
             self._finished = []
             self._failures = []
@@ -202,7 +202,7 @@ class VirtualMachineEngine:
         return not (self.pending or self.local_pending or self.lively.count)
 
     def withdraw(self, instruction: Instruction, fail: Callable[[InstructionPolicy], None]) -> bool:
-        """Take back what was received, unless a turn has seen it; whether it was.
+        """Take an instruction back that no turn has seen yet; return whether that was possible.
 
         As in `abandon`, its policy is handed to `fail` before its state says that it has ended.
         """
@@ -217,14 +217,14 @@ class VirtualMachineEngine:
         return True
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> list[Instruction]:
-        """Forget everything that has not begun: what is not launched, and of the launched those the driver names.
+        """Forget every instruction that has not begun: all that are not launched, and the launched ones in `unrun`.
 
         Each one's policy is handed to `fail` before its state says that it has ended, since other threads go by that.
-        Returns them.  What is really running stays lively and ends in the usual way.  For the end of an engine's life:
-        the accesses of what is forgotten have displaced those of what is running, which a newcomer would therefore not
-        wait for.
+        Returns them.  Instructions that are really running stay lively and end in the usual way.  Only for the end of
+        an engine's life: a new instruction would not wait for the running ones, because the accesses of the forgotten
+        ones have displaced theirs.
         """
-        # What was launched came before whatever waits for it.
+        # In this order: a launched instruction came before those that wait for it.
         doomed = unrun + [it for it in self.lively if it.state < LAUNCHED] + list(self.pending)
         self.pending.clear()
         self.barriers.clear()
@@ -264,7 +264,7 @@ class VirtualMachineEngine:
     # The steps of a turn
 
     def _release_finished(self, erased: list[Instruction]) -> None:
-        """Erase what has finished, from the head of each stream only: completion is in order per stream."""
+        """Erase finished instructions, from the head of each stream only: completion is in order per stream."""
         emptied: list[Stream] = []
         for stream in self.active_streams:
             running = stream.running
@@ -408,7 +408,7 @@ class VirtualMachineEngine:
         return fused
 
     def _number(self, members: tuple[Instruction, ...]) -> None:
-        """Members have serials of their own; the first one's is also that of what stands for them."""
+        """Give members serials of their own; the instruction that stands for them has that of the first."""
         serial = self.total_inserted - 1
         for member in members:
             if member.state != NEW:
@@ -454,7 +454,7 @@ class VirtualMachineEngine:
         """Make `target` wait for `source`: for its launch on its own stream or the one it follows, else for its end.
 
         An edge already satisfied is not drawn.  That the older access is dropped from its dependence all the same is
-        sound only because completion is in order per stream: whoever waits for `target` waits for `source` too.
+        sound only because completion is in order per stream: to wait for `target` is to wait for `source` too.
         """
         if source is target:
             return
@@ -495,7 +495,7 @@ class VirtualMachineEngine:
     def _rank(self, stream: Stream, priority: int) -> BySerial:
         ranked: dict[int, Rank] | None = stream.ranked
         if ranked is None:
-            # What has no priority is the rank of 0; it stays in the same list, which is all there is for most programs.
+            # Instructions without a priority have rank 0; they stay in the same list, the only one in most programs.
             ordinary = Rank(0)
             ordinary.instructions = stream.ready
             ranked = stream.ranked = {0: ordinary}
@@ -505,7 +505,7 @@ class VirtualMachineEngine:
         return rank.instructions
 
     def _dispatch(self, launches: list[Instruction]) -> None:
-        """Hand what is ready to its stream, and prescheduled successors right behind, until the stream is full."""
+        """Hand ready instructions to their streams until these are full, and prescheduled successors right behind."""
         streams = self.ready
         while streams:
             stream = next(iter(streams))
@@ -543,7 +543,7 @@ class VirtualMachineEngine:
     def check_invariants(self) -> None:
         """Raise InternalError if the lists contradict each other.
 
-        Meant for between turns; takes time proportional to what is lively.
+        Meant for between turns; takes time proportional to the number of lively instructions.
         """
         problems: list[str] = []
         edges: dict[Instruction, int] = {}
@@ -614,7 +614,7 @@ def _waits_elsewhere(instruction: Instruction, stream: Stream) -> bool:
 
 
 def _most_urgent(stream: Stream) -> Instruction:
-    """Take out what is to be handed over next, where there are several priorities.
+    """Take out the instruction to hand over next, where there are several priorities.
 
     Being passed over `AGEING` times counts as much as one step of priority, so that nothing waits for ever.
     """
@@ -639,7 +639,7 @@ def _urgency(rank: Rank) -> int:
 
 
 def _ready_on(stream: Stream) -> list[Instruction]:
-    """What is ready on a stream, of all priorities."""
+    """The ready instructions of a stream, of all priorities."""
     if stream.ranked is None:
         return list(stream.ready)
     ranks: Iterable[Rank] = stream.ranked.values()

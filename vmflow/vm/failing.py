@@ -1,4 +1,4 @@
-"""What fails on a machine: the failure, with notes on what was being done, and what it poisons."""
+"""Failures of instructions: the notes on their exceptions, and the outputs that they poison."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
     policy = instruction.policy
     assert policy is not None
     error.add_note(f"while running {policy.describe()}")
-    # What runs at once has not noted it, and is still there.
+    # An instruction that runs in the call that issues it has not noted its line, which is still on the stack.
     instruction.note_line()
     error.add_note(f"issued at {origin.describe(instruction.code, instruction.last)}")
     mode = instruction.mode
@@ -31,7 +31,7 @@ def failure_of(machine: VirtualMachine, instruction: Instruction, error: BaseExc
 
 
 def poison(machine: VirtualMachine, instruction: Instruction, error: BaseException) -> Failure:
-    """The same, and let what the instruction would have written tell of it."""
+    """The same, and let the outputs of the instruction hold the failure."""
     failure = failure_of(machine, instruction, error)
     cast(InstructionPolicy, instruction.policy).fail(failure)
     return failure

@@ -56,7 +56,7 @@ class Departure(InstructionPolicy):
         self.arrival.end()
 
     def fail(self, failure: Failure) -> None:
-        # The old machine was closed: what was issued before this has ended too, and the new machine must hear of it.
+        # The old machine was closed: everything issued before this has ended too, and the new machine must hear of it.
         self.arrival.end()
 
 
@@ -77,7 +77,7 @@ class Handover:
         self._departures: deque[tuple[VirtualMachine, Instruction]] = deque()
 
     def sources(self) -> list[VirtualMachine]:
-        """The machines that have something to finish with before this one may use what it has taken over."""
+        """The machines that must finish with storages before this machine may use them."""
         departures = self._departures
         while departures:
             try:
@@ -102,7 +102,7 @@ class Handover:
                 if last is None:
                     storage.use_on(stream)
                 elif last is not stream and last.device is stream.device:
-                    # On a machine that is closed, what this is for will be turned away.
+                    # A closed machine will turn away the instruction for which this is done.
                     if last.policy.asynchronous and stream.policy.asynchronous and not machine.driver.refusing:
                         code, offset = origin.capture()
                         # That somebody drives is seen to with the instruction for which this is done.

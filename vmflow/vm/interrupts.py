@@ -7,7 +7,7 @@ a `Shield` is up the signal is noted instead, and handled when it comes down.
 
 from __future__ import annotations
 
-# The C module: what `signal` puts around it costs ten times a call, and half a millisecond when it is imported.
+# The C module: `signal`, which wraps it, makes a call ten times as slow and takes half a millisecond to import.
 import _signal  # type: ignore[import-not-found]
 import sys
 import threading
@@ -24,7 +24,7 @@ _main_ident = threading.main_thread().ident
 class Shield:
     """Notes SIGINT between `raise_it` and `lower`, if this is the main thread and Python handles the signal.
 
-    What was noted is handed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
+    A noted signal is handed to the handler: Python's own raises KeyboardInterrupt, asyncio's cancels the main task and
     raises the second time.
     """
 
@@ -35,7 +35,7 @@ class Shield:
         self._handler: Callable[[int, FrameType | None], object] = _signal.default_int_handler
 
     def raise_it(self) -> bool:
-        """Begin; whoever gets True must call `lower`.  If it is up already, that is as good."""
+        """Hold signals back, unless they are already; if this returns True, the caller must call `lower`."""
         if _get_ident() != _main_ident:
             return False
         handler = _signal.getsignal(_SIGINT)

@@ -1,4 +1,4 @@
-"""`Lifecycle`: the end of a machine, which finishes or drops what was issued, and wakes all waiters."""
+"""`Lifecycle`: the end of a machine, which finishes or drops all instructions, and wakes all waiters."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Lifecycle:
             )
 
     def closed_failure(self) -> Failure:
-        """The failure of what is dropped because the machine has ended."""
+        """The failure of instructions that are dropped because the machine has ended."""
         error = VirtualMachineClosed(f"dropped, because the virtual machine {self._machine.name!r} was closed")
         return Failure(error, dropped=True)
 
@@ -123,11 +123,11 @@ class Lifecycle:
             unrun = machine.driver.take_launched()
             unrun += [instruction for instruction, _ in machine.devices.stop_workers(deadline)]
             self.drop(unrun)
-            # A device cannot be told to forget what it was handed.
+            # A device cannot be told to forget work.
             machine.completion.synchronize()
             machine.driver.collect_reports()
             machine.driver.collect_arrivals()
-            # Others may have appended in the meantime; what this turn would launch is dropped too.
+            # Others may have appended in the meantime; instructions that this turn would launch are dropped too.
             late = machine.engine.schedule()
             machine.waiters.settle(machine.engine.erased)
             self.drop(late)
@@ -148,7 +148,7 @@ class Lifecycle:
             unseen.report()
 
     def drop(self, unrun: list[Instruction]) -> None:
-        """Poison and erase everything that has not begun, `unrun` being what was launched of it."""
+        """Poison and erase every instruction that has not begun; `unrun` are those of them that were launched."""
         failure = self.closed_failure()
 
         def fail(policy: InstructionPolicy) -> None:
@@ -157,7 +157,7 @@ class Lifecycle:
         self.abandon(unrun, fail)
 
     def abandon(self, unrun: list[Instruction], fail: Callable[[InstructionPolicy], None]) -> None:
-        """Erase everything that has not begun, and `unrun`; `fail` tells what they would have written."""
+        """Erase every instruction that has not begun, and `unrun`; `fail` poisons their outputs."""
         machine = self._machine
         for instruction in machine.engine.abandon(unrun, fail):
             tracer = machine.tracer
@@ -166,7 +166,7 @@ class Lifecycle:
             machine.waiters.settle((instruction,))
 
     def drop_late(self) -> None:
-        """Drop what has come behind the end, of something that still ran.
+        """Drop instructions that came after the end, issued by one that still ran.
 
         Another thread that holds the lock will look by itself.
         """
@@ -178,7 +178,7 @@ class Lifecycle:
                 machine.driver.turn_lock.release()
 
     def refuse(self, instruction: Instruction) -> None:
-        """Raise, having dropped what came in the very moment of the end."""
+        """Drop an instruction that came in the very moment of the end, and raise."""
         machine = self._machine
         if machine.driver.turn_lock.owner == threading.get_ident():
             # The last instruction of a machine that could not wait for it issues another; its thread holds the lock.

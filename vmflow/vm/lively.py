@@ -1,4 +1,4 @@
-"""`Lively`: what an engine has seen and not yet erased."""
+"""`Lively`: the instructions that an engine has seen and not yet erased."""
 
 from __future__ import annotations
 

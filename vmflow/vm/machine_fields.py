@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .virtual_machine import VirtualMachine
 
 
-# The machine of everybody who has not entered one, as soon as there is one; see `virtual_machine.default_machine`.
+# The machine of code that has not entered one, as soon as it exists; see `virtual_machine.default_machine`.
 DEFAULT: Final[list[VirtualMachine]] = []
 
 

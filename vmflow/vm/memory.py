@@ -1,4 +1,4 @@
-"""The memory of one machine on each device, and what is done when a device has no more."""
+"""The memory of one machine on each device, and the attempts to get some back when a device has no more."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class MachineMemory:
 
 
 def release_early(lively: Iterable[Instruction], unrun: Iterable[Instruction]) -> None:
-    """Take the memory of what is about to be released, as far as nobody is going to use it any more.
+    """Take the memory of storages that are about to be released, unless an instruction is still going to use it.
 
     Only for when everything launched has ended, except for `unrun`, which has not begun.
     """
@@ -73,8 +73,8 @@ def rescue(
 ) -> Failure | None:
     """The device has no memory left: get back all that nobody will use any more, and try once more.
 
-    Called by whoever drives, who waits here for all that is running; `unrun`, of which the instruction is the first,
-    are about to be.
+    Called by the driving thread, which waits here for all running instructions; `unrun`, of which the instruction is
+    the first, are about to run.
     """
     allocator = instruction.stream.allocator
     allocator.tried_again()
@@ -97,7 +97,7 @@ def rescue(
 
 
 def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instruction) -> OutOfMemory:
-    """The same error, saying also what holds the memory."""
+    """The same error, which also says where the memory is."""
     policy = instruction.policy
     doing = policy.describe() if policy is not None else instruction.name
     lines = [f"{error}, for {doing}; releasing and shrinking was tried."]
@@ -110,7 +110,7 @@ def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instructio
 
 
 def created_by(owner: Any) -> str:
-    """What an allocation's owner, as `Storage.allocate` gives it, says about where it was created."""
+    """Where an allocation was made, by its owner as `Storage.allocate` gives it."""
     if not isinstance(owner, tuple):
         return "an unknown instruction"
     name, code, last = owner[:3]

@@ -1,9 +1,9 @@
-"""What is issued in the middle of what this thread does for a machine: by a signal handler, a destructor or a callback.
+"""Instructions issued by a signal handler, a destructor or a callback, while the same thread drives the machine.
 
-Such code can neither drive the machine nor wait until somebody does, since it is the driving thread that it has
-interrupted.  So an instruction that it issues runs right there, outside of the engine, if what it reads is there and
-nothing outstanding uses what it writes.  Otherwise it is issued as always, and runs behind what was interrupted; to
-wait for it in there is an error that says so.
+Such code can neither drive the machine nor wait until another thread does, since it has interrupted the driving thread.
+So an instruction that it issues runs right there, outside of the engine, if its inputs have values and nothing
+outstanding uses its outputs.  Otherwise it is issued as always, and runs after the interrupted one; waiting for it in
+there is an error that says so.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def is_free(machine: VirtualMachine, reads: Collection[Dependence], writes: Coll
         if any([_is_outstanding(reader) for reader in list(dependence.readers or ())]):
             return False
     read, written = set(reads), set(writes)
-    # What the engine has not seen, or is just connecting.
+    # Instructions that the engine has not seen, or is just connecting.
     for other_reads, other_writes in _unconnected(machine):
         if not (read.isdisjoint(other_writes) and written.isdisjoint(other_writes) and written.isdisjoint(other_reads)):
             return False
@@ -67,7 +67,7 @@ def _is_outstanding(instruction: Instruction | None) -> bool:
 
 
 def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependence], Collection[Dependence]]]:
-    """What is read and written by each that no dependence may know of yet."""
+    """The reads and writes of each instruction that no dependence may know of yet."""
     engine = machine.engine
     for other in [*engine.local_pending, *engine.pending]:
         yield other.reads, other.writes
@@ -77,7 +77,7 @@ def _unconnected(machine: VirtualMachine) -> Iterable[tuple[Collection[Dependenc
 
 
 def _give_memory(policy: InstructionPolicy) -> None:
-    """Let results lie in memory of their own: the allocator may be what was interrupted."""
+    """Let results lie in memory of their own: the allocator may have been interrupted."""
     for blob in cast("OpCall | MultiTensorUpdate", policy).outputs:
         if blob.strides is None and places_memory(blob.meta):
             blob.destination()

@@ -14,7 +14,7 @@ class Observers:
     """The tracer and the race check of one machine.  With either, no call runs inline.
 
     Args:
-        gathers: whether what a script issues gathers, so that nothing runs inline either.
+        gathers: whether instructions of a script are gathered, so that none runs inline.
         races: watches for accesses that nothing orders; None if nobody asked for that.
 
     Attributes:
@@ -29,7 +29,7 @@ class Observers:
         self.inline = not gathers and races is None
 
     def gather(self, gathers: bool) -> None:
-        """Let what a script issues gather, or run inline again."""
+        """Gather the instructions of a script, or run them inline again."""
         self._gathers = gathers
         self.listen(self.tracer)
 

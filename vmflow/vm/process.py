@@ -1,9 +1,9 @@
-"""Machines and the process: what happens to all of them when it exits, and when it forks.
+"""Machines and the process: their end when it exits, and their state after it forks.
 
-Forking copies the memory of one thread only.  What the forking thread has issued is finished before, and what others
-have issued if that takes no more than a moment; then the fork happens between two instructions, or, if one takes long,
-in the middle of it.  In the child there are no workers and no loops: every machine begins anew without them, what is
-there can be read, and whatever was not finished says so.
+A forked child has one thread, the forking one.  Its instructions are finished before the fork, and those of other
+threads if that takes no more than a moment; the fork then happens between two instructions, or, if one takes long, in
+the middle of it.  In the child there are no workers and no loops: every machine begins anew without them, finished
+results can be read, and reading others raises an error that says so.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ def _at_exit() -> None:
     Lifecycle.exit()
     for machine in live_machines():
         machine.close()
-    # The last of what happens here at exit, for handlers are called in the reverse order of their registration.
+    # This handler is the last: they are called in the reverse order of their registration.
     interrupts.remember_at_exit()
 
 
 # Forking
 
-# How long a fork waits for what other threads compute, in seconds.
+# Seconds that a fork waits for computations of other threads.
 _PATIENCE: Final = 0.02
 
 
@@ -62,14 +62,14 @@ def _before_fork() -> None:
     held.clear()
     for machine in machines:
         if machine.driver.turn_lock.owner == threading.get_ident():
-            continue  # an instruction of it, or what has interrupted it, forks
+            continue  # an instruction of it, or code that has interrupted it, forks
         if _take(machine, deadline):
             held.append(machine)
             machine.driver.collect_reports()
 
 
 def _finish(machine: VirtualMachine, deadline: float) -> None:
-    """Wait for what this thread has issued, and for what others have if that takes no longer than until a deadline."""
+    """Wait for the instructions of this thread, and for those of others if they end before the deadline."""
     if machine.engine.idle() or not _take(machine, deadline):
         return
     outstanding = members_of([*machine.engine.lively, *machine.engine.pending])
@@ -77,7 +77,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
     me = threading.get_ident()
     for instruction in outstanding:
         if instruction.thread == me:
-            # Whoever has set these ends to waiting hears of them elsewhere.
+            # The code that has set these limits hears of them elsewhere.
             with suppress(Cancelled, DeadlineExceeded, VirtualMachineClosed):
                 machine.wait(instruction)
     left = 1e-9 * sum([it.cost for it in outstanding if it.state != ERASED])
@@ -91,7 +91,7 @@ def _take(machine: VirtualMachine, deadline: float) -> bool:
 
 def _give_back(machine: VirtualMachine) -> None:
     machine.driver.turn_lock.release()
-    # Whoever came meanwhile has found it taken, and sleeps.
+    # Threads that came meanwhile have found it taken, and sleep.
     machine.driver.pass_on()
 
 
@@ -116,7 +116,7 @@ def _after_fork_in_child() -> None:
             "child"
         )
     )
-    failure.observe()  # who looks at such a tensor hears of it, and nobody else has to
+    failure.observe()  # looking at such a tensor raises it; nobody else has to hear of it
     held = _released_after_fork()
     for machine in live_machines():
         if machine.driver.turn_lock.owner == threading.get_ident() and machine not in held:
@@ -127,7 +127,7 @@ def _after_fork_in_child() -> None:
 
 
 def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
-    """Of a machine that this thread drives, whose frames go on here: only what others were doing has ended."""
+    """Let a machine go on that this thread drives: only the work of other threads has ended."""
     machine.forget_others()
     known = {*machine.driver.reported(), *machine.driver.launched()}
     ended: list[tuple[Instruction, Failure]] = []
@@ -141,7 +141,7 @@ def _go_on_alone(machine: VirtualMachine, failure: Failure) -> None:
 
 
 def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
-    """Of any other machine: what others were doing is over, and this thread's own work begins once more."""
+    """Let any other machine begin anew: the work of other threads is over, and this thread's own is issued again."""
     at_hand = machine.driver.at_hand
     if at_hand is not None and at_hand.policy is not None:
         at_hand.policy.fail(failure)
@@ -173,7 +173,7 @@ def _goes_on(instruction: Instruction) -> bool:
 
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
-    """Nothing that is outstanding will be finished: say so where that is not begun again."""
+    """Poison the outputs of all outstanding instructions, but for those that are issued again."""
     begun = [it for it in machine.engine.lively if it.state == LAUNCHED]
     running = {it.policy for it in begun}
     dropped = Failure(failure.error, dropped=True)

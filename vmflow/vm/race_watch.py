@@ -1,4 +1,4 @@
-"""`RaceWatch`: tells a race detector what a machine hands to its streams and what it hears of them."""
+"""`RaceWatch`: tells a race detector of everything that a machine hands to its streams and hears of them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RaceWatch:
         """It is about to be handed to its stream, and has been prepared.
 
         Raises:
-            RaceDetected: if it touches what something else may still be using.
+            RaceDetected: if it touches memory that something else may still be using.
         """
         policy = instruction.policy
         touches = policy is not None and policy.touches_memory

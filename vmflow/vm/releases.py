@@ -1,4 +1,4 @@
-"""`Releases`: memory whose last tensor is gone goes back behind what still uses it."""
+"""`Releases`: memory whose last tensor is gone goes back behind the instructions that still use it."""
 
 from __future__ import annotations
 

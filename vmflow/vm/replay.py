@@ -40,7 +40,7 @@ class ReplayedStream(StreamPolicy):
 
 
 def replay(script: Script) -> VirtualMachineEngine:
-    """A fresh engine that has been told what a `Story.script` tells, and has decided the same.
+    """A fresh engine that was given the events of a `Story.script`, and has made the same decisions.
 
     Raises:
         ValueError: if the script does not begin at the beginning of an engine's life.
@@ -92,7 +92,7 @@ def replay(script: Script) -> VirtualMachineEngine:
             )
             engine.receive(played[it["serial"]])
         launches = engine.schedule()
-        # What stands for several is told of under the serial of the first.
+        # A fused instruction has the serial of its first member.
         played.update({it.serial: it for it in launches})
         launched = [it.serial for it in launches]
         if launched != entry["launched"]:

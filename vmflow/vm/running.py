@@ -1,4 +1,4 @@
-"""Running an instruction: here, on a worker or on a device, and what is told of its end."""
+"""Running an instruction: here, on a worker or on a device, and reporting its end."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _prepare_chain(machine: VirtualMachine, instruction: Instruction, chain: Cha
 def _run_in_turn(machine: VirtualMachine, instruction: Instruction, chain: Chain) -> None:
     """Run the members of a chain here, each before there is memory for the next.
 
-    So they need no more than they would by themselves: what one has read for the last time goes before the next one.
+    So they need no more than they would by themselves: memory that one reads last is released before the next one.
     """
     stream = instruction.stream
     while stream.worker is not None and stream.posted:  # behind which they stand
@@ -92,7 +92,7 @@ def prepare(
     policy: InstructionPolicy,
     unrun: tuple[Instruction, ...] = (),
 ) -> Failure | None:
-    """Prepare, if it is wanted; what goes wrong is returned, and takes effect when its turn comes on its stream.
+    """Prepare, if it is wanted; a failure is returned, and takes effect when its turn comes on its stream.
 
     Args:
         unrun: for a member of a chain, it and those that come behind it.
@@ -121,7 +121,7 @@ def _wanted(machine: VirtualMachine, instruction: Instruction) -> bool:
 
 
 def run_on_worker(machine: VirtualMachine, item: tuple[Instruction, Failure | None]) -> None:
-    """What the thread of a worker does with each item, an instruction and a failure that there was before."""
+    """Run an item on the thread of a worker: an instruction, and an earlier failure or None."""
     instruction, failure = item
     machine.driver.report(instruction, run(machine, instruction, failure), True)
 
@@ -158,7 +158,7 @@ def run(machine: VirtualMachine, instruction: Instruction, failure: Failure | No
     except Exception as error:
         outcome = poison(machine, instruction, error)
     except BaseException as error:
-        # SystemExit or the like from a callback: the instruction ends, and so does whoever drives.
+        # SystemExit or the like from a callback: the instruction ends, and the driving thread raises it.
         machine.driver.let_escape(error)
         outcome = poison(machine, instruction, error)
     if tracer is not None:
@@ -183,7 +183,7 @@ def _run_members(
 
 
 def _kernel_of_chain(machine: VirtualMachine, instruction: Instruction) -> Callable[[], None] | None:
-    """What computes all members of a chain; None if they have to run one by one."""
+    """The kernel of all members of a chain together; None if they have to run one by one."""
     scope = scope_of(instruction)
     if machine.races is not None or (scope is not None and scope.dropped() is not None):
         return None

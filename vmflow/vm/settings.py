@@ -1,4 +1,4 @@
-"""What a machine can be told: the defaults, what the environment says, and what is refused."""
+"""The settings of a machine: their defaults, environment variables and checks."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def check(
         raise ValueError(f"drain_timeout must be a number of seconds that is not negative, not {drain_timeout}")
     if stall_after is not None and not stall_after > 0:
         raise ValueError(f"stall_after must be a positive number of seconds, not {stall_after}")
-    CpuStreamPolicy(worker=cpu_worker)  # raises for what it does not know
+    CpuStreamPolicy(worker=cpu_worker)  # raises for an unknown value
 
 
 def race_check(wanted: bool | None) -> bool:

@@ -1,4 +1,4 @@
-"""`StallWatch`: says what everything is waiting for when nothing has ended for a long time."""
+"""`StallWatch`: logs the state of a machine when nothing has ended for a long time."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STALL_SECONDS: Final = 60.0
 
 
 class StallWatch:
-    """Watches one machine on behalf of those who wait for it.
+    """Watches one machine for the threads and coroutines that wait for it.
 
     A stall is reported once, on the logger ``vmflow``, and does not raise: a kernel may just take long.
     """

@@ -1,4 +1,4 @@
-"""What the engine was told and what it decided, turn by turn, for people and for `replay`."""
+"""`Story`: the events and decisions of an engine, turn by turn, for people and for `replay`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from vmflow.instructions.instruction import Dependence, Instruction, members_of
 from vmflow.instructions.scope import priority_of
 from vmflow.streams import Stream
 
-# Plain data, one entry per turn: what `json` can write and read back.
+# Plain data that `json` can write and read back, one entry per turn.
 Script: TypeAlias = list[dict[str, Any]]
 
 # An instruction that does not order itself in the usual way: its serial, whether it is a barrier, which stream it
@@ -19,13 +19,13 @@ Fence: TypeAlias = tuple[int, bool, Stream | None]
 
 
 class Turn:
-    """One turn: what was reported, erased, absorbed and launched, and which failures were among the reports.
+    """One turn: the instructions reported, erased, absorbed and launched, and the failures among the reports.
 
     Attributes:
-        fences: of the absorbed ones.  Their policies, which say it too, are dropped when they have run.
-        fused: what stands for several of the absorbed ones, which are absorbed, erased and abandoned each by itself;
-            where it stands for them, it has the serial of the first.
-        abandoned: what was forgotten instead, if this is no turn but a call of `abandon`.
+        fences: of the absorbed instructions.  Their policies, which say it too, are dropped when they have run.
+        fused: the instructions that stand for several absorbed ones, with the serial of the first.  The members are
+            absorbed, erased and abandoned one by one.
+        abandoned: the forgotten instructions, if this is no turn but a call of `abandon`.
     """
 
     __slots__ = ("abandoned", "absorbed", "erased", "failures", "fences", "finished", "fused", "launched")
@@ -74,7 +74,7 @@ class Story:
         self.turns.append(Turn(finished, erased, absorbed, launched, failures, fences, fused, []))
 
     def remember_abandoned(self, abandoned: list[Instruction]) -> None:
-        """Add what was forgotten between two turns."""
+        """Add the instructions that were forgotten between two turns."""
         self.turns.append(Turn([], [], [], [], [], [], [], abandoned))
 
     def events(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:

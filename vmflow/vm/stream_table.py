@@ -18,7 +18,7 @@ from vmflow.streams import (
 if TYPE_CHECKING:
     from vmflow.streams import SimulatedDevice
 
-# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.  Those that carry what other
+# Kinds that every device has and that run on the host; see `IndependentStreamPolicy`.  Kinds whose effects other
 # ranks see keep program order, and only a transport may block.
 _INDEPENDENT: Final = {
     "critical_section": IndependentStreamPolicy("critical_section", blocking=False),

@@ -1,4 +1,4 @@
-"""`Tracer`: what a machine tells while somebody listens."""
+"""`Tracer`: the interface for listening to a machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .outcome import Outcome
 
 
 class Tracer(Protocol):
-    """What is told of every step of every instruction, while somebody listens; each time on the thread that does it."""
+    """Is told of every step of every instruction, on the thread that takes the step."""
 
     def issued(self, instruction: Instruction) -> None:
         """It is about to be accepted."""
@@ -22,11 +22,11 @@ class Tracer(Protocol):
         ...
 
     def ended(self, instruction: Instruction, outcome: Outcome) -> None:
-        """What began is over, but for a deferred one that is to end `LATER`.  A dropped one has its scope's failure."""
+        """It has run, or is to end `LATER` if it is deferred.  A dropped one has its scope's failure."""
         ...
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        """A deferred one has ended; perhaps on another thread, and before `ended` was called."""
+        """A deferred instruction has ended; perhaps on another thread, and before `ended` was called."""
         ...
 
     def abandoned(self, instruction: Instruction) -> None:
@@ -34,9 +34,9 @@ class Tracer(Protocol):
         ...
 
     def awaited(self, instruction: Instruction) -> object:
-        """Somebody begins to wait for it; returns what `resumed` is to be given."""
+        """A thread or coroutine begins to wait for it; returns the argument for `resumed`."""
         ...
 
     def resumed(self, wait: object) -> None:
-        """The waiting is over, whether or not what was waited for has happened."""
+        """The waiting is over, whether or not the instruction has ended."""
         ...

@@ -1,4 +1,4 @@
-"""`TurnLock`: the right to drive a machine, or to start what graphs have launched, which one thread has at a time."""
+"""`TurnLock`: the right to drive a machine, or to start launches of graphs, which one thread has at a time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class _Sleeper:
 
 
 class TurnLock:
-    """A lock whose taking cannot be torn from the note of who has it.
+    """A lock that is taken, and whose owner is noted, in one step.
 
     Ctrl-C is raised after a call returns, hence also between the call that takes a `threading.Lock` and the `try` whose
     `finally` gives it back; to hold the signal back meanwhile costs more than a small op.  Here taking is one
@@ -62,7 +62,7 @@ class TurnLock:
         return self.owner == me
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
-        """As `threading.Lock.acquire`; who has it already waits for itself."""
+        """As `threading.Lock.acquire`; a thread that has it already waits for itself."""
         me = _get_ident()
         if self.take(me):
             return True
@@ -123,7 +123,7 @@ class TurnLock:
             sleeper.bell.wake()
 
     def renew(self) -> None:
-        """In a forked child: who has it may be a thread that is not here, and would never give it back."""
+        """In a forked child: free it if its owner is a thread that is not here, and would never give it back."""
         self._sleepers.clear()
         if self.owner != _get_ident():
             self.owner = None

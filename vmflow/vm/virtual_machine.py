@@ -62,9 +62,9 @@ class VirtualMachine(MachineFields):
     A script needs none: `default_machine` serves it.  A loop may have its own, with its own streams and workers:
 
         async with vmflow.VirtualMachine() as vm:
-            ...   # what this task and its children issue goes to vm
+            ...   # ops of this task and its children go to vm
 
-    Leaving the block finishes what was issued, or drops what has not started if the block is left by an exception.
+    Leaving the block finishes all work, or drops work that has not started if the block is left by an exception.
 
     Args:
         name: for reprs and thread names.
@@ -76,8 +76,8 @@ class VirtualMachine(MachineFields):
         high_water_bytes: the same for the bytes of their results, as far as they are large.
         cpu_worker: "auto", "always" or "never": see `CpuStreamPolicy`.
         race_check: watch for accesses to one memory that nothing orders; raises `RaceDetected`.  Slow.
-        drain_timeout: seconds that leaving the `async with` block may take before what is left is dropped; None for
-            as long as it takes.
+        drain_timeout: seconds that leaving the `async with` block may take before the remaining work is dropped;
+            None for as long as it takes.
         stall_after: seconds without any progress after which a waiting thread or coroutine logs what everything is
             waiting for.
 
@@ -113,7 +113,7 @@ class VirtualMachine(MachineFields):
         self.back_pressure = BackPressure(self)
         self.releases = Releases(self)
         self.devices = Devices(self, cpu_worker, partial(running.run_on_worker, self), running.quiet_context)
-        # What every instruction of a transport, and every launch of a graph, writes: they keep one order.
+        # Every instruction of a transport, and every launch of a graph, writes it: so they keep one order.
         self.transport = Dependence(self)
         self.races: RaceWatch | None = None
         if settings.race_check(race_check):
@@ -122,7 +122,7 @@ class VirtualMachine(MachineFields):
             self.races = RaceWatch()
         self.memory = memory.MachineMemory(*(self.races.callbacks() if self.races is not None else ()))
         self.observers = Observers(gather is not None, self.races)
-        # By graph, what runs it here.
+        # By graph, its runtime on this machine.
         self.graphs: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
         self.driver = Driver(self)
         self.forget_threads()
@@ -131,7 +131,7 @@ class VirtualMachine(MachineFields):
         _machines[number] = weakref.ref(self, lambda _: _machines.pop(number, None))
 
     def forget_threads(self) -> None:
-        """Set up what belongs to threads and loops; a forked child does so again, having none of its parent's."""
+        """Set up the parts of threads and loops; a forked child does so again, having none of its parent's."""
         self.driver.forget()
         self.devices.forget_workers()
         self.handover = Handover(self)
@@ -143,7 +143,7 @@ class VirtualMachine(MachineFields):
         self.waiters = Waiters(self)
 
     def forget_others(self) -> None:
-        """In a forked child, if this thread drives it: what belongs to other threads and to loops is not here."""
+        """In a forked child, if this thread drives it: drop the parts of other threads and of loops."""
         self.devices.forget_workers()
         self.driver.forget_others()
         self.back_pressure.forget()
@@ -152,7 +152,7 @@ class VirtualMachine(MachineFields):
 
     @property
     def tracer(self) -> Tracer | None:
-        """What is told of every step of every instruction; None while nobody listens."""
+        """The tracer that is told of every step of every instruction; None while nobody listens."""
         return self.observers.tracer
 
     @tracer.setter
@@ -223,7 +223,7 @@ class VirtualMachine(MachineFields):
         self.accepted(instruction)
 
     def issue_from_within(self, instruction: Instruction) -> None:
-        """Accept what an instruction that is being run has brought about; whoever drives goes on with it.
+        """Accept an instruction that a running one has caused; the driving thread goes on with it.
 
         Also while the machine finishes and takes nothing else.  If it has ended, the instruction is dropped.
         """
@@ -231,14 +231,14 @@ class VirtualMachine(MachineFields):
         if tracer is not None:
             tracer.issued(instruction)
         self.engine.pending.append(instruction)
-        # Looked at after appending: whoever closes the machine looks for what has come after saying so.
+        # Looked at after appending: the thread that closes the machine looks for late instructions after saying so.
         if self.closed:
             self.lifecycle.drop_late()
 
     def would_run_here(self, stream: Stream, cost: int) -> bool:
-        """Whether a caller may do what takes so many nanoseconds by itself, as an instruction on `stream` would.
+        """Whether a caller may do work of so many nanoseconds by itself, as an instruction on `stream` would.
 
-        Only what is being run by the thread that drives may, and nothing where instructions are watched.
+        Only code that the driving thread runs may, and no code where instructions are watched.
         """
         return (
             stream.posted == 0
@@ -272,7 +272,7 @@ class VirtualMachine(MachineFields):
         nbytes = instruction.nbytes
         if nbytes:
             self.back_pressure.count(nbytes)
-        # Looked at after appending: whoever closes the machine drops what he finds after saying so.
+        # Looked at after appending: the thread that closes the machine drops the instructions it finds after saying so.
         if self.driver.refusing:
             self.lifecycle.refuse(instruction)
         self.driver.pass_on()
@@ -291,7 +291,7 @@ class VirtualMachine(MachineFields):
             self.back_pressure.relieve(loop)
 
     def flush(self) -> None:
-        """Begin what a script has issued last, if that waits for ops that may go on with it; see `Chain`."""
+        """Begin the op that a script has issued last, if it waits for ops that may go on with it; see `Chain`."""
         if self.driver.chain is not None:
             self.driver.drive()
 
@@ -337,7 +337,7 @@ class VirtualMachine(MachineFields):
     def wait_async(self, instruction: Instruction) -> Generator[Any, None, None]:
         """Suspend the running coroutine until `instruction` is erased.
 
-        Cancelling the coroutine stops the waiting, not the instruction; what stops instructions is a scope.  If more is
+        Cancelling the coroutine stops the waiting, not the instruction; a scope stops instructions.  If more is
         lively than the high-water mark allows, the coroutine is suspended until there is room again.
 
         Raises:
@@ -393,23 +393,23 @@ class VirtualMachine(MachineFields):
             self.close()
 
     async def shutdown(self, grace: float | None = None) -> None:
-        """Take nothing new, finish what was issued, then close.
+        """Take nothing new, finish all work, then close.
 
         Args:
-            grace: seconds to finish in; what has not started by then is dropped.  None for as long as it takes.
+            grace: seconds to finish in; work that has not started by then is dropped.  None for as long as it takes.
 
-        Cancelling the coroutine drops what has not started, too.
+        Cancelling the coroutine drops work that has not started, too.
         """
         await self.lifecycle.shutdown(grace)
 
     def abort(self) -> None:
-        """Drop what has not started and wait for nothing: what is running ends unheard of."""
+        """Drop work that has not started and wait for nothing: running instructions end unnoticed."""
         self.close(0.0)
 
     def close(self, timeout: float = GRACE_SECONDS) -> None:
-        """Drop what has not started, wait up to `timeout` seconds for what is running, and stop the workers.
+        """Drop work that has not started, wait up to `timeout` seconds for running instructions, and stop the workers.
 
-        What is dropped is poisoned with `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
+        The results of dropped work raise `VirtualMachineClosed`.  Use `synchronize` or `shutdown` to finish instead.
         The state is "aborted" afterwards if something was still running, else "closed".
         """
         if not self.closed:
@@ -423,11 +423,11 @@ class VirtualMachine(MachineFields):
     # Looking inside
 
     def story(self, about: Instruction | int | str | None = None) -> list[tuple[str, int, str]]:
-        """What happened in the last turns, as ``(event, serial, detail)``; see `Story.events`."""
+        """The events of the last turns, as ``(event, serial, detail)``; see `Story.events`."""
         return self.engine.story.events(about)
 
     def snapshot(self) -> Snapshot:
-        """What is where at this moment; its repr is for people."""
+        """The instructions, streams and memory at this moment; its repr is for people."""
         from .snapshot import take_snapshot  # here, because importing attrs takes milliseconds
 
         return take_snapshot(self)
@@ -455,7 +455,7 @@ def writer_of(storage: Storage) -> tuple[VirtualMachine, Instruction] | None:
 
 
 def default_machine() -> VirtualMachine:
-    """The machine of everybody who has not entered one: scripts, threads, loops without their own."""
+    """The machine of code that has not entered one: scripts, threads, loops without their own."""
     if not DEFAULT:
         with _default_lock:
             if not DEFAULT:

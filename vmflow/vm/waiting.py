@@ -132,7 +132,7 @@ class Waiters:
 
         Args:
             until: no need to drive further than this.
-            stream: what is waited for happens here, if anywhere.
+            stream: where the awaited work runs, if anywhere.
             done: whether it is over; looked at before sleeping.
             patience: seconds to sleep at most.
             deadline: the moment of `time.perf_counter` up to which to drive, 0 for as long as it takes.

@@ -1,4 +1,4 @@
-"""Ways to wake whoever waits: a thread, a coroutine, or a loop that wants to drive.
+"""Ways to wake a waiting thread or coroutine, or a loop that wants to drive.
 
 `wake` may be called from any thread.
 """
