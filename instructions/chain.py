@@ -196,9 +196,9 @@ class Chain(FuseInstructionPolicy):
     def kernel(self) -> Callable[[], None] | None:
         """The kernel of the members together; None if they have to run one by one, to find out what is wrong."""
         wanted = [at for at, member in enumerate(self.members) if member not in self.passed_on]
-        calls = [_call_of(it) for it in self.members]
+        calls = [_call_of(member) for member in self.members]
         step = calls[0].step
-        if step is None or any([calls[it].output.storage.array is None for it in wanted]):
+        if step is None or any([calls[position].output.storage.array is None for position in wanted]):
             return None
         return step.together(calls, wanted)
 
@@ -209,9 +209,9 @@ class Chain(FuseInstructionPolicy):
 
 
 def _passed_on(members: Sequence[Instruction], behind: Iterable[Instruction]) -> list[Instruction]:
-    makers: dict[Dependence, Instruction] = {_made_by(it).dependence: it for it in members}
+    makers: dict[Dependence, Instruction] = {_made_by(member).dependence: member for member in members}
     # Results that nobody reads are made all the same: a program that times an op wants to see it computed.
-    read = {dependence for it in members for dependence in it.reads}
+    read = {dependence for member in members for dependence in member.reads}
     found: list[Instruction] = []
     for instruction in behind:
         if isinstance(instruction.policy, ReleaseTensor):

@@ -161,10 +161,10 @@ class Instruction:
     def __repr__(self) -> str:
         name = self.name
         if self.members is not None:
-            name += f"({', '.join([it.name for it in self.members])})"
+            name += f"({', '.join([member.name for member in self.members])})"
         return f"<{name} #{self.serial} {STATE_NAMES[self.state]} on {self.stream.name}>"
 
 
 def members_of(instructions: Iterable[Instruction]) -> list[Instruction]:
     """The same, with members in place of those that stand for several."""
-    return [member for it in instructions for member in (it.members or (it,))]
+    return [member for instruction in instructions for member in (instruction.members or (instruction,))]

@@ -65,7 +65,7 @@ class MultiTensorUpdate(InstructionPolicy):
 
     def compute(self) -> None:
         operands = self.inputs if self.overwrites else (*self.inputs, *self.outputs)
-        failures = [it.storage.failure for it in operands if it.storage.failure is not None]
+        failures = [blob.storage.failure for blob in operands if blob.storage.failure is not None]
         for failure in failures:
             if not failure.dropped:
                 self.fail(failure)

@@ -285,7 +285,7 @@ class BinAllocator:
         with self._lock:
             self._begin()
             try:
-                idle = [it for it in self._blocks.values() if is_idle(it)]
+                idle = [block for block in self._blocks.values() if is_idle(block)]
                 for block in idle:
                     self._leave_bin(block.first)
                     self._reserved -= block.nbytes
@@ -307,7 +307,7 @@ class BinAllocator:
         """
         self._settle()
         with self._lock:
-            idle = sum([it.nbytes for it in self._blocks.values() if is_idle(it)])
+            idle = sum([block.nbytes for block in self._blocks.values() if is_idle(block)])
             found: dict[str, int] = {}
             for name, current, peak, ever in (
                 ("allocated_bytes", self._allocated, self._allocated_peak, self._allocated_ever),
@@ -354,7 +354,10 @@ class BinAllocator:
             try:
                 live = [piece for block in self._blocks.values() for piece in pieces_of(block) if not piece.free]
                 chosen = nsmallest(count, live, key=_by_size)
-                return [Allocation(self, None, it.offset, it.nbytes, it.requested, it.owner, None) for it in chosen]
+                return [
+                    Allocation(self, None, piece.offset, piece.nbytes, piece.requested, piece.owner, None)
+                    for piece in chosen
+                ]
             finally:
                 self._changing = False
 

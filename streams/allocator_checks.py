@@ -25,7 +25,7 @@ def contradictions(
         bins: of (size, address, piece).
         counted: the allocator's own sums of some of this.
     """
-    problems = [it for block in blocks.values() for it in _contradictions_of_block(alignment, block, arrays)]
+    problems = [problem for block in blocks.values() for problem in _contradictions_of_block(alignment, block, arrays)]
     problems += _contradictions_of_bins(alignment, blocks.values(), bins)
     problems += _contradictions_of_counters(blocks.values(), {**counted, "arrays": len(arrays)})
     return problems
@@ -75,10 +75,10 @@ def _contradictions_of_bins(alignment: int, blocks: Collection[Block], bins: Seq
 def _contradictions_of_counters(blocks: Collection[Block], counted: Mapping[str, int]) -> list[str]:
     live = [piece for block in blocks for piece in pieces_of(block) if not piece.free]
     found = {
-        "allocated bytes": sum(it.nbytes for it in live),
+        "allocated bytes": sum(piece.nbytes for piece in live),
         "allocations": len(live),
-        "requested bytes": sum(it.requested for it in live),
-        "reserved bytes": sum(it.nbytes for it in blocks),
+        "requested bytes": sum(piece.requested for piece in live),
+        "reserved bytes": sum(block.nbytes for block in blocks),
         "arrays": len(blocks),
     }
     return [

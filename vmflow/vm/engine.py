@@ -225,14 +225,16 @@ class VirtualMachineEngine:
         ones have displaced theirs.
         """
         # In this order: a launched instruction came before those that wait for it.
-        doomed = unrun + [it for it in self.lively if it.state < LAUNCHED] + list(self.pending)
+        doomed = (
+            unrun + [instruction for instruction in self.lively if instruction.state < LAUNCHED] + list(self.pending)
+        )
         self.pending.clear()
         self.barriers.clear()
         for instruction in unrun:
             instruction.stream.running.remove(instruction)
             instruction.stream.outstanding -= instruction.cost + LAUNCH_COST
         self.ready.clear()
-        for stream in {it.stream for it in doomed}:
+        for stream in {instruction.stream for instruction in doomed}:
             stream.ready.clear()
             stream.ranked = None
             stream.full = False
@@ -550,8 +552,8 @@ class VirtualMachineEngine:
         for instruction in self.lively:
             for successor in (instruction.on_launch or []) + (instruction.on_finish or []):
                 edges[successor] = edges.get(successor, 0) + 1
-        ready = {it for instruction in self.lively for it in _ready_on(instruction.stream)}
-        running = {it for stream in self.active_streams for it in stream.running}
+        ready = {entry for instruction in self.lively for entry in _ready_on(instruction.stream)}
+        running = {entry for stream in self.active_streams for entry in stream.running}
         barriers = set(self.barriers)
         lively = len(members_of(self.lively))
         if self.total_inserted - self.total_erased != lively:
@@ -643,4 +645,4 @@ def _ready_on(stream: Stream) -> list[Instruction]:
     if stream.ranked is None:
         return list(stream.ready)
     ranks: Iterable[Rank] = stream.ranked.values()
-    return [it for rank in ranks for it in rank.instructions]
+    return [instruction for rank in ranks for instruction in rank.instructions]

@@ -104,7 +104,7 @@ def explain(error: OutOfMemory, allocator: BinAllocator, instruction: Instructio
     largest = allocator.largest(_NAMED)
     if largest:
         lines.append("The largest tensors alive:")
-        lines += [f"  {format_bytes(it.requested)} by {created_by(it.owner)}" for it in largest]
+        lines += [f"  {format_bytes(allocation.requested)} by {created_by(allocation.owner)}" for allocation in largest]
     lines.append("Make the work smaller, drop tensors that are not needed, or raise the limit with set_memory_limit().")
     return OutOfMemory("\n".join(lines), error.requested, error.limit, error.used)
 

@@ -80,7 +80,7 @@ def _finish(machine: VirtualMachine, deadline: float) -> None:
             # The code that has set these limits hears of them elsewhere.
             with suppress(Cancelled, DeadlineExceeded, VirtualMachineClosed):
                 machine.wait(instruction)
-    left = 1e-9 * sum([it.cost for it in outstanding if it.state != ERASED])
+    left = 1e-9 * sum([instruction.cost for instruction in outstanding if instruction.state != ERASED])
     if not machine.engine.idle() and time.perf_counter() + left < deadline:
         machine.waiters.wait_until(machine.lifecycle.issue_sync(), deadline)
 
@@ -154,7 +154,7 @@ def _begin_anew(machine: VirtualMachine, failure: Failure) -> None:
         runtime.abandon(failure)
     machine.driver.turn_lock.renew()
     machine.forget_threads()
-    kept = [(it, it.policy) for it in outstanding if _goes_on(it)]
+    kept = [(instruction, instruction.policy) for instruction in outstanding if _goes_on(instruction)]
     _abandon(machine, {policy for _, policy in kept}, failure)
     machine.releases.forget()
     for instruction, policy in kept:
@@ -174,8 +174,8 @@ def _goes_on(instruction: Instruction) -> bool:
 
 def _abandon(machine: VirtualMachine, kept: Collection[InstructionPolicy | None], failure: Failure) -> None:
     """Poison the outputs of all outstanding instructions, but for those that are issued again."""
-    begun = [it for it in machine.engine.lively if it.state == LAUNCHED]
-    running = {it.policy for it in begun}
+    begun = [instruction for instruction in machine.engine.lively if instruction.state == LAUNCHED]
+    running = {instruction.policy for instruction in begun}
     dropped = Failure(failure.error, dropped=True)
 
     def fail(policy: InstructionPolicy) -> None:

@@ -66,7 +66,7 @@ def replay(script: Script) -> VirtualMachineEngine:
 
     for turn, entry in enumerate(script):
         if entry["abandoned"]:
-            unrun = [it for it in map(told, entry["abandoned"]) if it.state == LAUNCHED]
+            unrun = [instruction for instruction in map(told, entry["abandoned"]) if instruction.state == LAUNCHED]
             engine.abandon(unrun, lambda policy: None)
             continue
         for serial in entry["finished"]:
@@ -74,27 +74,31 @@ def replay(script: Script) -> VirtualMachineEngine:
                 engine.failed(told(serial), RuntimeError("as in the script"))
             else:
                 engine.completed(told(serial))
-        for it in entry["absorbed"]:
-            if it["serial"] != len(played):
+        for absorbed in entry["absorbed"]:
+            if absorbed["serial"] != len(played):
                 raise ValueError(
-                    f"the script introduces #{it['serial']} where #{len(played)} is due: its first turns were "
+                    f"the script introduces #{absorbed['serial']} where #{len(played)} is due: its first turns were "
                     "forgotten; record it with a longer story"
                 )
             # Following a stream of which nothing is told is following nothing.
-            follows = streams.get(it["follows"])
-            played[it["serial"]] = Instruction(
-                streams.setdefault(it["stream"], Stream(it["stream"], None, ReplayedStream(it["depth"]))),
-                Replayed(it["name"], it["fusable"], it["barrier"], it["preschedulable"], follows),
-                accessed(it["reads"]),
-                accessed(it["writes"]),
-                it["cost"],
-                mode=Mode(scope=Scope(priority=it["priority"])) if it["priority"] else None,
+            follows = streams.get(absorbed["follows"])
+            played[absorbed["serial"]] = Instruction(
+                streams.setdefault(
+                    absorbed["stream"], Stream(absorbed["stream"], None, ReplayedStream(absorbed["depth"]))
+                ),
+                Replayed(
+                    absorbed["name"], absorbed["fusable"], absorbed["barrier"], absorbed["preschedulable"], follows
+                ),
+                accessed(absorbed["reads"]),
+                accessed(absorbed["writes"]),
+                absorbed["cost"],
+                mode=Mode(scope=Scope(priority=absorbed["priority"])) if absorbed["priority"] else None,
             )
-            engine.receive(played[it["serial"]])
+            engine.receive(played[absorbed["serial"]])
         launches = engine.schedule()
         # A fused instruction has the serial of its first member.
-        played.update({it.serial: it for it in launches})
-        launched = [it.serial for it in launches]
+        played.update({instruction.serial: instruction for instruction in launches})
+        launched = [instruction.serial for instruction in launches]
         if launched != entry["launched"]:
             raise InternalError(
                 f"turn {turn} of the replay launched {launched}, the script {entry['launched']}\n{engine.story}"

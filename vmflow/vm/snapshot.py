@@ -129,20 +129,20 @@ def take_snapshot(machine: VirtualMachine) -> Snapshot:
         engine.total_erased,
         len(engine.pending),
         machine.has_waiters(),
-        tuple([_instruction(it) for it in members_of(list(engine.lively))]),
+        tuple([_instruction(instruction) for instruction in members_of(list(engine.lively))]),
         tuple(
             [
                 StreamInfo(
-                    it.name,
-                    repr(it.policy),
-                    len(it.ready),
-                    len(it.running),
-                    it.posted,
-                    len(it.in_flight),
-                    it.full,
-                    None if it.worker is None else repr(it.worker),
+                    stream.name,
+                    repr(stream.policy),
+                    len(stream.ready),
+                    len(stream.running),
+                    stream.posted,
+                    len(stream.in_flight),
+                    stream.full,
+                    None if stream.worker is None else repr(stream.worker),
                 )
-                for it in machine.streams()
+                for stream in machine.streams()
             ]
         ),
         tuple([_memory(str(device), allocator) for device, allocator in list(machine.memory.allocators.items())]),

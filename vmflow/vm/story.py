@@ -90,7 +90,12 @@ class Story:
             about = about.serial
         if isinstance(about, int):
             return [event for event in told if event[1] == about]
-        named = {it.serial for turn in self.turns for it in _instructions(turn) if it.name == about}
+        named = {
+            instruction.serial
+            for turn in self.turns
+            for instruction in _instructions(turn)
+            if instruction.name == about
+        }
         return [event for event in told if event[1] in named]
 
     def script(self) -> Script:
@@ -113,29 +118,29 @@ class Story:
         script: Script = []
         for turn in self.turns:
             fences = {serial: (barrier, follows) for serial, barrier, follows in turn.fences}
-            fused = {it.serial for it in members_of(turn.fused)}
+            fused = {instruction.serial for instruction in members_of(turn.fused)}
             script.append(
                 {
                     "failed": [serial for serial, _ in turn.failures],
-                    "finished": [it.serial for it in turn.finished],
-                    "erased": [it.serial for it in turn.erased],
+                    "finished": [instruction.serial for instruction in turn.finished],
+                    "erased": [instruction.serial for instruction in turn.erased],
                     "absorbed": [
                         {
-                            "serial": it.serial,
-                            "name": it.name,
-                            "stream": name(it.stream),
-                            "reads": numbers(it.reads),
-                            "writes": numbers(it.writes),
-                            "cost": it.cost,
-                            "depth": it.stream.policy.depth,
-                            "priority": priority_of(it),
-                            "fusable": it.serial in fused,
-                            **_order(fences.get(it.serial), name),
+                            "serial": instruction.serial,
+                            "name": instruction.name,
+                            "stream": name(instruction.stream),
+                            "reads": numbers(instruction.reads),
+                            "writes": numbers(instruction.writes),
+                            "cost": instruction.cost,
+                            "depth": instruction.stream.policy.depth,
+                            "priority": priority_of(instruction),
+                            "fusable": instruction.serial in fused,
+                            **_order(fences.get(instruction.serial), name),
                         }
-                        for it in turn.absorbed
+                        for instruction in turn.absorbed
                     ],
-                    "launched": [it.serial for it in turn.launched],
-                    "abandoned": [it.serial for it in turn.abandoned],
+                    "launched": [instruction.serial for instruction in turn.launched],
+                    "abandoned": [instruction.serial for instruction in turn.abandoned],
                 }
             )
         return script

@@ -485,4 +485,4 @@ def checkpoint() -> Checkpoint:
 
 def live_machines() -> list[VirtualMachine]:
     """All machines that are not garbage."""
-    return [machine for machine in [it() for it in list(_machines.values())] if machine is not None]
+    return [machine for machine in [reference() for reference in list(_machines.values())] if machine is not None]

@@ -79,7 +79,7 @@ class Waiters:
             while instruction.state != ERASED:
                 self._raise_if_given_up(instruction, scope)
                 patience = scope.remaining() if scope is not None and instruction.state < DONE else None
-                if machine.handover.sources() and any([it.driver.inside() for it in _linked(machine)]):
+                if machine.handover.sources() and any([linked.driver.inside() for linked in _linked(machine)]):
                     raise _cannot_wait(instruction)
                 self.advance(instruction, waker, instruction.stream, lambda: instruction.state == ERASED, patience)
         finally:
@@ -172,7 +172,9 @@ class Waiters:
         for each in machines:
             each.driver.enlist(waker)
         # The holder of a lock wakes the enlisted when it lets go and something is left to do.
-        if not done() and not any([it.driver.can_go_on() and not it.driver.turn_lock.locked() for it in machines]):
+        if not done() and not any(
+            [machine.driver.can_go_on() and not machine.driver.turn_lock.locked() for machine in machines]
+        ):
             self.watch.sleep(waker, patience)
 
     def _forget_waiter(self, instruction: Instruction, waker: ThreadWaker | FutureWaker) -> None:
