@@ -12,8 +12,6 @@ from .blob import Storage as Storage
 from .blob import TensorMeta as TensorMeta
 from .builder import InstructionsBuilder as InstructionsBuilder
 from .builder import physical_run as physical_run
-from .critical_section import CriticalSectionBegin as CriticalSectionBegin
-from .critical_section import CriticalSectionEnd as CriticalSectionEnd
 from .deferred import Deferred as Deferred
 from .failure import Failure as Failure
 from .fuse import FuseInstructionPolicy as FuseInstructionPolicy

@@ -12,8 +12,6 @@ from .access_blob import AccessBlobByCallback
 from .allocate_tensor import AllocateTensor
 from .barrier import Barrier
 from .blob import Array, Blob, Storage, brought, expect_writers
-from .critical_section import CriticalSectionBegin, CriticalSectionEnd
-from .failure import Failure
 from .instruction import Dependence, Instruction
 from .multi_tensor_update import MultiTensorUpdate, UpdateKernel
 from .op_call import Kernel, op_call
@@ -134,21 +132,6 @@ class InstructionsBuilder:
         _check_same_device(shared.source, stream)
         dependences = tuple([blob.storage.dependence for blob in blobs])
         return self._add_dependences(stream, StreamWaitEvent(shared), dependences)
-
-    def critical_section_begin(
-        self, blobs: tuple[Blob, ...], open: Callable[[Failure | None], None], *, writes: bool = False
-    ) -> Instruction:
-        """Hand the blobs over to a graph; see `CriticalSectionBegin`."""
-        return self._add_section(CriticalSectionBegin(blobs, open, writes), blobs, writes)
-
-    def critical_section_end(self, blobs: tuple[Blob, ...], *, writes: bool = False) -> Instruction:
-        """Ends when the graph has finished with the blobs; see `CriticalSectionEnd`."""
-        return self._add_section(CriticalSectionEnd(blobs, writes), blobs, writes)
-
-    def _add_section(self, policy: InstructionPolicy, blobs: tuple[Blob, ...], writes: bool) -> Instruction:
-        stream = self.machine.stream(blobs[0].meta.device, "critical_section")
-        storages = [blob.storage for blob in blobs]
-        return self._add(stream, policy, writes=storages) if writes else self._add(stream, policy, reads=storages)
 
     def barrier(self, callback: Callable[[], None] | None = None) -> Instruction:
         """Call `callback` when everything issued so far is erased."""

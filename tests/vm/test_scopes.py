@@ -23,7 +23,6 @@ from tests.vm.gates import PATIENCE, call, eager, entered, gate, held, in_thread
 from vmflow import nn, optim
 from vmflow.context import MODE
 from vmflow.instructions.builder import physical_run
-from vmflow.instructions.critical_section import CriticalSectionEnd
 from vmflow.instructions.scope import Scope
 from vmflow.vm.virtual_machine import VirtualMachine, current_machine
 
@@ -1184,29 +1183,6 @@ def test_a_reason_of_ones_own_tears_nothing() -> None:
 
 
 # What others wait for
-
-
-def test_the_end_of_a_critical_section_waits_for_the_graph_all_the_same() -> None:
-    """The graph has the memory, and whoever comes after must not have it too."""
-    with entered(VirtualMachine(cpu_worker="never")) as machine:
-        x = flow.zeros(3)
-        opened: list[object] = []
-        with flow.scope() as scope:
-            begun = physical_run(
-                machine, lambda builder: builder.critical_section_begin((x._blob,), opened.append, writes=True)
-            )
-            machine.wait(begun)
-            assert opened == [None]
-            scope.cancel()
-            ended = physical_run(machine, lambda builder: builder.critical_section_end((x._blob,), writes=True))
-        section = ended.policy
-        assert isinstance(section, CriticalSectionEnd)
-        after = x + 1
-        with listening("nothing has ended") as stalled:
-            machine.stall_after = 0.01
-            stalled.then = section.end
-            assert after.tolist() == [1.0] * 3
-        assert stalled.messages
 
 
 def test_the_callback_of_a_barrier_is_called_all_the_same() -> None:
