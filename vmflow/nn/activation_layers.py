@@ -5,59 +5,44 @@ The commonest are in `function_layers`.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .function_layers import FunctionLayer
+from .function_layers import AlongDimension, DropoutLayer, FunctionLayer, InPlaceLayer, PlainLayer
 from .initial import new_parameter
 from .module import Module
 
 
-class _InPlace(FunctionLayer):
-    """An activation whose only setting is whether to write into its input."""
-
-    settings = ("inplace",)
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=inplace)
-
-
-class ReLU6(_InPlace):
+class ReLU6(InPlaceLayer):
     """``min(max(x, 0), 6)``."""
 
     function = staticmethod(F.relu6)
 
 
-class Hardsigmoid(_InPlace):
+class Hardsigmoid(InPlaceLayer):
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
 
     function = staticmethod(F.hardsigmoid)
-
-    def extra_repr(self) -> str:
-        return ""  # as in PyTorch
+    shown = ()  # as in PyTorch
 
 
-class Hardswish(_InPlace):
+class Hardswish(InPlaceLayer):
     """``x * hardsigmoid(x)``."""
 
     function = staticmethod(F.hardswish)
-
-    def extra_repr(self) -> str:
-        return ""  # as in PyTorch
+    shown = ()  # as in PyTorch
 
 
-class Mish(_InPlace):
+class Mish(InPlaceLayer):
     """``x * tanh(softplus(x))``."""
 
     function = staticmethod(F.mish)
 
 
-class SELU(_InPlace):
+class SELU(InPlaceLayer):
     """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
 
     function = staticmethod(F.selu)
@@ -67,8 +52,6 @@ class CELU(FunctionLayer):
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
 
     function = staticmethod(F.celu)
-    settings = ("alpha", "inplace")
-    shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
@@ -78,50 +61,45 @@ class GLU(FunctionLayer):
     """The first half along `dim`, times the sigmoid of the second."""
 
     function = staticmethod(F.glu)
-    settings = shown = ("dim",)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim=dim)
 
 
-class LogSigmoid(FunctionLayer):
+class LogSigmoid(PlainLayer):
     """``log(sigmoid(x))``, accurate for inputs of any size."""
 
     function = staticmethod(F.logsigmoid)
 
 
-class Softsign(FunctionLayer):
+class Softsign(PlainLayer):
     """``x / (1 + |x|)``."""
 
     function = staticmethod(F.softsign)
 
 
-class Tanhshrink(FunctionLayer):
+class Tanhshrink(PlainLayer):
     """``x - tanh(x)``."""
 
     function = staticmethod(F.tanhshrink)
 
 
-class QuickGELU(FunctionLayer):
+class QuickGELU(PlainLayer):
     """``x * sigmoid(1.702 * x)``, under OneFlow's name."""
 
     function = staticmethod(F.quick_gelu)
 
 
-class SquareReLU(FunctionLayer):
+class SquareReLU(PlainLayer):
     """``max(x, 0)**2``, under OneFlow's name."""
 
     function = staticmethod(F.square_relu)
 
 
-class Softmin(FunctionLayer):
+class Softmin(AlongDimension):
     """`Softmax` of ``-x``."""
 
     function = staticmethod(F.softmin)
-    settings = shown = ("dim",)
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__(dim=dim)
 
 
 class Softmax2d(Module):
@@ -142,8 +120,6 @@ class Threshold(FunctionLayer):
     """``x`` where above `threshold`, else `value`."""
 
     function = staticmethod(F.threshold)
-    settings = ("threshold", "value", "inplace")
-    shown = ("threshold", "value")
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__(threshold=threshold, value=value, inplace=inplace)
@@ -151,8 +127,6 @@ class Threshold(FunctionLayer):
 
 class _Shrink(FunctionLayer):
     """An activation with a distance from 0 as its only setting."""
-
-    settings = ("lambd",)
 
     def __init__(self, lambd: float = 0.5) -> None:
         super().__init__(lambd=lambd)
@@ -177,11 +151,9 @@ class RReLU(FunctionLayer):
     """``x`` where positive, else times a slope: in training mode random from [lower, upper), else the middle."""
 
     function = staticmethod(F.rrelu)
-    settings = ("lower", "upper", "training", "inplace")
-    shown = ("lower", "upper")
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
-        super().__init__(lower=lower, upper=upper, inplace=inplace)
+        super().__init__(lower=lower, upper=upper, training=True, inplace=inplace)
 
 
 class PReLU(Module):
@@ -221,47 +193,31 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class _Dropout(FunctionLayer):
-    """A dropout with a probability.
-
-    Raises:
-        ValueError: if `p` is no probability.
-    """
-
-    settings = ("p", "training", "inplace")
-    shown: ClassVar[tuple[str, ...]] = ("p", "inplace")
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        if not 0 <= p <= 1:
-            raise ValueError(f"{type(self).__name__}: the probability must be within [0, 1], got {p}")
-        super().__init__(p=p, inplace=inplace)
-
-
-class Dropout1d(_Dropout):
+class Dropout1d(DropoutLayer):
     """In training mode, zero each channel of (N, C, L) with probability `p` and divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout1d)
 
 
-class Dropout2d(_Dropout):
+class Dropout2d(DropoutLayer):
     """In training mode, zero each channel of (N, C, H, W) with probability `p` and divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout2d)
 
 
-class Dropout3d(_Dropout):
+class Dropout3d(DropoutLayer):
     """In training mode, zero each channel of (N, C, D, H, W) with probability `p`, divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout3d)
 
 
-class AlphaDropout(_Dropout):
+class AlphaDropout(DropoutLayer):
     """Dropout that keeps the mean and variance of what `SELU` returns."""
 
     function = staticmethod(F.alpha_dropout)
 
 
-class FeatureAlphaDropout(_Dropout):
+class FeatureAlphaDropout(DropoutLayer):
     """`AlphaDropout` of whole channels."""
 
     function = staticmethod(F.feature_alpha_dropout)

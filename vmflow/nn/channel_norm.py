@@ -10,10 +10,10 @@ from vmflow.tensors import Tensor
 
 from . import init
 from .initial import make_neutral, new_parameter
-from .module import Module
+from .module import DocumentedOnce
 
 
-class ChannelNorm(Module):
+class ChannelNorm(DocumentedOnce):
     """Keeps the parameters and running statistics of channels that are normalised; subclasses define `forward`.
 
     Args:

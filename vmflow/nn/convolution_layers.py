@@ -14,7 +14,7 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from .function_layers import FunctionLayer
 from .initial import draw_by_fan_in, new_parameter
-from .module import Module, unusual_settings
+from .module import DocumentedOnce, unusual_settings
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
@@ -24,7 +24,7 @@ _TRANSPOSED: dict[int, Any] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: 
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(Module):
+class _Convolution(DocumentedOnce):
     """What convolutions and transposed ones have in common."""
 
     # How many spatial dimensions there are.
@@ -142,17 +142,14 @@ class _Forward(_Convolution):
 
 
 class Conv1d(_Forward):
-    __doc__ = _Forward.__doc__
     _rank = 1
 
 
 class Conv2d(_Forward):
-    __doc__ = _Forward.__doc__
     _rank = 2
 
 
 class Conv3d(_Forward):
-    __doc__ = _Forward.__doc__
     _rank = 3
 
 
@@ -241,17 +238,14 @@ class _Transposed(_Convolution):
 
 
 class ConvTranspose1d(_Transposed):
-    __doc__ = _Transposed.__doc__
     _rank = 1
 
 
 class ConvTranspose2d(_Transposed):
-    __doc__ = _Transposed.__doc__
     _rank = 2
 
 
 class ConvTranspose3d(_Transposed):
-    __doc__ = _Transposed.__doc__
     _rank = 3
 
 
@@ -259,7 +253,6 @@ class Unfold(FunctionLayer):
     """The windows of an image as columns; see `F.unfold`."""
 
     function = staticmethod(F.unfold)
-    settings = shown = ("kernel_size", "dilation", "padding", "stride")
 
     def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
@@ -269,7 +262,6 @@ class Fold(FunctionLayer):
     """Columns added up to an image; see `F.fold`."""
 
     function = staticmethod(F.fold)
-    settings = shown = ("output_size", "kernel_size", "dilation", "padding", "stride")
 
     def __init__(
         self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1

@@ -12,26 +12,28 @@ from vmflow.ops import view as views
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .module import Module
+from .module import DocumentedOnce, Module
 
 
-class FunctionLayer(Module):
-    """Calls `function` with the layer's arguments and, by keyword, with its attributes named in `settings`.
+class FunctionLayer(DocumentedOnce):
+    """Calls `function` with the layer's arguments and, by keyword, with its settings.
+
+    Args:
+        settings: kept as attributes, which may be changed between calls.
 
     Attributes:
         function: what to call.
-        settings: the attributes handed over; they may be changed between calls.
-        shown: those that the repr shows; `inplace` is shown where it is True.
-        tensors: those that are tensors or None, and registered as buffers.
+        shown: the settings in the repr; by default all but `training`, and `inplace` where it is True.
+        tensors: the settings that are tensors or None, and are registered as buffers.
     """
 
     function: ClassVar[Callable[..., Any]]
-    settings: ClassVar[tuple[str, ...]] = ()
-    shown: ClassVar[tuple[str, ...]] = ()
+    shown: ClassVar[tuple[str, ...] | None] = None
     tensors: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
+        self._settings = tuple(settings)
         for name, value in settings.items():
             if name in self.tensors:
                 self.register_buffer(name, value)
@@ -39,87 +41,90 @@ class FunctionLayer(Module):
                 setattr(self, name, value)
 
     def forward(self, *inputs: Any) -> Any:
-        """What `function` returns."""
-        return self.function(*inputs, **{name: getattr(self, name) for name in self.settings})
+        """The result of `function`."""
+        return self.function(*inputs, **{name: getattr(self, name) for name in self._settings})
 
     def extra_repr(self) -> str:
-        parts = [f"{name}={getattr(self, name)!r}" for name in self.shown]
-        if "inplace" in self.settings and "inplace" not in self.shown and self.inplace:
-            parts.append("inplace=True")
-        return ", ".join(parts)
+        shown = self.shown
+        if shown is None:
+            hidden = ("training",) if getattr(self, "inplace", True) else ("training", "inplace")
+            shown = tuple([name for name in self._settings if name not in hidden])
+        return ", ".join([f"{name}={getattr(self, name)!r}" for name in shown])
 
 
 # Activations
 
 
-class ReLU(FunctionLayer):
-    """``max(x, 0)``."""
+class PlainLayer(FunctionLayer):
+    """An activation without settings."""
 
-    function = staticmethod(F.relu)
-    settings = ("inplace",)
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class InPlaceLayer(FunctionLayer):
+    """An activation whose only setting is whether to write into its input."""
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__(inplace=inplace)
+
+
+class AlongDimension(FunctionLayer):
+    """A function whose only setting is the dimension."""
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
+
+
+class ReLU(InPlaceLayer):
+    """``max(x, 0)``."""
+
+    function = staticmethod(F.relu)
 
 
 class GELU(FunctionLayer):
     """``x`` times the normal distribution's probability below ``x``; `approximate` is "none" or "tanh"."""
 
     function = staticmethod(F.gelu)
-    settings = shown = ("approximate",)
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate=approximate)
 
 
-class SiLU(FunctionLayer):
+class SiLU(InPlaceLayer):
     """``x * sigmoid(x)``."""
 
     function = staticmethod(F.silu)
-    settings = ("inplace",)
-
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__(inplace=inplace)
 
 
-class Tanh(FunctionLayer):
+class Tanh(PlainLayer):
     """The hyperbolic tangent."""
 
     function = staticmethod(F.tanh)
 
 
-class Sigmoid(FunctionLayer):
+class Sigmoid(PlainLayer):
     """``1 / (1 + exp(-x))``."""
 
     function = staticmethod(F.sigmoid)
 
 
-class Softmax(FunctionLayer):
+class Softmax(AlongDimension):
     """Exponentials along `dim`, divided by their sum."""
 
     function = staticmethod(F.softmax)
-    settings = shown = ("dim",)
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__(dim=dim)
 
 
-class LogSoftmax(FunctionLayer):
+class LogSoftmax(AlongDimension):
     """The logarithm of `Softmax`, computed without overflow."""
 
     function = staticmethod(F.log_softmax)
-    settings = shown = ("dim",)
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__(dim=dim)
 
 
 class LeakyReLU(FunctionLayer):
     """``x`` where positive, else ``negative_slope * x``."""
 
     function = staticmethod(F.leaky_relu)
-    settings = ("negative_slope", "inplace")
-    shown = ("negative_slope",)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope=negative_slope, inplace=inplace)
@@ -129,8 +134,6 @@ class ELU(FunctionLayer):
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
 
     function = staticmethod(F.elu)
-    settings = ("alpha", "inplace")
-    shown = ("alpha",)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
@@ -140,7 +143,6 @@ class Softplus(FunctionLayer):
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above `threshold`."""
 
     function = staticmethod(F.softplus)
-    settings = shown = ("beta", "threshold")
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__(beta=beta, threshold=threshold)
@@ -154,8 +156,6 @@ class Hardtanh(FunctionLayer):
     """
 
     function = staticmethod(F.hardtanh)
-    settings = ("min_val", "max_val", "inplace")
-    shown = ("min_val", "max_val")
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         if not min_val < max_val:
@@ -163,7 +163,22 @@ class Hardtanh(FunctionLayer):
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
 
-class Dropout(FunctionLayer):
+class DropoutLayer(FunctionLayer):
+    """A dropout with a probability.
+
+    Raises:
+        ValueError: if `p` is no probability.
+    """
+
+    shown = ("p", "inplace")
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        if not 0 <= p <= 1:
+            raise ValueError(f"{type(self).__name__}: the probability must be within [0, 1], got {p}")
+        super().__init__(p=p, training=True, inplace=inplace)
+
+
+class Dropout(DropoutLayer):
     """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
 
     Raises:
@@ -171,13 +186,6 @@ class Dropout(FunctionLayer):
     """
 
     function = staticmethod(F.dropout)
-    settings = ("p", "training", "inplace")
-    shown = ("p", "inplace")
-
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        if not 0 <= p <= 1:
-            raise ValueError(f"Dropout: the probability must be within [0, 1], got {p}")
-        super().__init__(p=p, inplace=inplace)
 
 
 # Shapes
@@ -198,7 +206,6 @@ class Flatten(FunctionLayer):
     """Make one dimension of those from `start_dim` to `end_dim`."""
 
     function = staticmethod(views.flatten)
-    settings = shown = ("start_dim", "end_dim")
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__(start_dim=start_dim, end_dim=end_dim)
@@ -228,7 +235,20 @@ class Unflatten(Module):
 # Losses.  Each takes the prediction and the target; `reduction` is "mean", "sum" or "none".
 
 
-class CrossEntropyLoss(FunctionLayer):
+class LossLayer(FunctionLayer):
+    """A loss; its repr has no settings, as in PyTorch."""
+
+    shown = ()
+
+
+class PlainLoss(LossLayer):
+    """A loss whose only setting is the reduction."""
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction=reduction)
+
+
+class CrossEntropyLoss(LossLayer):
     """Cross entropy of logits (N, C, ...) and class indices (N, ...), or class probabilities (N, C, ...).
 
     Args:
@@ -239,7 +259,6 @@ class CrossEntropyLoss(FunctionLayer):
     """
 
     function = staticmethod(F.cross_entropy)
-    settings = ("weight", "ignore_index", "reduction", "label_smoothing")
     tensors = ("weight",)
 
     def __init__(
@@ -253,7 +272,7 @@ class CrossEntropyLoss(FunctionLayer):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
 
 
-class NLLLoss(FunctionLayer):
+class NLLLoss(LossLayer):
     """Negative log likelihood of log-probabilities (N, C, ...) and class indices (N, ...).
 
     Args:
@@ -263,54 +282,43 @@ class NLLLoss(FunctionLayer):
     """
 
     function = staticmethod(F.nll_loss)
-    settings = ("weight", "ignore_index", "reduction")
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
-class MSELoss(FunctionLayer):
+class MSELoss(PlainLoss):
     """The squared difference."""
 
     function = staticmethod(F.mse_loss)
-    settings = ("reduction",)
-
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
 
 
-class L1Loss(FunctionLayer):
+class L1Loss(PlainLoss):
     """The absolute difference."""
 
     function = staticmethod(F.l1_loss)
-    settings = ("reduction",)
-
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
 
 
-class SmoothL1Loss(FunctionLayer):
+class SmoothL1Loss(LossLayer):
     """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``."""
 
     function = staticmethod(F.smooth_l1_loss)
-    settings = ("reduction", "beta")
 
     def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction=reduction, beta=beta)
 
 
-class HuberLoss(FunctionLayer):
+class HuberLoss(LossLayer):
     """Half the squared difference; above `delta`, ``delta * (|difference| - delta / 2)``."""
 
     function = staticmethod(F.huber_loss)
-    settings = ("reduction", "delta")
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction, delta=delta)
 
 
-class BCELoss(FunctionLayer):
+class BCELoss(LossLayer):
     """Binary cross entropy of probabilities and targets of the same shape, both within [0, 1].
 
     Args:
@@ -319,14 +327,13 @@ class BCELoss(FunctionLayer):
     """
 
     function = staticmethod(F.binary_cross_entropy)
-    settings = ("weight", "reduction")
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
 
 
-class BCEWithLogitsLoss(FunctionLayer):
+class BCEWithLogitsLoss(LossLayer):
     """Binary cross entropy of logits and targets of the same shape, computed without overflow.
 
     Args:
@@ -336,7 +343,6 @@ class BCEWithLogitsLoss(FunctionLayer):
     """
 
     function = staticmethod(F.binary_cross_entropy_with_logits)
-    settings = ("weight", "reduction", "pos_weight")
     tensors = ("weight", "pos_weight")
 
     def __init__(
@@ -345,7 +351,7 @@ class BCEWithLogitsLoss(FunctionLayer):
         super().__init__(weight=weight, reduction=reduction, pos_weight=pos_weight)
 
 
-class KLDivLoss(FunctionLayer):
+class KLDivLoss(LossLayer):
     """``target * (log(target) - input)`` for log-probabilities `input`.
 
     Args:
@@ -354,7 +360,6 @@ class KLDivLoss(FunctionLayer):
     """
 
     function = staticmethod(F.kl_div)
-    settings = ("reduction", "log_target")
 
     def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction=reduction, log_target=log_target)

@@ -253,15 +253,12 @@ class _BatchNorm(ChannelNorm):
 
 
 class BatchNorm1d(_BatchNorm):
-    __doc__ = _BatchNorm.__doc__
     _ranks = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
-    __doc__ = _BatchNorm.__doc__
     _ranks = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    __doc__ = _BatchNorm.__doc__
     _ranks = (5,)

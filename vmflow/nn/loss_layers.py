@@ -10,14 +10,13 @@ from collections.abc import Callable
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .function_layers import FunctionLayer
+from .function_layers import LossLayer, PlainLoss
 
 
-class PoissonNLLLoss(FunctionLayer):
+class PoissonNLLLoss(LossLayer):
     """The negative log likelihood of counts under a Poisson distribution; see `functional.poisson_nll_loss`."""
 
     function = staticmethod(F.poisson_nll_loss)
-    settings = ("log_input", "full", "eps", "reduction")
 
     def __init__(
         self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
@@ -25,64 +24,56 @@ class PoissonNLLLoss(FunctionLayer):
         super().__init__(log_input=log_input, full=full, eps=eps, reduction=reduction)
 
 
-class GaussianNLLLoss(FunctionLayer):
+class GaussianNLLLoss(LossLayer):
     """The negative log likelihood of values under normal distributions; see `functional.gaussian_nll_loss`.
 
     Called with the expected values, the values and the variances.
     """
 
     function = staticmethod(F.gaussian_nll_loss)
-    settings = ("full", "eps", "reduction")
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(full=full, eps=eps, reduction=reduction)
 
 
-class CosineEmbeddingLoss(FunctionLayer):
+class _MarginLoss(LossLayer):
+    """A loss with a margin, by default 0."""
+
+    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
+        super().__init__(margin=margin, reduction=reduction)
+
+
+class CosineEmbeddingLoss(_MarginLoss):
     """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1."""
 
     function = staticmethod(F.cosine_embedding_loss)
-    settings = ("margin", "reduction")
-
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
 
 
-class MarginRankingLoss(FunctionLayer):
+class MarginRankingLoss(_MarginLoss):
     """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger."""
 
     function = staticmethod(F.margin_ranking_loss)
-    settings = ("margin", "reduction")
-
-    def __init__(self, margin: float = 0.0, *, reduction: str = "mean") -> None:
-        super().__init__(margin=margin, reduction=reduction)
 
 
-class HingeEmbeddingLoss(FunctionLayer):
+class HingeEmbeddingLoss(LossLayer):
     """The input for a target of 1, ``max(0, margin - input)`` for one of -1."""
 
     function = staticmethod(F.hinge_embedding_loss)
-    settings = ("margin", "reduction")
 
     def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
 
 
-class SoftMarginLoss(FunctionLayer):
+class SoftMarginLoss(PlainLoss):
     """``log(1 + exp(-target * input))`` for targets 1 and -1."""
 
     function = staticmethod(F.soft_margin_loss)
-    settings = ("reduction",)
-
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
 
 
-class TripletMarginLoss(FunctionLayer):
+class TripletMarginLoss(LossLayer):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``; see `functional.triplet_margin_loss`."""
 
     function = staticmethod(F.triplet_margin_loss)
-    settings = ("margin", "p", "eps", "swap", "reduction")
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean"
@@ -92,11 +83,10 @@ class TripletMarginLoss(FunctionLayer):
         super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
 
 
-class TripletMarginWithDistanceLoss(FunctionLayer):
+class TripletMarginWithDistanceLoss(LossLayer):
     """`TripletMarginLoss` with a distance of one's own, from two tensors to their distances."""
 
     function = staticmethod(F.triplet_margin_with_distance_loss)
-    settings = ("distance_function", "margin", "swap", "reduction")
 
     def __init__(
         self,
@@ -112,7 +102,7 @@ class TripletMarginWithDistanceLoss(FunctionLayer):
         super().__init__(distance_function=distance, margin=margin, swap=swap, reduction=reduction)
 
 
-class MultiMarginLoss(FunctionLayer):
+class MultiMarginLoss(LossLayer):
     """The mean over the wrong classes of ``max(0, margin - right score + score)**p``.
 
     Args:
@@ -126,7 +116,6 @@ class MultiMarginLoss(FunctionLayer):
     """
 
     function = staticmethod(F.multi_margin_loss)
-    settings = ("p", "margin", "weight", "reduction")
     tensors = ("weight",)
 
     def __init__(
@@ -137,17 +126,13 @@ class MultiMarginLoss(FunctionLayer):
         super().__init__(p=p, margin=margin, weight=weight, reduction=reduction)
 
 
-class MultiLabelMarginLoss(FunctionLayer):
+class MultiLabelMarginLoss(PlainLoss):
     """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes."""
 
     function = staticmethod(F.multilabel_margin_loss)
-    settings = ("reduction",)
-
-    def __init__(self, *, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
 
 
-class MultiLabelSoftMarginLoss(FunctionLayer):
+class MultiLabelSoftMarginLoss(LossLayer):
     """The binary cross-entropy of each class, meaned over the classes.
 
     Args:
@@ -156,14 +141,13 @@ class MultiLabelSoftMarginLoss(FunctionLayer):
     """
 
     function = staticmethod(F.multilabel_soft_margin_loss)
-    settings = ("weight", "reduction")
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
 
 
-class CTCLoss(FunctionLayer):
+class CTCLoss(LossLayer):
     """The negative log likelihood of target sequences, whatever their alignment in time; see `functional.ctc_loss`.
 
     Args:
@@ -173,40 +157,36 @@ class CTCLoss(FunctionLayer):
     """
 
     function = staticmethod(F.ctc_loss)
-    settings = ("blank", "reduction", "zero_infinity")
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(blank=blank, reduction=reduction, zero_infinity=zero_infinity)
 
 
-class CombinedMarginLoss(FunctionLayer):
+class CombinedMarginLoss(LossLayer):
     """Cosines with that of the right class made ``cos(m1 * angle + m2) - m3``, to be followed by a cross entropy.
 
     OneFlow's name and default.
     """
 
     function = staticmethod(F.combined_margin)
-    settings = ("m1", "m2", "m3")
 
     def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> None:
         super().__init__(m1=m1, m2=m2, m3=m3)
 
 
-class CosineSimilarity(FunctionLayer):
+class CosineSimilarity(LossLayer):
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as this."""
 
     function = staticmethod(F.cosine_similarity)
-    settings = ("dim", "eps")
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__(dim=dim, eps=eps)
 
 
-class PairwiseDistance(FunctionLayer):
+class PairwiseDistance(LossLayer):
     """The p-norm of ``x1 - x2 + eps`` along the last dimension."""
 
     function = staticmethod(F.pairwise_distance)
-    settings = ("p", "eps", "keepdim")
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__(p=p, eps=eps, keepdim=keepdim)

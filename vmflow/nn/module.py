@@ -6,6 +6,7 @@ backward hooks live in `state` and `backward_hooks`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Self, TypeVar
 
@@ -670,6 +671,14 @@ class Module:
         extra = self.extra_repr()
         children = [f"({name}): {module!r}" for name, module in self._modules.items()]
         return tree(self._get_name(), extra.split("\n") if extra else [], children)
+
+
+class DocumentedOnce(Module):
+    """The base of layers of which there are several, one for each number of dimensions: one docstring serves all."""
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        cls.__doc__ = cls.__doc__ or inspect.getdoc(cls)
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:

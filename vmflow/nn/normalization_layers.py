@@ -77,17 +77,14 @@ class _InstanceNorm(ChannelNorm):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    __doc__ = _InstanceNorm.__doc__
     _rank = 1
 
 
 class InstanceNorm2d(_InstanceNorm):
-    __doc__ = _InstanceNorm.__doc__
     _rank = 2
 
 
 class InstanceNorm3d(_InstanceNorm):
-    __doc__ = _InstanceNorm.__doc__
     _rank = 3
 
 
@@ -191,7 +188,6 @@ class LocalResponseNorm(FunctionLayer):
     """Divide by a power of the mean square of neighbouring channels; see `F.local_response_norm`."""
 
     function = staticmethod(F.local_response_norm)
-    settings = ("size", "alpha", "beta", "k")
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__(size=size, alpha=alpha, beta=beta, k=k)

@@ -8,13 +8,13 @@ from vmflow.ops.layer_operands import SPATIAL
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .module import Module
+from .module import DocumentedOnce
 
 # One number for all borders, or (before, behind) of the last dimension, then of the one before it, and so on.
 Borders = int | tuple[int, ...] | list[int]
 
 
-class _Pad(Module):
+class _Pad(DocumentedOnce):
     """Add elements at the borders of (N, C, ...), or without N; negative numbers take some away.
 
     Args:
@@ -71,95 +71,76 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_Pad):
-    __doc__ = _Pad.__doc__
     _mode = "constant"
 
 
 class _ReflectionPad(_Pad):
-    __doc__ = _Pad.__doc__
     _mode = "reflect"
 
 
 class _ReplicationPad(_Pad):
-    __doc__ = _Pad.__doc__
     _mode = "replicate"
 
 
 class _CircularPad(_Pad):
-    __doc__ = _Pad.__doc__
     _mode = "circular"
 
 
 class ConstantPad1d(_ConstantPad):
-    __doc__ = _ConstantPad.__doc__
     _rank = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    __doc__ = _ConstantPad.__doc__
     _rank = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    __doc__ = _ConstantPad.__doc__
     _rank = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    __doc__ = _ZeroPad.__doc__
     _rank = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    __doc__ = _ZeroPad.__doc__
     _rank = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    __doc__ = _ZeroPad.__doc__
     _rank = 3
 
 
 class ReflectionPad1d(_ReflectionPad):
-    __doc__ = _ReflectionPad.__doc__
     _rank = 1
 
 
 class ReflectionPad2d(_ReflectionPad):
-    __doc__ = _ReflectionPad.__doc__
     _rank = 2
 
 
 class ReflectionPad3d(_ReflectionPad):
-    __doc__ = _ReflectionPad.__doc__
     _rank = 3
 
 
 class ReplicationPad1d(_ReplicationPad):
-    __doc__ = _ReplicationPad.__doc__
     _rank = 1
 
 
 class ReplicationPad2d(_ReplicationPad):
-    __doc__ = _ReplicationPad.__doc__
     _rank = 2
 
 
 class ReplicationPad3d(_ReplicationPad):
-    __doc__ = _ReplicationPad.__doc__
     _rank = 3
 
 
 class CircularPad1d(_CircularPad):
-    __doc__ = _CircularPad.__doc__
     _rank = 1
 
 
 class CircularPad2d(_CircularPad):
-    __doc__ = _CircularPad.__doc__
     _rank = 2
 
 
 class CircularPad3d(_CircularPad):
-    __doc__ = _CircularPad.__doc__
     _rank = 3

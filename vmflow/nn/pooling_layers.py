@@ -10,7 +10,7 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .function_layers import FunctionLayer
-from .module import Module
+from .module import DocumentedOnce
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
@@ -40,7 +40,6 @@ class _MaxPool(_Windowed):
         ceil_mode: whether the last window may reach over the edge.
     """
 
-    settings = ("kernel_size", "stride", "padding", "dilation", "return_indices", "ceil_mode")
     shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
 
     def __init__(
@@ -57,17 +56,14 @@ class _MaxPool(_Windowed):
 
 
 class MaxPool1d(_MaxPool):
-    __doc__ = _MaxPool.__doc__
     function = staticmethod(F.max_pool1d)
 
 
 class MaxPool2d(_MaxPool):
-    __doc__ = _MaxPool.__doc__
     function = staticmethod(F.max_pool2d)
 
 
 class MaxPool3d(_MaxPool):
-    __doc__ = _MaxPool.__doc__
     function = staticmethod(F.max_pool3d)
 
 
@@ -83,7 +79,6 @@ class AvgPool1d(_Windowed):
     """
 
     function = staticmethod(F.avg_pool1d)
-    settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad")
 
     def __init__(
         self,
@@ -114,8 +109,6 @@ class _AvgPool(_Windowed):
         divisor_override: divide by this instead of by the number of elements.
     """
 
-    settings = ("kernel_size", "stride", "padding", "ceil_mode", "count_include_pad", "divisor_override")
-
     def __init__(
         self,
         kernel_size: Size,
@@ -136,19 +129,15 @@ class _AvgPool(_Windowed):
 
 
 class AvgPool2d(_AvgPool):
-    __doc__ = _AvgPool.__doc__
     function = staticmethod(F.avg_pool2d)
 
 
 class AvgPool3d(_AvgPool):
-    __doc__ = _AvgPool.__doc__
     function = staticmethod(F.avg_pool3d)
 
 
 class _AdaptiveAvgPool(FunctionLayer):
     """Means over windows chosen so that the result has `output_size`; None keeps a dimension's size."""
-
-    settings = shown = ("output_size",)
 
     def __init__(self, output_size: OutputSize) -> None:
         super().__init__(output_size=output_size)
@@ -162,7 +151,6 @@ class _AdaptiveMaxPool(FunctionLayer):
         return_indices: whether to return also where the elements were found.
     """
 
-    settings = ("output_size", "return_indices")
     shown = ("output_size",)
 
     def __init__(self, output_size: OutputSize, return_indices: bool = False) -> None:
@@ -170,36 +158,30 @@ class _AdaptiveMaxPool(FunctionLayer):
 
 
 class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    __doc__ = _AdaptiveAvgPool.__doc__
     function = staticmethod(F.adaptive_avg_pool1d)
 
 
 class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    __doc__ = _AdaptiveAvgPool.__doc__
     function = staticmethod(F.adaptive_avg_pool2d)
 
 
 class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    __doc__ = _AdaptiveAvgPool.__doc__
     function = staticmethod(F.adaptive_avg_pool3d)
 
 
 class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    __doc__ = _AdaptiveMaxPool.__doc__
     function = staticmethod(F.adaptive_max_pool1d)
 
 
 class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    __doc__ = _AdaptiveMaxPool.__doc__
     function = staticmethod(F.adaptive_max_pool2d)
 
 
 class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    __doc__ = _AdaptiveMaxPool.__doc__
     function = staticmethod(F.adaptive_max_pool3d)
 
 
-class _MaxUnpool(Module):
+class _MaxUnpool(DocumentedOnce):
     """Puts the elements that a `MaxPool` found back where they were, among zeros.
 
     Args:
@@ -231,17 +213,14 @@ _UNPOOL: dict[int, Any] = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool
 
 
 class MaxUnpool1d(_MaxUnpool):
-    __doc__ = _MaxUnpool.__doc__
     _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
-    __doc__ = _MaxUnpool.__doc__
     _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
-    __doc__ = _MaxUnpool.__doc__
     _rank = 3
 
 
@@ -255,8 +234,6 @@ class _LPPool(FunctionLayer):
         ceil_mode: whether the last window may reach over the edge.
     """
 
-    settings = shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
-
     def __init__(
         self, norm_type: float, kernel_size: Size, stride: Size | None = None, ceil_mode: bool = False
     ) -> None:
@@ -264,15 +241,12 @@ class _LPPool(FunctionLayer):
 
 
 class LPPool1d(_LPPool):
-    __doc__ = _LPPool.__doc__
     function = staticmethod(F.lp_pool1d)
 
 
 class LPPool2d(_LPPool):
-    __doc__ = _LPPool.__doc__
     function = staticmethod(F.lp_pool2d)
 
 
 class LPPool3d(_LPPool):
-    __doc__ = _LPPool.__doc__
     function = staticmethod(F.lp_pool3d)

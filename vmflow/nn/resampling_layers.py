@@ -22,7 +22,6 @@ class Upsample(FunctionLayer):
     """
 
     function = staticmethod(F.interpolate)
-    settings = ("size", "scale_factor", "mode", "align_corners", "recompute_scale_factor")
 
     def __init__(
         self,
@@ -67,7 +66,6 @@ class PixelShuffle(FunctionLayer):
     """Channels spread over pixels: (..., C * r ** 2, H, W) to (..., C, H * r, W * r)."""
 
     function = staticmethod(F.pixel_shuffle)
-    settings = shown = ("upscale_factor",)
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__(upscale_factor=upscale_factor)
@@ -77,7 +75,6 @@ class PixelUnshuffle(FunctionLayer):
     """Pixels gathered in channels: (..., C, H * r, W * r) to (..., C * r ** 2, H, W)."""
 
     function = staticmethod(F.pixel_unshuffle)
-    settings = shown = ("downscale_factor",)
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__(downscale_factor=downscale_factor)
@@ -87,7 +84,6 @@ class ChannelShuffle(FunctionLayer):
     """The channels dealt out so that each of `groups` gets some of every group."""
 
     function = staticmethod(F.channel_shuffle)
-    settings = shown = ("groups",)
 
     def __init__(self, groups: int) -> None:
         super().__init__(groups=groups)
