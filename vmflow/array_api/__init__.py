@@ -14,150 +14,160 @@ Other than the standard says:
 
 from __future__ import annotations
 
-from math import e as e
-from math import inf as inf
-from math import nan as nan
-from math import pi as pi
+from math import e as e, inf as inf, nan as nan, pi as pi
 
 import vmflow as _vmflow
-from vmflow.dtypes import complex64 as complex64
-from vmflow.dtypes import complex128 as complex128
-from vmflow.dtypes import float32 as float32
-from vmflow.dtypes import float64 as float64
-from vmflow.dtypes import int8 as int8
-from vmflow.dtypes import int16 as int16
-from vmflow.dtypes import int32 as int32
-from vmflow.dtypes import int64 as int64
-from vmflow.dtypes import uint8 as uint8
+from vmflow.dtypes import (
+    complex64 as complex64,
+    complex128 as complex128,
+    float32 as float32,
+    float64 as float64,
+    int8 as int8,
+    int16 as int16,
+    int32 as int32,
+    int64 as int64,
+    uint8 as uint8,
+)
 from vmflow.exchange import from_dlpack as from_dlpack
 
 from . import linalg as linalg
-from .creation import arange as arange
-from .creation import asarray as asarray
-from .creation import empty as empty
-from .creation import empty_like as empty_like
-from .creation import eye as eye
-from .creation import full as full
-from .creation import full_like as full_like
-from .creation import linspace as linspace
-from .creation import meshgrid as meshgrid
-from .creation import ones as ones
-from .creation import ones_like as ones_like
-from .creation import tril as tril
-from .creation import triu as triu
-from .creation import zeros as zeros
-from .creation import zeros_like as zeros_like
-from .data_types import astype as astype
-from .data_types import can_cast as can_cast
-from .data_types import finfo as finfo
-from .data_types import iinfo as iinfo
-from .data_types import isdtype as isdtype
-from .data_types import result_type as result_type
-from .elementwise import abs as abs
-from .elementwise import acos as acos
-from .elementwise import acosh as acosh
-from .elementwise import add as add
-from .elementwise import asin as asin
-from .elementwise import asinh as asinh
-from .elementwise import atan as atan
-from .elementwise import atan2 as atan2
-from .elementwise import atanh as atanh
-from .elementwise import bitwise_and as bitwise_and
-from .elementwise import bitwise_invert as bitwise_invert
-from .elementwise import bitwise_or as bitwise_or
-from .elementwise import bitwise_xor as bitwise_xor
-from .elementwise import ceil as ceil
-from .elementwise import clip as clip
-from .elementwise import conj as conj
-from .elementwise import cos as cos
-from .elementwise import cosh as cosh
-from .elementwise import divide as divide
-from .elementwise import equal as equal
-from .elementwise import exp as exp
-from .elementwise import expm1 as expm1
-from .elementwise import floor as floor
-from .elementwise import floor_divide as floor_divide
-from .elementwise import greater as greater
-from .elementwise import greater_equal as greater_equal
-from .elementwise import hypot as hypot
-from .elementwise import isfinite as isfinite
-from .elementwise import isinf as isinf
-from .elementwise import isnan as isnan
-from .elementwise import less as less
-from .elementwise import less_equal as less_equal
-from .elementwise import log as log
-from .elementwise import log1p as log1p
-from .elementwise import log2 as log2
-from .elementwise import log10 as log10
-from .elementwise import logaddexp as logaddexp
-from .elementwise import logical_and as logical_and
-from .elementwise import logical_not as logical_not
-from .elementwise import logical_or as logical_or
-from .elementwise import logical_xor as logical_xor
-from .elementwise import maximum as maximum
-from .elementwise import minimum as minimum
-from .elementwise import multiply as multiply
-from .elementwise import negative as negative
-from .elementwise import not_equal as not_equal
-from .elementwise import positive as positive
-from .elementwise import pow as pow
-from .elementwise import reciprocal as reciprocal
-from .elementwise import remainder as remainder
-from .elementwise import round as round
-from .elementwise import sign as sign
-from .elementwise import sin as sin
-from .elementwise import sinh as sinh
-from .elementwise import sqrt as sqrt
-from .elementwise import square as square
-from .elementwise import subtract as subtract
-from .elementwise import tan as tan
-from .elementwise import tanh as tanh
-from .elementwise import trunc as trunc
-from .elementwise import where as where
+from .creation import (
+    arange as arange,
+    asarray as asarray,
+    empty as empty,
+    empty_like as empty_like,
+    eye as eye,
+    full as full,
+    full_like as full_like,
+    linspace as linspace,
+    meshgrid as meshgrid,
+    ones as ones,
+    ones_like as ones_like,
+    tril as tril,
+    triu as triu,
+    zeros as zeros,
+    zeros_like as zeros_like,
+)
+from .data_types import (
+    astype as astype,
+    can_cast as can_cast,
+    finfo as finfo,
+    iinfo as iinfo,
+    isdtype as isdtype,
+    result_type as result_type,
+)
+from .elementwise import (
+    abs as abs,
+    acos as acos,
+    acosh as acosh,
+    add as add,
+    asin as asin,
+    asinh as asinh,
+    atan as atan,
+    atan2 as atan2,
+    atanh as atanh,
+    bitwise_and as bitwise_and,
+    bitwise_invert as bitwise_invert,
+    bitwise_or as bitwise_or,
+    bitwise_xor as bitwise_xor,
+    ceil as ceil,
+    clip as clip,
+    conj as conj,
+    cos as cos,
+    cosh as cosh,
+    divide as divide,
+    equal as equal,
+    exp as exp,
+    expm1 as expm1,
+    floor as floor,
+    floor_divide as floor_divide,
+    greater as greater,
+    greater_equal as greater_equal,
+    hypot as hypot,
+    isfinite as isfinite,
+    isinf as isinf,
+    isnan as isnan,
+    less as less,
+    less_equal as less_equal,
+    log as log,
+    log1p as log1p,
+    log2 as log2,
+    log10 as log10,
+    logaddexp as logaddexp,
+    logical_and as logical_and,
+    logical_not as logical_not,
+    logical_or as logical_or,
+    logical_xor as logical_xor,
+    maximum as maximum,
+    minimum as minimum,
+    multiply as multiply,
+    negative as negative,
+    not_equal as not_equal,
+    positive as positive,
+    pow as pow,
+    reciprocal as reciprocal,
+    remainder as remainder,
+    round as round,
+    sign as sign,
+    sin as sin,
+    sinh as sinh,
+    sqrt as sqrt,
+    square as square,
+    subtract as subtract,
+    tan as tan,
+    tanh as tanh,
+    trunc as trunc,
+    where as where,
+)
 from .info import __array_namespace_info__ as __array_namespace_info__
-from .linalg import matmul as matmul
-from .linalg import matrix_transpose as matrix_transpose
-from .linalg import tensordot as tensordot
-from .linalg import vecdot as vecdot
-from .manipulation import broadcast_arrays as broadcast_arrays
-from .manipulation import broadcast_to as broadcast_to
-from .manipulation import concat as concat
-from .manipulation import expand_dims as expand_dims
-from .manipulation import flip as flip
-from .manipulation import moveaxis as moveaxis
-from .manipulation import permute_dims as permute_dims
-from .manipulation import repeat as repeat
-from .manipulation import reshape as reshape
-from .manipulation import roll as roll
-from .manipulation import squeeze as squeeze
-from .manipulation import stack as stack
-from .manipulation import tile as tile
-from .manipulation import unstack as unstack
-from .searching import argmax as argmax
-from .searching import argmin as argmin
-from .searching import argsort as argsort
-from .searching import count_nonzero as count_nonzero
-from .searching import nonzero as nonzero
-from .searching import searchsorted as searchsorted
-from .searching import sort as sort
-from .searching import take as take
-from .searching import take_along_axis as take_along_axis
-from .sets import unique_all as unique_all
-from .sets import unique_counts as unique_counts
-from .sets import unique_inverse as unique_inverse
-from .sets import unique_values as unique_values
-from .statistics import all as all
-from .statistics import any as any
-from .statistics import cumulative_prod as cumulative_prod
-from .statistics import cumulative_sum as cumulative_sum
-from .statistics import diff as diff
-from .statistics import max as max
-from .statistics import mean as mean
-from .statistics import min as min
-from .statistics import prod as prod
-from .statistics import std as std
-from .statistics import sum as sum
-from .statistics import var as var
+from .linalg import matmul as matmul, matrix_transpose as matrix_transpose, tensordot as tensordot, vecdot as vecdot
+from .manipulation import (
+    broadcast_arrays as broadcast_arrays,
+    broadcast_to as broadcast_to,
+    concat as concat,
+    expand_dims as expand_dims,
+    flip as flip,
+    moveaxis as moveaxis,
+    permute_dims as permute_dims,
+    repeat as repeat,
+    reshape as reshape,
+    roll as roll,
+    squeeze as squeeze,
+    stack as stack,
+    tile as tile,
+    unstack as unstack,
+)
+from .searching import (
+    argmax as argmax,
+    argmin as argmin,
+    argsort as argsort,
+    count_nonzero as count_nonzero,
+    nonzero as nonzero,
+    searchsorted as searchsorted,
+    sort as sort,
+    take as take,
+    take_along_axis as take_along_axis,
+)
+from .sets import (
+    unique_all as unique_all,
+    unique_counts as unique_counts,
+    unique_inverse as unique_inverse,
+    unique_values as unique_values,
+)
+from .statistics import (
+    all as all,
+    any as any,
+    cumulative_prod as cumulative_prod,
+    cumulative_sum as cumulative_sum,
+    diff as diff,
+    max as max,
+    mean as mean,
+    min as min,
+    prod as prod,
+    std as std,
+    sum as sum,
+    var as var,
+)
 
 bool = _vmflow.bool_
 newaxis = None

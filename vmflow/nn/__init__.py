@@ -3,153 +3,173 @@
 from importlib import import_module as _import_module
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import functional as functional
-from . import init as init
-from . import utils as utils
-from .activation_layers import CELU as CELU
-from .activation_layers import GLU as GLU
-from .activation_layers import SELU as SELU
-from .activation_layers import AlphaDropout as AlphaDropout
-from .activation_layers import Dropout1d as Dropout1d
-from .activation_layers import Dropout2d as Dropout2d
-from .activation_layers import Dropout3d as Dropout3d
-from .activation_layers import FeatureAlphaDropout as FeatureAlphaDropout
-from .activation_layers import Hardshrink as Hardshrink
-from .activation_layers import Hardsigmoid as Hardsigmoid
-from .activation_layers import Hardswish as Hardswish
-from .activation_layers import LogSigmoid as LogSigmoid
-from .activation_layers import Mish as Mish
-from .activation_layers import PReLU as PReLU
-from .activation_layers import QuickGELU as QuickGELU
-from .activation_layers import ReLU6 as ReLU6
-from .activation_layers import RReLU as RReLU
-from .activation_layers import Softmax2d as Softmax2d
-from .activation_layers import Softmin as Softmin
-from .activation_layers import Softshrink as Softshrink
-from .activation_layers import Softsign as Softsign
-from .activation_layers import SquareReLU as SquareReLU
-from .activation_layers import Tanhshrink as Tanhshrink
-from .activation_layers import Threshold as Threshold
+from . import functional as functional, init as init, utils as utils
+from .activation_layers import (
+    CELU as CELU,
+    GLU as GLU,
+    SELU as SELU,
+    AlphaDropout as AlphaDropout,
+    Dropout1d as Dropout1d,
+    Dropout2d as Dropout2d,
+    Dropout3d as Dropout3d,
+    FeatureAlphaDropout as FeatureAlphaDropout,
+    Hardshrink as Hardshrink,
+    Hardsigmoid as Hardsigmoid,
+    Hardswish as Hardswish,
+    LogSigmoid as LogSigmoid,
+    Mish as Mish,
+    PReLU as PReLU,
+    QuickGELU as QuickGELU,
+    ReLU6 as ReLU6,
+    RReLU as RReLU,
+    Softmax2d as Softmax2d,
+    Softmin as Softmin,
+    Softshrink as Softshrink,
+    Softsign as Softsign,
+    SquareReLU as SquareReLU,
+    Tanhshrink as Tanhshrink,
+    Threshold as Threshold,
+)
 from .attention import MultiheadAttention as MultiheadAttention
-from .containers import ModuleDict as ModuleDict
-from .containers import ModuleList as ModuleList
-from .containers import ParameterDict as ParameterDict
-from .containers import ParameterList as ParameterList
-from .containers import Sequential as Sequential
-from .convolution_layers import Conv1d as Conv1d
-from .convolution_layers import Conv2d as Conv2d
-from .convolution_layers import Conv3d as Conv3d
-from .convolution_layers import ConvTranspose1d as ConvTranspose1d
-from .convolution_layers import ConvTranspose2d as ConvTranspose2d
-from .convolution_layers import ConvTranspose3d as ConvTranspose3d
-from .convolution_layers import Fold as Fold
-from .convolution_layers import Unfold as Unfold
-from .function_layers import ELU as ELU
-from .function_layers import GELU as GELU
-from .function_layers import BCELoss as BCELoss
-from .function_layers import BCEWithLogitsLoss as BCEWithLogitsLoss
-from .function_layers import CrossEntropyLoss as CrossEntropyLoss
-from .function_layers import Dropout as Dropout
-from .function_layers import Flatten as Flatten
-from .function_layers import Hardtanh as Hardtanh
-from .function_layers import HuberLoss as HuberLoss
-from .function_layers import Identity as Identity
-from .function_layers import KLDivLoss as KLDivLoss
-from .function_layers import L1Loss as L1Loss
-from .function_layers import LeakyReLU as LeakyReLU
-from .function_layers import LogSoftmax as LogSoftmax
-from .function_layers import MSELoss as MSELoss
-from .function_layers import NLLLoss as NLLLoss
-from .function_layers import ReLU as ReLU
-from .function_layers import Sigmoid as Sigmoid
-from .function_layers import SiLU as SiLU
-from .function_layers import SmoothL1Loss as SmoothL1Loss
-from .function_layers import Softmax as Softmax
-from .function_layers import Softplus as Softplus
-from .function_layers import Tanh as Tanh
-from .function_layers import Unflatten as Unflatten
-from .layers import BatchNorm1d as BatchNorm1d
-from .layers import BatchNorm2d as BatchNorm2d
-from .layers import BatchNorm3d as BatchNorm3d
-from .layers import Embedding as Embedding
-from .layers import LayerNorm as LayerNorm
-from .layers import Linear as Linear
-from .loss_layers import CombinedMarginLoss as CombinedMarginLoss
-from .loss_layers import CosineEmbeddingLoss as CosineEmbeddingLoss
-from .loss_layers import CosineSimilarity as CosineSimilarity
-from .loss_layers import CTCLoss as CTCLoss
-from .loss_layers import GaussianNLLLoss as GaussianNLLLoss
-from .loss_layers import HingeEmbeddingLoss as HingeEmbeddingLoss
-from .loss_layers import MarginRankingLoss as MarginRankingLoss
-from .loss_layers import MultiLabelMarginLoss as MultiLabelMarginLoss
-from .loss_layers import MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss
-from .loss_layers import MultiMarginLoss as MultiMarginLoss
-from .loss_layers import PairwiseDistance as PairwiseDistance
-from .loss_layers import PoissonNLLLoss as PoissonNLLLoss
-from .loss_layers import SoftMarginLoss as SoftMarginLoss
-from .loss_layers import TripletMarginLoss as TripletMarginLoss
-from .loss_layers import TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss
+from .containers import (
+    ModuleDict as ModuleDict,
+    ModuleList as ModuleList,
+    ParameterDict as ParameterDict,
+    ParameterList as ParameterList,
+    Sequential as Sequential,
+)
+from .convolution_layers import (
+    Conv1d as Conv1d,
+    Conv2d as Conv2d,
+    Conv3d as Conv3d,
+    ConvTranspose1d as ConvTranspose1d,
+    ConvTranspose2d as ConvTranspose2d,
+    ConvTranspose3d as ConvTranspose3d,
+    Fold as Fold,
+    Unfold as Unfold,
+)
+from .function_layers import (
+    ELU as ELU,
+    GELU as GELU,
+    BCELoss as BCELoss,
+    BCEWithLogitsLoss as BCEWithLogitsLoss,
+    CrossEntropyLoss as CrossEntropyLoss,
+    Dropout as Dropout,
+    Flatten as Flatten,
+    Hardtanh as Hardtanh,
+    HuberLoss as HuberLoss,
+    Identity as Identity,
+    KLDivLoss as KLDivLoss,
+    L1Loss as L1Loss,
+    LeakyReLU as LeakyReLU,
+    LogSoftmax as LogSoftmax,
+    MSELoss as MSELoss,
+    NLLLoss as NLLLoss,
+    ReLU as ReLU,
+    Sigmoid as Sigmoid,
+    SiLU as SiLU,
+    SmoothL1Loss as SmoothL1Loss,
+    Softmax as Softmax,
+    Softplus as Softplus,
+    Tanh as Tanh,
+    Unflatten as Unflatten,
+)
+from .layers import (
+    BatchNorm1d as BatchNorm1d,
+    BatchNorm2d as BatchNorm2d,
+    BatchNorm3d as BatchNorm3d,
+    Embedding as Embedding,
+    LayerNorm as LayerNorm,
+    Linear as Linear,
+)
+from .loss_layers import (
+    CombinedMarginLoss as CombinedMarginLoss,
+    CosineEmbeddingLoss as CosineEmbeddingLoss,
+    CosineSimilarity as CosineSimilarity,
+    CTCLoss as CTCLoss,
+    GaussianNLLLoss as GaussianNLLLoss,
+    HingeEmbeddingLoss as HingeEmbeddingLoss,
+    MarginRankingLoss as MarginRankingLoss,
+    MultiLabelMarginLoss as MultiLabelMarginLoss,
+    MultiLabelSoftMarginLoss as MultiLabelSoftMarginLoss,
+    MultiMarginLoss as MultiMarginLoss,
+    PairwiseDistance as PairwiseDistance,
+    PoissonNLLLoss as PoissonNLLLoss,
+    SoftMarginLoss as SoftMarginLoss,
+    TripletMarginLoss as TripletMarginLoss,
+    TripletMarginWithDistanceLoss as TripletMarginWithDistanceLoss,
+)
 from .module import Module as Module
-from .normalization_layers import GroupNorm as GroupNorm
-from .normalization_layers import InstanceNorm1d as InstanceNorm1d
-from .normalization_layers import InstanceNorm2d as InstanceNorm2d
-from .normalization_layers import InstanceNorm3d as InstanceNorm3d
-from .normalization_layers import LocalResponseNorm as LocalResponseNorm
-from .normalization_layers import RMSNorm as RMSNorm
-from .padding_layers import CircularPad1d as CircularPad1d
-from .padding_layers import CircularPad2d as CircularPad2d
-from .padding_layers import CircularPad3d as CircularPad3d
-from .padding_layers import ConstantPad1d as ConstantPad1d
-from .padding_layers import ConstantPad2d as ConstantPad2d
-from .padding_layers import ConstantPad3d as ConstantPad3d
-from .padding_layers import ReflectionPad1d as ReflectionPad1d
-from .padding_layers import ReflectionPad2d as ReflectionPad2d
-from .padding_layers import ReflectionPad3d as ReflectionPad3d
-from .padding_layers import ReplicationPad1d as ReplicationPad1d
-from .padding_layers import ReplicationPad2d as ReplicationPad2d
-from .padding_layers import ReplicationPad3d as ReplicationPad3d
-from .padding_layers import ZeroPad1d as ZeroPad1d
-from .padding_layers import ZeroPad2d as ZeroPad2d
-from .padding_layers import ZeroPad3d as ZeroPad3d
-from .parameter import Buffer as Buffer
-from .parameter import Parameter as Parameter
-from .pooling_layers import AdaptiveAvgPool1d as AdaptiveAvgPool1d
-from .pooling_layers import AdaptiveAvgPool2d as AdaptiveAvgPool2d
-from .pooling_layers import AdaptiveAvgPool3d as AdaptiveAvgPool3d
-from .pooling_layers import AdaptiveMaxPool1d as AdaptiveMaxPool1d
-from .pooling_layers import AdaptiveMaxPool2d as AdaptiveMaxPool2d
-from .pooling_layers import AdaptiveMaxPool3d as AdaptiveMaxPool3d
-from .pooling_layers import AvgPool1d as AvgPool1d
-from .pooling_layers import AvgPool2d as AvgPool2d
-from .pooling_layers import AvgPool3d as AvgPool3d
-from .pooling_layers import LPPool1d as LPPool1d
-from .pooling_layers import LPPool2d as LPPool2d
-from .pooling_layers import LPPool3d as LPPool3d
-from .pooling_layers import MaxPool1d as MaxPool1d
-from .pooling_layers import MaxPool2d as MaxPool2d
-from .pooling_layers import MaxPool3d as MaxPool3d
-from .pooling_layers import MaxUnpool1d as MaxUnpool1d
-from .pooling_layers import MaxUnpool2d as MaxUnpool2d
-from .pooling_layers import MaxUnpool3d as MaxUnpool3d
-from .recurrent import GRU as GRU
-from .recurrent import LSTM as LSTM
-from .recurrent import RNN as RNN
-from .recurrent import GRUCell as GRUCell
-from .recurrent import LSTMCell as LSTMCell
-from .recurrent import RNNCell as RNNCell
-from .resampling_layers import ChannelShuffle as ChannelShuffle
-from .resampling_layers import PixelShuffle as PixelShuffle
-from .resampling_layers import PixelUnshuffle as PixelUnshuffle
-from .resampling_layers import Upsample as Upsample
-from .resampling_layers import UpsamplingBilinear2d as UpsamplingBilinear2d
-from .resampling_layers import UpsamplingNearest2d as UpsamplingNearest2d
-from .table_layers import Bilinear as Bilinear
-from .table_layers import EmbeddingBag as EmbeddingBag
-from .transformer import Transformer as Transformer
-from .transformer import TransformerDecoder as TransformerDecoder
-from .transformer import TransformerDecoderLayer as TransformerDecoderLayer
-from .transformer import TransformerEncoder as TransformerEncoder
-from .transformer import TransformerEncoderLayer as TransformerEncoderLayer
+from .normalization_layers import (
+    GroupNorm as GroupNorm,
+    InstanceNorm1d as InstanceNorm1d,
+    InstanceNorm2d as InstanceNorm2d,
+    InstanceNorm3d as InstanceNorm3d,
+    LocalResponseNorm as LocalResponseNorm,
+    RMSNorm as RMSNorm,
+)
+from .padding_layers import (
+    CircularPad1d as CircularPad1d,
+    CircularPad2d as CircularPad2d,
+    CircularPad3d as CircularPad3d,
+    ConstantPad1d as ConstantPad1d,
+    ConstantPad2d as ConstantPad2d,
+    ConstantPad3d as ConstantPad3d,
+    ReflectionPad1d as ReflectionPad1d,
+    ReflectionPad2d as ReflectionPad2d,
+    ReflectionPad3d as ReflectionPad3d,
+    ReplicationPad1d as ReplicationPad1d,
+    ReplicationPad2d as ReplicationPad2d,
+    ReplicationPad3d as ReplicationPad3d,
+    ZeroPad1d as ZeroPad1d,
+    ZeroPad2d as ZeroPad2d,
+    ZeroPad3d as ZeroPad3d,
+)
+from .parameter import Buffer as Buffer, Parameter as Parameter
+from .pooling_layers import (
+    AdaptiveAvgPool1d as AdaptiveAvgPool1d,
+    AdaptiveAvgPool2d as AdaptiveAvgPool2d,
+    AdaptiveAvgPool3d as AdaptiveAvgPool3d,
+    AdaptiveMaxPool1d as AdaptiveMaxPool1d,
+    AdaptiveMaxPool2d as AdaptiveMaxPool2d,
+    AdaptiveMaxPool3d as AdaptiveMaxPool3d,
+    AvgPool1d as AvgPool1d,
+    AvgPool2d as AvgPool2d,
+    AvgPool3d as AvgPool3d,
+    LPPool1d as LPPool1d,
+    LPPool2d as LPPool2d,
+    LPPool3d as LPPool3d,
+    MaxPool1d as MaxPool1d,
+    MaxPool2d as MaxPool2d,
+    MaxPool3d as MaxPool3d,
+    MaxUnpool1d as MaxUnpool1d,
+    MaxUnpool2d as MaxUnpool2d,
+    MaxUnpool3d as MaxUnpool3d,
+)
+from .recurrent import (
+    GRU as GRU,
+    LSTM as LSTM,
+    RNN as RNN,
+    GRUCell as GRUCell,
+    LSTMCell as LSTMCell,
+    RNNCell as RNNCell,
+)
+from .resampling_layers import (
+    ChannelShuffle as ChannelShuffle,
+    PixelShuffle as PixelShuffle,
+    PixelUnshuffle as PixelUnshuffle,
+    Upsample as Upsample,
+    UpsamplingBilinear2d as UpsamplingBilinear2d,
+    UpsamplingNearest2d as UpsamplingNearest2d,
+)
+from .table_layers import Bilinear as Bilinear, EmbeddingBag as EmbeddingBag
+from .transformer import (
+    Transformer as Transformer,
+    TransformerDecoder as TransformerDecoder,
+    TransformerDecoderLayer as TransformerDecoderLayer,
+    TransformerEncoder as TransformerEncoder,
+    TransformerEncoderLayer as TransformerEncoderLayer,
+)
 
 if _TYPE_CHECKING:
     from vmflow.graph_mode.graph import Graph as Graph

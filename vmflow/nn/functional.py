@@ -7,110 +7,122 @@ from typing import TYPE_CHECKING
 
 from vmflow.autograd.grad_mode import is_grad_enabled
 from vmflow.ops import activation as _activation
-from vmflow.ops.activation import gelu as gelu
-from vmflow.ops.activation import relu_ as relu_
-from vmflow.ops.activation import sigmoid as sigmoid
-from vmflow.ops.activation import softplus as softplus
-from vmflow.ops.activation import tanh as tanh
-from vmflow.ops.adaptive_pooling import adaptive_avg_pool1d as adaptive_avg_pool1d
-from vmflow.ops.adaptive_pooling import adaptive_avg_pool2d as adaptive_avg_pool2d
-from vmflow.ops.adaptive_pooling import adaptive_avg_pool3d as adaptive_avg_pool3d
-from vmflow.ops.adaptive_pooling import adaptive_max_pool1d as adaptive_max_pool1d
-from vmflow.ops.adaptive_pooling import adaptive_max_pool2d as adaptive_max_pool2d
-from vmflow.ops.adaptive_pooling import adaptive_max_pool3d as adaptive_max_pool3d
+from vmflow.ops.activation import gelu as gelu, relu_ as relu_, sigmoid as sigmoid, softplus as softplus, tanh as tanh
+from vmflow.ops.adaptive_pooling import (
+    adaptive_avg_pool1d as adaptive_avg_pool1d,
+    adaptive_avg_pool2d as adaptive_avg_pool2d,
+    adaptive_avg_pool3d as adaptive_avg_pool3d,
+    adaptive_max_pool1d as adaptive_max_pool1d,
+    adaptive_max_pool2d as adaptive_max_pool2d,
+    adaptive_max_pool3d as adaptive_max_pool3d,
+)
 from vmflow.ops.attention import scaled_dot_product_attention as scaled_dot_product_attention
 from vmflow.ops.autocasting import autocast_as_op as _autocast_as_op
 from vmflow.ops.bilinear import bilinear as bilinear
-from vmflow.ops.class_loss import cross_entropy as cross_entropy
-from vmflow.ops.class_loss import nll_loss as nll_loss
-from vmflow.ops.convolution import conv1d as conv1d
-from vmflow.ops.convolution import conv2d as conv2d
-from vmflow.ops.convolution import conv3d as conv3d
-from vmflow.ops.convolution import conv_transpose1d as conv_transpose1d
-from vmflow.ops.convolution import conv_transpose2d as conv_transpose2d
-from vmflow.ops.convolution import conv_transpose3d as conv_transpose3d
+from vmflow.ops.class_loss import cross_entropy as cross_entropy, nll_loss as nll_loss
+from vmflow.ops.convolution import (
+    conv1d as conv1d,
+    conv2d as conv2d,
+    conv3d as conv3d,
+    conv_transpose1d as conv_transpose1d,
+    conv_transpose2d as conv_transpose2d,
+    conv_transpose3d as conv_transpose3d,
+)
 from vmflow.ops.ctc_loss import ctc_loss as ctc_loss
-from vmflow.ops.distance import cosine_similarity as cosine_similarity
-from vmflow.ops.distance import pairwise_distance as pairwise_distance
+from vmflow.ops.distance import cosine_similarity as cosine_similarity, pairwise_distance as pairwise_distance
 from vmflow.ops.dropout import dropout as dropout
 from vmflow.ops.embedding import embedding as embedding
 from vmflow.ops.embedding_bag import embedding_bag as embedding_bag
-from vmflow.ops.feature_dropout import alpha_dropout as alpha_dropout
-from vmflow.ops.feature_dropout import dropout1d as dropout1d
-from vmflow.ops.feature_dropout import dropout2d as dropout2d
-from vmflow.ops.feature_dropout import dropout3d as dropout3d
-from vmflow.ops.feature_dropout import feature_alpha_dropout as feature_alpha_dropout
+from vmflow.ops.feature_dropout import (
+    alpha_dropout as alpha_dropout,
+    dropout1d as dropout1d,
+    dropout2d as dropout2d,
+    dropout3d as dropout3d,
+    feature_alpha_dropout as feature_alpha_dropout,
+)
 from vmflow.ops.gathering import one_hot as one_hot
-from vmflow.ops.gating import glu as glu
-from vmflow.ops.gating import gumbel_softmax as gumbel_softmax
-from vmflow.ops.gating import logsigmoid as logsigmoid
-from vmflow.ops.gating import mish as mish
-from vmflow.ops.gating import quick_gelu as quick_gelu
-from vmflow.ops.gating import softmin as softmin
-from vmflow.ops.gating import softsign as softsign
-from vmflow.ops.gating import tanhshrink as tanhshrink
-from vmflow.ops.grid_sampling import affine_grid as affine_grid
-from vmflow.ops.grid_sampling import grid_sample as grid_sample
-from vmflow.ops.image_normalization import instance_norm as instance_norm
-from vmflow.ops.image_normalization import local_response_norm as local_response_norm
-from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss
-from vmflow.ops.likelihood_loss import poisson_nll_loss as poisson_nll_loss
+from vmflow.ops.gating import (
+    glu as glu,
+    gumbel_softmax as gumbel_softmax,
+    logsigmoid as logsigmoid,
+    mish as mish,
+    quick_gelu as quick_gelu,
+    softmin as softmin,
+    softsign as softsign,
+    tanhshrink as tanhshrink,
+)
+from vmflow.ops.grid_sampling import affine_grid as affine_grid, grid_sample as grid_sample
+from vmflow.ops.image_normalization import instance_norm as instance_norm, local_response_norm as local_response_norm
+from vmflow.ops.likelihood_loss import gaussian_nll_loss as gaussian_nll_loss, poisson_nll_loss as poisson_nll_loss
 from vmflow.ops.linear import linear as linear
-from vmflow.ops.loss import binary_cross_entropy as binary_cross_entropy
-from vmflow.ops.loss import binary_cross_entropy_with_logits as binary_cross_entropy_with_logits
-from vmflow.ops.loss import huber_loss as huber_loss
-from vmflow.ops.loss import kl_div as kl_div
-from vmflow.ops.loss import l1_loss as l1_loss
-from vmflow.ops.loss import mse_loss as mse_loss
-from vmflow.ops.loss import smooth_l1_loss as smooth_l1_loss
-from vmflow.ops.margin_loss import combined_margin as combined_margin
-from vmflow.ops.margin_loss import cosine_embedding_loss as cosine_embedding_loss
-from vmflow.ops.margin_loss import hinge_embedding_loss as hinge_embedding_loss
-from vmflow.ops.margin_loss import margin_ranking_loss as margin_ranking_loss
-from vmflow.ops.margin_loss import multi_margin_loss as multi_margin_loss
-from vmflow.ops.margin_loss import multilabel_margin_loss as multilabel_margin_loss
-from vmflow.ops.margin_loss import multilabel_soft_margin_loss as multilabel_soft_margin_loss
-from vmflow.ops.margin_loss import soft_margin_loss as soft_margin_loss
-from vmflow.ops.margin_loss import triplet_margin_loss as triplet_margin_loss
-from vmflow.ops.margin_loss import triplet_margin_with_distance_loss as triplet_margin_with_distance_loss
-from vmflow.ops.normalization import batch_norm as batch_norm
-from vmflow.ops.normalization import group_norm as group_norm
-from vmflow.ops.normalization import layer_norm as layer_norm
-from vmflow.ops.normalization import rms_norm as rms_norm
+from vmflow.ops.loss import (
+    binary_cross_entropy as binary_cross_entropy,
+    binary_cross_entropy_with_logits as binary_cross_entropy_with_logits,
+    huber_loss as huber_loss,
+    kl_div as kl_div,
+    l1_loss as l1_loss,
+    mse_loss as mse_loss,
+    smooth_l1_loss as smooth_l1_loss,
+)
+from vmflow.ops.margin_loss import (
+    combined_margin as combined_margin,
+    cosine_embedding_loss as cosine_embedding_loss,
+    hinge_embedding_loss as hinge_embedding_loss,
+    margin_ranking_loss as margin_ranking_loss,
+    multi_margin_loss as multi_margin_loss,
+    multilabel_margin_loss as multilabel_margin_loss,
+    multilabel_soft_margin_loss as multilabel_soft_margin_loss,
+    soft_margin_loss as soft_margin_loss,
+    triplet_margin_loss as triplet_margin_loss,
+    triplet_margin_with_distance_loss as triplet_margin_with_distance_loss,
+)
+from vmflow.ops.normalization import (
+    batch_norm as batch_norm,
+    group_norm as group_norm,
+    layer_norm as layer_norm,
+    rms_norm as rms_norm,
+)
 from vmflow.ops.padding import pad as pad
-from vmflow.ops.piecewise import celu as celu
-from vmflow.ops.piecewise import celu_ as celu_
-from vmflow.ops.piecewise import hardshrink as hardshrink
-from vmflow.ops.piecewise import hardsigmoid as hardsigmoid
-from vmflow.ops.piecewise import hardswish as hardswish
-from vmflow.ops.piecewise import prelu as prelu
-from vmflow.ops.piecewise import relu6 as relu6
-from vmflow.ops.piecewise import rrelu as rrelu
-from vmflow.ops.piecewise import rrelu_ as rrelu_
-from vmflow.ops.piecewise import selu as selu
-from vmflow.ops.piecewise import selu_ as selu_
-from vmflow.ops.piecewise import softshrink as softshrink
-from vmflow.ops.piecewise import square_relu as square_relu
-from vmflow.ops.piecewise import threshold as threshold
-from vmflow.ops.piecewise import threshold_ as threshold_
-from vmflow.ops.pooling import avg_pool1d as avg_pool1d
-from vmflow.ops.pooling import avg_pool2d as avg_pool2d
-from vmflow.ops.pooling import avg_pool3d as avg_pool3d
-from vmflow.ops.pooling import max_pool1d as max_pool1d
-from vmflow.ops.pooling import max_pool2d as max_pool2d
-from vmflow.ops.pooling import max_pool3d as max_pool3d
+from vmflow.ops.piecewise import (
+    celu as celu,
+    celu_ as celu_,
+    hardshrink as hardshrink,
+    hardsigmoid as hardsigmoid,
+    hardswish as hardswish,
+    prelu as prelu,
+    relu6 as relu6,
+    rrelu as rrelu,
+    rrelu_ as rrelu_,
+    selu as selu,
+    selu_ as selu_,
+    softshrink as softshrink,
+    square_relu as square_relu,
+    threshold as threshold,
+    threshold_ as threshold_,
+)
+from vmflow.ops.pooling import (
+    avg_pool1d as avg_pool1d,
+    avg_pool2d as avg_pool2d,
+    avg_pool3d as avg_pool3d,
+    max_pool1d as max_pool1d,
+    max_pool2d as max_pool2d,
+    max_pool3d as max_pool3d,
+)
 from vmflow.ops.resampling import interpolate as interpolate
-from vmflow.ops.shuffling import channel_shuffle as channel_shuffle
-from vmflow.ops.shuffling import pixel_shuffle as pixel_shuffle
-from vmflow.ops.shuffling import pixel_unshuffle as pixel_unshuffle
-from vmflow.ops.unfolding import fold as fold
-from vmflow.ops.unfolding import unfold as unfold
-from vmflow.ops.unpooling import lp_pool1d as lp_pool1d
-from vmflow.ops.unpooling import lp_pool2d as lp_pool2d
-from vmflow.ops.unpooling import lp_pool3d as lp_pool3d
-from vmflow.ops.unpooling import max_unpool1d as max_unpool1d
-from vmflow.ops.unpooling import max_unpool2d as max_unpool2d
-from vmflow.ops.unpooling import max_unpool3d as max_unpool3d
+from vmflow.ops.shuffling import (
+    channel_shuffle as channel_shuffle,
+    pixel_shuffle as pixel_shuffle,
+    pixel_unshuffle as pixel_unshuffle,
+)
+from vmflow.ops.unfolding import fold as fold, unfold as unfold
+from vmflow.ops.unpooling import (
+    lp_pool1d as lp_pool1d,
+    lp_pool2d as lp_pool2d,
+    lp_pool3d as lp_pool3d,
+    max_unpool1d as max_unpool1d,
+    max_unpool2d as max_unpool2d,
+    max_unpool3d as max_unpool3d,
+)
 
 if TYPE_CHECKING:
     from vmflow.dtypes import dtype as DType

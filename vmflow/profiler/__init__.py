@@ -9,7 +9,5 @@ prof.export_chrome_trace("trace.json")      # to be opened in chrome://tracing o
 
 from __future__ import annotations
 
-from .profiling import profile as profile
-from .profiling import record_function as record_function
-from .schedules import ProfilerAction as ProfilerAction
-from .schedules import schedule as schedule
+from .profiling import profile as profile, record_function as record_function
+from .schedules import ProfilerAction as ProfilerAction, schedule as schedule

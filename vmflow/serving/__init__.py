@@ -7,20 +7,22 @@ middleware, and `lifespan` is the life of a session in one.
 
 from __future__ import annotations
 
-from .application import app as app
-from .application import lifespan as lifespan
-from .asgi import DisconnectScope as DisconnectScope
-from .asgi import ErrorResponses as ErrorResponses
-from .asgi import RequestScope as RequestScope
-from .asgi import trace_id as trace_id
+from .application import app as app, lifespan as lifespan
+from .asgi import (
+    DisconnectScope as DisconnectScope,
+    ErrorResponses as ErrorResponses,
+    RequestScope as RequestScope,
+    trace_id as trace_id,
+)
 from .draining import drain_on_signal as drain_on_signal
-from .errors import Draining as Draining
-from .errors import Expired as Expired
-from .errors import InvalidInput as InvalidInput
-from .errors import NotReady as NotReady
-from .errors import Overloaded as Overloaded
-from .errors import ServingError as ServingError
+from .errors import (
+    Draining as Draining,
+    Expired as Expired,
+    InvalidInput as InvalidInput,
+    NotReady as NotReady,
+    Overloaded as Overloaded,
+    ServingError as ServingError,
+)
 from .session import InferenceSession as InferenceSession
-from .specs import Dim as Dim
-from .specs import TensorSpec as TensorSpec
+from .specs import Dim as Dim, TensorSpec as TensorSpec
 from .statistics import Statistics as Statistics

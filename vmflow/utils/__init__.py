@@ -2,6 +2,4 @@
 
 from __future__ import annotations
 
-from . import checkpoint as checkpoint
-from . import data as data
-from . import dlpack as dlpack
+from . import checkpoint as checkpoint, data as data, dlpack as dlpack

@@ -12,10 +12,12 @@ from vmflow.kernels.updates import choose_update
 from vmflow.multi_tensor import Update, issue_update
 from vmflow.nn import init
 from vmflow.nn.module import Module
-from vmflow.nn.weight_norms import remove_spectral_norm as remove_spectral_norm
-from vmflow.nn.weight_norms import remove_weight_norm as remove_weight_norm
-from vmflow.nn.weight_norms import spectral_norm as spectral_norm
-from vmflow.nn.weight_norms import weight_norm as weight_norm
+from vmflow.nn.weight_norms import (
+    remove_spectral_norm as remove_spectral_norm,
+    remove_weight_norm as remove_weight_norm,
+    spectral_norm as spectral_norm,
+    weight_norm as weight_norm,
+)
 from vmflow.ops import creation
 from vmflow.ops.joining import cat
 from vmflow.tensors import Tensor
