@@ -1,7 +1,4 @@
-"""More activations as layers, and the dropouts of channels and of self-normalising networks.
-
-The commonest are in `function_layers`.
-"""
+"""The layers of activations and dropouts."""
 
 from __future__ import annotations
 
@@ -11,38 +8,146 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .function_layers import AlongDimension, DropoutLayer, FunctionLayer, InPlaceLayer, PlainLayer
+from .function_layers import FunctionLayer
 from .initial import new_parameter
 from .module import Module
 
 
-class ReLU6(InPlaceLayer):
+class _Plain(FunctionLayer):
+    """An activation without settings."""
+
+    def __init__(self) -> None:
+        super().__init__()
+
+
+class _InPlace(FunctionLayer):
+    """An activation whose only setting is whether to write into its input."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__(inplace=inplace)
+
+
+class _AlongDimension(FunctionLayer):
+    """A function whose only setting is the dimension."""
+
+    def __init__(self, dim: int | None = None) -> None:
+        super().__init__(dim=dim)
+
+
+class ReLU(_InPlace):
+    """``max(x, 0)``."""
+
+    function = staticmethod(F.relu)
+
+
+class GELU(FunctionLayer):
+    """``x`` times the normal distribution's probability below ``x``; `approximate` is "none" or "tanh"."""
+
+    function = staticmethod(F.gelu)
+
+    def __init__(self, approximate: str = "none") -> None:
+        super().__init__(approximate=approximate)
+
+
+class SiLU(_InPlace):
+    """``x * sigmoid(x)``."""
+
+    function = staticmethod(F.silu)
+
+
+class Tanh(_Plain):
+    """The hyperbolic tangent."""
+
+    function = staticmethod(F.tanh)
+
+
+class Sigmoid(_Plain):
+    """``1 / (1 + exp(-x))``."""
+
+    function = staticmethod(F.sigmoid)
+
+
+class Softmax(_AlongDimension):
+    """Exponentials along `dim`, divided by their sum."""
+
+    function = staticmethod(F.softmax)
+
+
+class LogSoftmax(_AlongDimension):
+    """The logarithm of `Softmax`, computed without overflow."""
+
+    function = staticmethod(F.log_softmax)
+
+
+class LeakyReLU(FunctionLayer):
+    """``x`` where positive, else ``negative_slope * x``."""
+
+    function = staticmethod(F.leaky_relu)
+
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
+        super().__init__(negative_slope=negative_slope, inplace=inplace)
+
+
+class ELU(FunctionLayer):
+    """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
+
+    function = staticmethod(F.elu)
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha=alpha, inplace=inplace)
+
+
+class Softplus(FunctionLayer):
+    """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above `threshold`."""
+
+    function = staticmethod(F.softplus)
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__(beta=beta, threshold=threshold)
+
+
+class Hardtanh(FunctionLayer):
+    """``x`` kept within [min_val, max_val].
+
+    Raises:
+        ValueError: if the limits leave nothing between them.
+    """
+
+    function = staticmethod(F.hardtanh)
+
+    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
+        if not min_val < max_val:
+            raise ValueError(f"Hardtanh: min_val {min_val} is not below max_val {max_val}")
+        super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
+
+
+class ReLU6(_InPlace):
     """``min(max(x, 0), 6)``."""
 
     function = staticmethod(F.relu6)
 
 
-class Hardsigmoid(InPlaceLayer):
+class Hardsigmoid(_InPlace):
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
 
     function = staticmethod(F.hardsigmoid)
     shown = ()  # as in PyTorch
 
 
-class Hardswish(InPlaceLayer):
+class Hardswish(_InPlace):
     """``x * hardsigmoid(x)``."""
 
     function = staticmethod(F.hardswish)
     shown = ()  # as in PyTorch
 
 
-class Mish(InPlaceLayer):
+class Mish(_InPlace):
     """``x * tanh(softplus(x))``."""
 
     function = staticmethod(F.mish)
 
 
-class SELU(InPlaceLayer):
+class SELU(_InPlace):
     """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
 
     function = staticmethod(F.selu)
@@ -66,37 +171,37 @@ class GLU(FunctionLayer):
         super().__init__(dim=dim)
 
 
-class LogSigmoid(PlainLayer):
+class LogSigmoid(_Plain):
     """``log(sigmoid(x))``, accurate for inputs of any size."""
 
     function = staticmethod(F.logsigmoid)
 
 
-class Softsign(PlainLayer):
+class Softsign(_Plain):
     """``x / (1 + |x|)``."""
 
     function = staticmethod(F.softsign)
 
 
-class Tanhshrink(PlainLayer):
+class Tanhshrink(_Plain):
     """``x - tanh(x)``."""
 
     function = staticmethod(F.tanhshrink)
 
 
-class QuickGELU(PlainLayer):
+class QuickGELU(_Plain):
     """``x * sigmoid(1.702 * x)``, under OneFlow's name."""
 
     function = staticmethod(F.quick_gelu)
 
 
-class SquareReLU(PlainLayer):
+class SquareReLU(_Plain):
     """``max(x, 0)**2``, under OneFlow's name."""
 
     function = staticmethod(F.square_relu)
 
 
-class Softmin(AlongDimension):
+class Softmin(_AlongDimension):
     """`Softmax` of ``-x``."""
 
     function = staticmethod(F.softmin)
@@ -193,31 +298,56 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class Dropout1d(DropoutLayer):
+class _Dropout(FunctionLayer):
+    """A dropout with a probability.
+
+    Raises:
+        ValueError: if `p` is no probability.
+    """
+
+    shown = ("p", "inplace")
+
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
+        if not 0 <= p <= 1:
+            raise ValueError(f"{type(self).__name__}: the probability must be within [0, 1], got {p}")
+        super().__init__(p=p, training=True, inplace=inplace)
+
+
+class Dropout(_Dropout):
+    """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
+
+    Raises:
+        ValueError: if `p` is no probability.
+    """
+
+    function = staticmethod(F.dropout)
+
+
+class Dropout1d(_Dropout):
     """In training mode, zero each channel of (N, C, L) with probability `p` and divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout1d)
 
 
-class Dropout2d(DropoutLayer):
+class Dropout2d(_Dropout):
     """In training mode, zero each channel of (N, C, H, W) with probability `p` and divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout2d)
 
 
-class Dropout3d(DropoutLayer):
+class Dropout3d(_Dropout):
     """In training mode, zero each channel of (N, C, D, H, W) with probability `p`, divide the others by ``1 - p``."""
 
     function = staticmethod(F.dropout3d)
 
 
-class AlphaDropout(DropoutLayer):
+class AlphaDropout(_Dropout):
     """Dropout that keeps the mean and variance of what `SELU` returns."""
 
     function = staticmethod(F.alpha_dropout)
 
 
-class FeatureAlphaDropout(DropoutLayer):
+class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels."""
 
     function = staticmethod(F.feature_alpha_dropout)

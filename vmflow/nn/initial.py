@@ -11,7 +11,6 @@ from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
 from . import init
-from .module import Module
 from .parameter import Parameter
 
 
@@ -35,11 +34,3 @@ def draw_table(table: Tensor, padding_idx: int | None) -> None:
     if padding_idx is not None:
         with no_grad():
             table[padding_idx].zero_()
-
-
-def make_neutral(module: Module) -> None:
-    """Scale by one, shift by zero: `weight` and `bias`, as far as the module has them."""
-    if module.weight is not None:
-        init.ones_(module.weight)
-    if module.bias is not None:
-        init.zeros_(module.bias)

@@ -1,20 +1,21 @@
-"""Layers that have parameters or buffers: linear, embedding and batch and layer normalisation.
+"""Layers that have weights for features or for rows of a table: `Linear`, `Bilinear`, `Embedding`, `EmbeddingBag`.
 
-They hold the tensors; what is computed is in `functional`.
+They hold the tensors; the computation is in `functional`.
 """
 
 from __future__ import annotations
 
-from typing import Self
+import math
+from typing import Any, Self
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
-from vmflow.ops.normalization import batch_norm_counted
+from vmflow.ops.embedding_bag import MODES
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .channel_norm import ChannelNorm
-from .initial import draw_by_fan_in, draw_table, make_neutral, new_parameter
+from . import init
+from .initial import draw_by_fan_in, draw_table, new_parameter
 from .module import Module, unusual_settings
 from .parameter import Parameter
 
@@ -57,6 +58,60 @@ class Linear(Module):
 
     def extra_repr(self) -> str:
         return f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}"
+
+
+class Bilinear(Module):
+    """``x1 @ weight[k] @ x2 + bias[k]`` for every output feature k.
+
+    Args:
+        in1_features, in2_features, out_features: the sizes of the last dimensions.
+        bias: whether to add one.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight: (out_features, in1_features, in2_features).
+        bias: (out_features,), or None.
+
+    Raises:
+        ValueError: if there is no first feature.
+    """
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        if in1_features <= 0:
+            raise ValueError(f"Bilinear: in1_features must be positive, got {in1_features}")
+        self.in1_features = in1_features
+        self.in2_features = in2_features
+        self.out_features = out_features
+        shape = (out_features, in1_features, in2_features)
+        self.weight = new_parameter(shape, device, dtype)
+        self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new initial values, evenly within ``1 / sqrt(in1_features)``."""
+        bound = 1 / math.sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
+        """(..., in1_features) and (..., in2_features) to (..., out_features)."""
+        return F.bilinear(input1, input2, self.weight, self.bias)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )
 
 
 class Embedding(Module):
@@ -160,105 +215,110 @@ def _row(padding_idx: int | None, rows: int) -> int | None:
     return padding_idx % rows
 
 
-class LayerNorm(Module):
-    """Normalise over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+class EmbeddingBag(Module):
+    """Sums, means or maxima of the vectors that each bag of integers names in a table.
 
     Args:
-        normalized_shape: the sizes of those dimensions; an int for the last one alone.
-        eps: added to the variance.
-        elementwise_affine: whether to scale and shift afterwards.
-        bias: whether to shift, if affine.
-        device, dtype: of the parameters.
+        num_embeddings: rows of the table.
+        embedding_dim: the length of one vector.
+        max_norm, norm_type: scale the rows that are looked up down to this norm, in place.
+        scale_grad_by_freq: divide a row's gradient by how often the input names it; not for maxima.
+        mode: "sum", "mean" or "max".
+        sparse: must be False; gradients are dense.
+        include_last_offset: whether offsets have the end of the last bag too.
+        padding_idx: a row that counts for nothing, zero at first, and gets no gradient.
+        device, dtype: of the table.
 
     Attributes:
-        weight, bias: of shape `normalized_shape`, or None.
+        weight: (num_embeddings, embedding_dim).
+
+    Raises:
+        ValueError: for another mode, if there is no row `padding_idx`, or for sparse gradients.
     """
 
     def __init__(
         self,
-        normalized_shape: int | tuple[int, ...] | list[int],
-        eps: float = 1e-5,
-        elementwise_affine: bool = True,
-        bias: bool = True,
+        num_embeddings: int,
+        embedding_dim: int,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        mode: str = "mean",
+        sparse: bool = False,
+        _weight: Tensor | None = None,
+        include_last_offset: bool = False,
+        padding_idx: int | None = None,
         device: Device | str | None = None,
         dtype: DType | None = None,
     ) -> None:
         super().__init__()
-        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
-        self.normalized_shape = shape
-        self.eps = eps
-        self.elementwise_affine = elementwise_affine
-        self.register_parameter("weight", new_parameter(shape, device, dtype) if elementwise_affine else None)
-        self.register_parameter("bias", new_parameter(shape, device, dtype) if elementwise_affine and bias else None)
-        self.reset_parameters()
+        if sparse:
+            raise ValueError("EmbeddingBag: sparse gradients are not supported; leave sparse=False")
+        if mode not in MODES:
+            raise ValueError(f"EmbeddingBag: mode must be one of {', '.join(MODES)}, not {mode!r}")
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise ValueError(f"EmbeddingBag: padding_idx {padding_idx} names no row of a table of {num_embeddings}")
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.scale_grad_by_freq = scale_grad_by_freq
+        self.mode = mode
+        self.sparse = sparse
+        self.include_last_offset = include_last_offset
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        if _weight is None:
+            self.weight = new_parameter((num_embeddings, embedding_dim), device, dtype)
+            self.reset_parameters()
+        elif tuple(_weight.shape) != (num_embeddings, embedding_dim):
+            raise ValueError(
+                f"EmbeddingBag: a table of shape {list(_weight.shape)} is not one of {num_embeddings} vectors of "
+                f"length {embedding_dim}"
+            )
+        else:
+            self.weight = Parameter(_weight)
 
     def reset_parameters(self) -> None:
-        """Scale by one, shift by zero."""
-        make_neutral(self)
+        """Draw new initial values, from the standard normal distribution."""
+        draw_table(self.weight, self.padding_idx)
 
-    def forward(self, input: Tensor) -> Tensor:
-        """(*, *normalized_shape) to the same shape."""
-        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+    @classmethod
+    def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:
+        """A layer with this table, a tensor of shape (rows, length), whose memory it shares.
+
+        Args:
+            embeddings: the table.
+            freeze: whether it stays as it is.
+            settings: as for the class.
+
+        Raises:
+            ValueError: if the table is no matrix.
+        """
+        if embeddings.ndim != 2:
+            raise ValueError(f"from_pretrained: expected a matrix of vectors, got shape {list(embeddings.shape)}")
+        rows, length = embeddings.shape
+        layer = cls(rows, length, _weight=embeddings, **settings)
+        layer.weight.requires_grad_(not freeze)
+        return layer
+
+    def forward(self, input: Tensor, offsets: Tensor | None = None, per_sample_weights: Tensor | None = None) -> Tensor:
+        """(bags, embedding_dim); see `functional.embedding_bag`."""
+        return F.embedding_bag(
+            input,
+            self.weight,
+            offsets,
+            self.max_norm,
+            self.norm_type,
+            self.scale_grad_by_freq,
+            self.mode,
+            self.sparse,
+            per_sample_weights,
+            self.include_last_offset,
+            self.padding_idx,
+        )
 
     def extra_repr(self) -> str:
-        return (
-            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
-            f"bias={self.bias is not None}"
-        )
-
-
-class _BatchNorm(ChannelNorm):
-    """Normalise each channel over the batch (Ioffe and Szegedy, 2015).
-
-    In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
-    running ones.
-
-    Args:
-        num_features: the size of dimension 1, the channels.
-        eps: added to the variance.
-        momentum: how far one batch moves the running statistics; None for the average over all batches so far.
-        affine: whether to scale and shift afterwards.
-        track_running_stats: whether there are running statistics; without, the batch's are always used.
-        device, dtype: of parameters and buffers.
-        bias: whether to shift, if affine.
-
-    Attributes:
-        weight, bias: (num_features,), or None.
-        running_mean, running_var: (num_features,), or None.
-        num_batches_tracked: how many batches moved them, an int64 scalar, or None.
-    """
-
-    # The numbers of dimensions an input may have.
-    _ranks: tuple[int, ...]
-
-    def forward(self, input: Tensor) -> Tensor:
-        """(N, num_features, ...) to the same shape."""
-        if input.ndim not in self._ranks:
-            wanted = " or ".join(map(str, self._ranks))
-            raise ValueError(
-                f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
-                f"got shape {list(input.shape)}"
-            )
-        return batch_norm_counted(
-            input,
-            self.running_mean,
-            self.running_var,
-            self.num_batches_tracked,
-            self.weight,
-            self.bias,
-            self.training or not self.track_running_stats,
-            self.momentum,
-            self.eps,
-        )
-
-
-class BatchNorm1d(_BatchNorm):
-    _ranks = (2, 3)
-
-
-class BatchNorm2d(_BatchNorm):
-    _ranks = (4,)
-
-
-class BatchNorm3d(_BatchNorm):
-    _ranks = (5,)
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        shown += unusual_settings(self, {"max_norm": None, "norm_type": 2.0, "scale_grad_by_freq": False})
+        shown += f", mode={self.mode!r}"
+        return shown if self.padding_idx is None else f"{shown}, padding_idx={self.padding_idx}"

@@ -1,7 +1,7 @@
 """`Module`: parameters, buffers and submodules under names, and what can be done with all of them at once.
 
-It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and the
-backward hooks live in `state` and `backward_hooks`.
+It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and
+calling hooks live in `state` and `hooks`.
 """
 
 from __future__ import annotations

@@ -1,20 +1,164 @@
-"""The layers of instance, group and root-mean-square normalisation, and of normalisation by neighbouring channels."""
+"""The layers of normalisation: over batches, images, groups of channels, the last dimensions, neighbouring channels."""
 
 from __future__ import annotations
 
+from vmflow import dtypes
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
+from vmflow.ops import creation
+from vmflow.ops.normalization import batch_norm_counted
 from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .channel_norm import ChannelNorm
 from .function_layers import FunctionLayer
-from .initial import make_neutral, new_parameter
-from .module import Module
+from .initial import new_parameter
+from .module import DocumentedOnce, Module
 
 
-class _InstanceNorm(ChannelNorm):
+class _AffineNorm(DocumentedOnce):
+    """A normalisation that may scale and shift afterwards, by `weight` and `bias`."""
+
+    def _add_parameters(
+        self, shape: tuple[int, ...], scales: bool, shifts: bool, device: Device | str | None, dtype: DType | None
+    ) -> None:
+        self.register_parameter("weight", new_parameter(shape, device, dtype) if scales else None)
+        self.register_parameter("bias", new_parameter(shape, device, dtype) if shifts else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Scale by one, shift by zero."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+        if self.bias is not None:
+            init.zeros_(self.bias)
+
+
+class _ChannelNorm(_AffineNorm):
+    """Keeps the parameters and running statistics of channels that are normalised; subclasses define `forward`.
+
+    Args:
+        num_features: how many channels there are.
+        eps: added to the variance.
+        momentum: how far one batch moves the running statistics, or None.
+        affine: whether to scale and shift afterwards.
+        track_running_stats: whether there are running statistics.
+        device, dtype: of parameters and buffers.
+        bias: whether to shift, if affine.
+
+    Attributes:
+        weight, bias: (num_features,), or None.
+        running_mean, running_var: (num_features,), or None.
+        num_batches_tracked: an int64 scalar, or None.
+    """
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+        *,
+        bias: bool = True,
+    ) -> None:
+        super().__init__()
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
+        shape = (num_features,)
+        tracked: list[Tensor | None] = [None] * 3
+        if track_running_stats:
+            tracked = [
+                creation.zeros(shape, device=device, dtype=dtype),
+                creation.ones(shape, device=device, dtype=dtype),
+                creation.zeros((), device=device, dtype=dtypes.int64),
+            ]
+        for name, buffer in zip(("running_mean", "running_var", "num_batches_tracked"), tracked, strict=True):
+            self.register_buffer(name, buffer)
+        self._add_parameters(shape, affine, affine and bias, device, dtype)
+
+    def reset_running_stats(self) -> None:
+        """Forget what was tracked: mean zero, variance one."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            init.zeros_(self.num_batches_tracked)
+
+    def reset_parameters(self) -> None:
+        """Scale by one, shift by zero, and forget what was tracked."""
+        self.reset_running_stats()
+        super().reset_parameters()
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"bias={self.bias is not None}, track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_ChannelNorm):
+    """Normalise each channel over the batch (Ioffe and Szegedy, 2015).
+
+    In training mode by the batch's own mean and variance, which also move the running ones; in evaluation by the
+    running ones.
+
+    Args:
+        num_features: the size of dimension 1, the channels.
+        eps: added to the variance.
+        momentum: how far one batch moves the running statistics; None for the average over all batches so far.
+        affine: whether to scale and shift afterwards.
+        track_running_stats: whether there are running statistics; without, the batch's are always used.
+        device, dtype: of parameters and buffers.
+        bias: whether to shift, if affine.
+
+    Attributes:
+        weight, bias: (num_features,), or None.
+        running_mean, running_var: (num_features,), or None.
+        num_batches_tracked: how many batches moved them, an int64 scalar, or None.
+    """
+
+    # The numbers of dimensions an input may have.
+    _ranks: tuple[int, ...]
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(N, num_features, ...) to the same shape."""
+        if input.ndim not in self._ranks:
+            wanted = " or ".join(map(str, self._ranks))
+            raise ValueError(
+                f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
+                f"got shape {list(input.shape)}"
+            )
+        return batch_norm_counted(
+            input,
+            self.running_mean,
+            self.running_var,
+            self.num_batches_tracked,
+            self.weight,
+            self.bias,
+            self.training or not self.track_running_stats,
+            self.momentum,
+            self.eps,
+        )
+
+
+class BatchNorm1d(_BatchNorm):
+    _ranks = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    _ranks = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    _ranks = (5,)
+
+
+class _InstanceNorm(_ChannelNorm):
     """Normalise each channel of each sample over its image (Ulyanov, Vedaldi and Lempitsky, 2016).
 
     By the image's own mean and variance, or, in evaluation and with `track_running_stats`, by running ones.
@@ -88,7 +232,7 @@ class InstanceNorm3d(_InstanceNorm):
     _rank = 3
 
 
-class GroupNorm(Module):
+class GroupNorm(_AffineNorm):
     """Normalise each of `num_groups` parts of each sample's channels (Wu and He, 2018).
 
     Args:
@@ -124,13 +268,7 @@ class GroupNorm(Module):
         self.num_channels = num_channels
         self.eps = eps
         self.affine = affine
-        self.register_parameter("weight", new_parameter((num_channels,), device, dtype) if affine else None)
-        self.register_parameter("bias", new_parameter((num_channels,), device, dtype) if affine and bias else None)
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Scale by one, shift by zero."""
-        make_neutral(self)
+        self._add_parameters((num_channels,), affine, affine and bias, device, dtype)
 
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_channels, ...) to the same shape."""
@@ -139,6 +277,47 @@ class GroupNorm(Module):
     def extra_repr(self) -> str:
         shown = f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"
         return f"{shown}, bias={self.bias is not None}"
+
+
+class LayerNorm(_AffineNorm):
+    """Normalise over the last dimensions of each element of the batch (Ba, Kiros and Hinton, 2016).
+
+    Args:
+        normalized_shape: the sizes of those dimensions; an int for the last one alone.
+        eps: added to the variance.
+        elementwise_affine: whether to scale and shift afterwards.
+        bias: whether to shift, if affine.
+        device, dtype: of the parameters.
+
+    Attributes:
+        weight, bias: of shape `normalized_shape`, or None.
+    """
+
+    def __init__(
+        self,
+        normalized_shape: int | tuple[int, ...] | list[int],
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device: Device | str | None = None,
+        dtype: DType | None = None,
+    ) -> None:
+        super().__init__()
+        shape = (normalized_shape,) if isinstance(normalized_shape, int) else tuple(normalized_shape)
+        self.normalized_shape = shape
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        self._add_parameters(shape, elementwise_affine, elementwise_affine and bias, device, dtype)
+
+    def forward(self, input: Tensor) -> Tensor:
+        """(*, *normalized_shape) to the same shape."""
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}, "
+            f"bias={self.bias is not None}"
+        )
 
 
 class RMSNorm(Module):

@@ -14,11 +14,12 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
+from .activation_layers import Dropout
 from .attention import MultiheadAttention
 from .containers import ModuleList
-from .function_layers import Dropout
-from .layers import LayerNorm, Linear
+from .layers import Linear
 from .module import Module
+from .normalization_layers import LayerNorm
 
 Activation = str | Callable[[Tensor], Tensor]
 
