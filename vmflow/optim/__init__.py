@@ -1,9 +1,8 @@
 """Optimizers, each step one instruction for all groups, and schedules of learning rates in `lr_scheduler`."""
 
 from . import lr_scheduler as lr_scheduler, swa_utils as swa_utils
-from .adam import Adam as Adam, Adamax as Adamax, AdamW as AdamW, NAdam as NAdam, RAdam as RAdam
+from .adam import LAMB as LAMB, Adam as Adam, Adamax as Adamax, AdamW as AdamW, NAdam as NAdam, RAdam as RAdam
 from .adaptive import Adadelta as Adadelta, Adagrad as Adagrad, RMSprop as RMSprop, Rprop as Rprop
-from .lamb import LAMB as LAMB
 from .lbfgs import LBFGS as LBFGS
 from .optimizer import Optimizer as Optimizer
 from .sgd import SGD as SGD

@@ -1,4 +1,4 @@
-"""`Adam` and its kin `AdamW`, `NAdam`, `RAdam` and `Adamax`: steps scaled by running averages of the gradient."""
+"""`Adam` and its kin `AdamW`, `NAdam`, `RAdam`, `Adamax` and `LAMB`: steps scaled by averages of the gradient."""
 
 from __future__ import annotations
 
@@ -9,10 +9,37 @@ from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
 from .elementwise import AVERAGES, group_update, rate_of
-from .optimizer import Execution, Optimizer, Parameters, check_averaging
+from .optimizer import NUMBERS, Execution, Optimizer, Parameters, check_not_negative
 
 
-class Adam(Optimizer):
+class _Averaging(Optimizer):
+    """An optimizer with running averages, which its `betas` say how fast to forget.
+
+    Attributes:
+        not_negative: the settings that must not be negative.
+    """
+
+    shaped = tuple(AVERAGES)
+    not_negative: ClassVar[tuple[str, ...]] = ("lr", "eps", "weight_decay")
+
+    def check_group(self, group: dict[str, Any]) -> None:
+        name, betas = type(self).__name__, group["betas"]
+        check_not_negative(name, group, *self.not_negative)
+        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all([_is_share(beta) for beta in betas]):
+            raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
+
+
+def _is_share(beta: Any) -> bool:
+    return isinstance(beta, NUMBERS) and bool(0 <= beta < 1)
+
+
+def _common(group: dict[str, Any]) -> tuple[float | None, float, float, float, float]:
+    """The first settings of each rule."""
+    beta1, beta2 = group["betas"]
+    return rate_of(group), beta1, beta2, group["eps"], group["weight_decay"]
+
+
+class Adam(_Averaging):
     """Adam (Kingma and Ba, 2015), with AMSGrad (Reddi, Kale and Kumar, 2018) on request.
 
     Args:
@@ -58,21 +85,10 @@ class Adam(Optimizer):
         }
         super().__init__(params, settings, execution)
 
-    def check_group(self, group: dict[str, Any]) -> None:
-        check_averaging(type(self).__name__, group)
-
     def update(self, group: dict[str, Any]) -> Update | None:
         amsgrad = group["amsgrad"]
-        beta1, beta2 = group["betas"]
         settings = updates.Adam(
-            rate_of(group),
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            self.decoupled or group["decoupled_weight_decay"],
-            amsgrad,
-            group["maximize"],
+            *_common(group), self.decoupled or group["decoupled_weight_decay"], amsgrad, group["maximize"]
         )
         shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
         return group_update(self, group, "adam", settings, shaped=shaped)
@@ -89,7 +105,7 @@ class AdamW(Adam):
     usual_decay = 1e-2
 
 
-class NAdam(Optimizer):
+class NAdam(_Averaging):
     """Adam with Nesterov's momentum (Dozat, 2016).
 
     Args:
@@ -107,7 +123,7 @@ class NAdam(Optimizer):
         ValueError: for settings that make no sense.
     """
 
-    shaped = tuple(AVERAGES)
+    not_negative = ("lr", "eps", "weight_decay", "momentum_decay")
 
     def __init__(
         self,
@@ -133,26 +149,15 @@ class NAdam(Optimizer):
         }
         super().__init__(params, settings, execution)
 
-    def check_group(self, group: dict[str, Any]) -> None:
-        check_averaging("NAdam", group, "momentum_decay")
-
     def update(self, group: dict[str, Any]) -> Update | None:
-        beta1, beta2 = group["betas"]
         settings = updates.NAdam(
-            rate_of(group),
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["decoupled_weight_decay"],
-            group["momentum_decay"],
-            group["maximize"],
+            *_common(group), group["decoupled_weight_decay"], group["momentum_decay"], group["maximize"]
         )
         counts = {"step": 0.0, "mu_product": 1.0}
         return group_update(self, group, "nadam", settings, shaped=AVERAGES, counts=counts)
 
 
-class RAdam(Optimizer):
+class RAdam(_Averaging):
     """Adam whose first steps are not scaled while too little is known of the square (Liu and others, 2020).
 
     Args:
@@ -168,8 +173,6 @@ class RAdam(Optimizer):
     Raises:
         ValueError: for settings that make no sense.
     """
-
-    shaped = tuple(AVERAGES)
 
     def __init__(
         self,
@@ -193,24 +196,12 @@ class RAdam(Optimizer):
         }
         super().__init__(params, settings, execution)
 
-    def check_group(self, group: dict[str, Any]) -> None:
-        check_averaging("RAdam", group)
-
     def update(self, group: dict[str, Any]) -> Update | None:
-        beta1, beta2 = group["betas"]
-        settings = updates.RAdam(
-            rate_of(group),
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["decoupled_weight_decay"],
-            group["maximize"],
-        )
+        settings = updates.RAdam(*_common(group), group["decoupled_weight_decay"], group["maximize"])
         return group_update(self, group, "radam", settings, shaped=AVERAGES)
 
 
-class Adamax(Optimizer):
+class Adamax(_Averaging):
     """Adam scaled by the largest gradient, which is slowly forgotten (Kingma and Ba, 2015).
 
     Args:
@@ -242,17 +233,64 @@ class Adamax(Optimizer):
         settings = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
         super().__init__(params, settings, execution)
 
+    def update(self, group: dict[str, Any]) -> Update | None:
+        settings = updates.Adamax(*_common(group), group["maximize"])
+        return group_update(self, group, "adamax", settings, shaped=dict.fromkeys(self.shaped, 0.0))
+
+
+class LAMB(_Averaging):
+    """LAMB (You and others, 2020), for large batches; arguments and rule are OneFlow's.
+
+    Adam's direction ``u`` of each parameter is scaled by the norms of parameter and direction,
+    ``p -= lr * (|p| / |u|) * (u + weight_decay * p)``; the ratio is 1 where one of the norms is 0.
+
+    Args:
+        params: parameters, or dicts of groups; see `Optimizer`.
+        lr: the learning rate, a number or a scalar tensor.
+        betas: how much of the running averages of the gradient and of its square stays at each step.
+        eps: added to the root of the latter.
+        weight_decay: how much of the parameter is taken off, as above.
+        adam_w_mode: if False, the decay is added to the gradient instead.
+        do_bias_correction: make up for the averages' beginning at 0.
+        amsgrad: not supported.
+        maximize: go up instead of down.
+        execution: see `Execution`.
+
+    Raises:
+        ValueError: for settings that make no sense, and for `amsgrad`.
+    """
+
+    def __init__(
+        self,
+        params: Parameters,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        adam_w_mode: bool = True,
+        do_bias_correction: bool = True,
+        amsgrad: bool = False,
+        *,
+        maximize: bool = False,
+        **execution: Unpack[Execution],
+    ) -> None:
+        settings = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "adam_w_mode": adam_w_mode,
+            "do_bias_correction": do_bias_correction,
+            "amsgrad": amsgrad,
+            "maximize": maximize,
+        }
+        super().__init__(params, settings, execution)
+
     def check_group(self, group: dict[str, Any]) -> None:
-        check_averaging("Adamax", group)
+        super().check_group(group)
+        if group["amsgrad"]:
+            raise ValueError("LAMB: amsgrad is not supported; Adam has it")
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        beta1, beta2 = group["betas"]
-        settings = updates.Adamax(
-            rate_of(group),
-            beta1,
-            beta2,
-            group["eps"],
-            group["weight_decay"],
-            group["maximize"],
-        )
-        return group_update(self, group, "adamax", settings, shaped=dict.fromkeys(self.shaped, 0.0))
+        settings = updates.LAMB(*_common(group), group["adam_w_mode"], group["do_bias_correction"], group["maximize"])
+        return group_update(self, group, "lamb", settings, shaped=AVERAGES)

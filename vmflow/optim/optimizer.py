@@ -41,7 +41,7 @@ class Execution(TypedDict, total=False):
     differentiable: bool
 
 
-_NUMBERS: Final = (int, float, np.number)
+NUMBERS: Final = (int, float, np.number)
 _EXECUTION: Final = frozenset(Execution.__annotations__)
 
 
@@ -324,22 +324,6 @@ def _copied(value: Any) -> Any:
     return value.detach().clone() if isinstance(value, Tensor) else value
 
 
-def check_averaging(name: str, group: dict[str, Any], *keys: str) -> None:
-    """Raise ValueError for settings of Adam's kin that make no sense.
-
-    That is unless "betas" are two numbers within [0, 1), and "lr", "eps", "weight_decay" and `keys` as
-    `check_not_negative` wants them.
-    """
-    check_not_negative(name, group, "lr", "eps", "weight_decay", *keys)
-    betas = group["betas"]
-    if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all([_within_one(beta) for beta in betas]):
-        raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
-
-
-def _within_one(beta: Any) -> bool:
-    return isinstance(beta, _NUMBERS) and bool(0 <= beta < 1)
-
-
 def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
     """Raise ValueError unless each of these settings is a number that is not negative; "lr" may be a scalar tensor."""
     for key in keys:
@@ -347,5 +331,5 @@ def check_not_negative(name: str, group: dict[str, Any], *keys: str) -> None:
         if key == "lr" and isinstance(value, Tensor):
             if value.numel() != 1:
                 raise ValueError(f"{name}: lr must be a number or a tensor of one element, not {list(value.shape)}")
-        elif not isinstance(value, _NUMBERS) or not value >= 0:
+        elif not isinstance(value, NUMBERS) or not value >= 0:
             raise ValueError(f"{name}: {key} must be a number that is not negative, got {value!r}")
