@@ -17,25 +17,16 @@ from .constraints import Constraint
 from .distribution import Distribution, Number, parameters
 
 
-class Normal(Distribution):
-    """The normal distribution.
-
-    Args:
-        loc: the mean.
-        scale: the standard deviation.
-        validate_args: whether to look at values; see `Distribution`.
-    """
+class _Symmetric(Distribution):
+    """A distribution that is symmetric about `loc`, and as wide as `scale` says."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
     has_rsample: ClassVar[bool] = True
+    support = constraints.real
 
     def __init__(self, loc: Tensor | Number, scale: Tensor | Number, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = parameters("Normal", loc, scale)
+        self.loc, self.scale = parameters(type(self).__name__, loc, scale)
         super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.real
 
     @property
     def mean(self) -> Tensor:
@@ -44,6 +35,16 @@ class Normal(Distribution):
     @property
     def mode(self) -> Tensor:
         return self.loc
+
+
+class Normal(_Symmetric):
+    """The normal distribution.
+
+    Args:
+        loc: the mean.
+        scale: the standard deviation.
+        validate_args: whether to look at values; see `Distribution`.
+    """
 
     @property
     def stddev(self) -> Tensor:
@@ -139,14 +140,11 @@ class Exponential(Distribution):
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"rate": constraints.positive}
     has_rsample: ClassVar[bool] = True
+    support = constraints.nonnegative
 
     def __init__(self, rate: Tensor | Number, validate_args: bool | None = None) -> None:
         (self.rate,) = parameters("Exponential", rate)
         super().__init__(self.rate.shape, validate_args=validate_args)
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.nonnegative
 
     @property
     def mean(self) -> Tensor:
@@ -181,7 +179,7 @@ class Exponential(Distribution):
         return 1 - self.rate.log()
 
 
-class Laplace(Distribution):
+class Laplace(_Symmetric):
     """Exponential on both sides of its mean.
 
     Args:
@@ -189,25 +187,6 @@ class Laplace(Distribution):
         scale: the mean distance from it.
         validate_args: whether to look at values; see `Distribution`.
     """
-
-    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
-    has_rsample: ClassVar[bool] = True
-
-    def __init__(self, loc: Tensor | Number, scale: Tensor | Number, validate_args: bool | None = None) -> None:
-        self.loc, self.scale = parameters("Laplace", loc, scale)
-        super().__init__(self.loc.shape, validate_args=validate_args)
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.real
-
-    @property
-    def mean(self) -> Tensor:
-        return self.loc
-
-    @property
-    def mode(self) -> Tensor:
-        return self.loc
 
     @property
     def stddev(self) -> Tensor:

@@ -29,7 +29,33 @@ def _inside(probs: Tensor) -> Tensor:
     return probs.clamp(eps, 1 - eps)
 
 
-class Bernoulli(Distribution):
+class _ByProbability(Distribution):
+    """A distribution of a few values, given by `probs` or by `logits`.
+
+    Attributes:
+        _name: which of them is given.
+        _parameter: its value.
+    """
+
+    has_enumerate_support: ClassVar[bool] = True
+    _name: str
+    _parameter: Tensor
+
+    def _given(self) -> tuple[str, ...]:
+        return (self._name,)
+
+    @property
+    def param_shape(self) -> tuple[int, ...]:
+        """The shape of the parameter."""
+        return self._parameter.shape
+
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        batch = tuple(self._batch_shape)
+        listed = values.reshape(-1, *[1] * len(batch))
+        return listed.expand((listed.shape[0], *batch)) if expand else listed
+
+
+class Bernoulli(_ByProbability):
     """1 with a probability, else 0.
 
     Args:
@@ -39,7 +65,7 @@ class Bernoulli(Distribution):
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"probs": constraints.unit_interval, "logits": constraints.real}
-    has_enumerate_support: ClassVar[bool] = True
+    support = constraints.boolean
 
     def __init__(
         self,
@@ -50,9 +76,6 @@ class Bernoulli(Distribution):
         self._name, given = one_of("Bernoulli", probs=probs, logits=logits)
         (self._parameter,) = parameters("Bernoulli", given)
         super().__init__(self._parameter.shape, validate_args=validate_args)
-
-    def _given(self) -> tuple[str, ...]:
-        return (self._name,)
 
     @property
     def probs(self) -> Tensor:
@@ -66,15 +89,6 @@ class Bernoulli(Distribution):
             return self._parameter
         inside = _inside(self._parameter)
         return inside.log() - (-inside).log1p()
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.boolean
-
-    @property
-    def param_shape(self) -> tuple[int, ...]:
-        """The shape of the parameter."""
-        return self._parameter.shape
 
     @property
     def mean(self) -> Tensor:
@@ -100,7 +114,7 @@ class Bernoulli(Distribution):
         return _cross_entropy(self.logits, self.probs)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return _enumerated(arange(2, dtype=self._parameter.dtype, device=self._parameter.device), self, expand)
+        return self._enumerated(arange(2, dtype=self._parameter.dtype, device=self._parameter.device), expand)
 
 
 def _cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
@@ -109,7 +123,7 @@ def _cross_entropy(logits: Tensor, value: Tensor) -> Tensor:
     return binary_cross_entropy_with_logits(logits.expand(shape), expanded, reduction="none")
 
 
-class Categorical(Distribution):
+class Categorical(_ByProbability):
     """The index of one of several classes.
 
     Args:
@@ -122,7 +136,6 @@ class Categorical(Distribution):
         "probs": constraints.simplex,
         "logits": constraints.real_vector,
     }
-    has_enumerate_support: ClassVar[bool] = True
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
@@ -137,9 +150,6 @@ class Categorical(Distribution):
         self._num_events: int = given.shape[-1]
         super().__init__(given.shape[:-1], validate_args=validate_args)
 
-    def _given(self) -> tuple[str, ...]:
-        return (self._name,)
-
     @property
     def probs(self) -> Tensor:
         """The probability of each class."""
@@ -153,11 +163,6 @@ class Categorical(Distribution):
     @property
     def support(self) -> Constraint:
         return constraints.integer_interval(0, self._num_events - 1)
-
-    @property
-    def param_shape(self) -> tuple[int, ...]:
-        """The shape of the parameter."""
-        return self._parameter.shape
 
     @property
     def mean(self) -> Tensor:
@@ -193,10 +198,4 @@ class Categorical(Distribution):
         return -(finite * self.probs).sum(-1)
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
-        return _enumerated(arange(self._num_events, device=self._parameter.device), self, expand)
-
-
-def _enumerated(values: Tensor, distribution: Distribution, expand: bool) -> Tensor:
-    batch = tuple(distribution.batch_shape)
-    listed = values.reshape(-1, *[1] * len(batch))
-    return listed.expand((listed.shape[0], *batch)) if expand else listed
+        return self._enumerated(arange(self._num_events, device=self._parameter.device), expand)

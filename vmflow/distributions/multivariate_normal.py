@@ -47,6 +47,7 @@ class MultivariateNormal(Distribution):
         "scale_tril": constraints.lower_cholesky,
     }
     has_rsample: ClassVar[bool] = True
+    support = constraints.real_vector
 
     def __init__(
         self,
@@ -103,10 +104,6 @@ class MultivariateNormal(Distribution):
         identity = eye(self.loc.shape[-1], dtype=self.loc.dtype, device=self.loc.device)
         inverse = solve_triangular(self._factor, identity, upper=False)
         return matmul(inverse.mT, inverse)
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.real_vector
 
     @property
     def mean(self) -> Tensor:

@@ -6,9 +6,9 @@ import gzip
 import itertools
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from os import PathLike, fspath
-from typing import IO, Any, cast
+from typing import IO, Any
 
 from .events import HOST, Event, Timeline
 from .records import Trace
@@ -19,27 +19,20 @@ _SLICES = ("issue", "run", "await", "request", "waiting", "computing", "batch")
 
 def write(path: str | PathLike[str], trace: Trace, timeline: Timeline, version: str) -> None:
     """Write the file; one whose name ends with ".gz" is compressed."""
-    name = fspath(path)
-    if name.endswith(".gz"):
-        with gzip.open(name, "wt", encoding="utf-8") as file:
-            _write(cast(IO[str], file), trace, timeline, version)
-    else:
-        with open(name, "w", encoding="utf-8") as plain:
-            _write(plain, trace, timeline, version)
-
-
-def _write(file: IO[str], trace: Trace, timeline: Timeline, version: str) -> None:
     about = {
         "vmflow": version,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(trace.wall_clock)),
         "recorded events": trace.recorded,
         "dropped events": trace.lost,
     }
-    file.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
-    for position, event in enumerate(trace_events(trace, timeline)):
-        file.write(",\n" if position else "")
-        file.write(json.dumps(event))
-    file.write("\n]}\n")
+    name = fspath(path)
+    open_file: Callable[..., IO[str]] = gzip.open if name.endswith(".gz") else open
+    with open_file(name, "wt", encoding="utf-8") as file:
+        file.write(f'{{"displayTimeUnit": "ns", "otherData": {json.dumps(about)}, "traceEvents": [\n')
+        for position, event in enumerate(trace_events(trace, timeline)):
+            file.write(",\n" if position else "")
+            file.write(json.dumps(event))
+        file.write("\n]}\n")
 
 
 def trace_events(trace: Trace, timeline: Timeline) -> Iterator[dict[str, Any]]:

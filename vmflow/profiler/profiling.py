@@ -17,7 +17,7 @@ from vmflow.vm.wakers import running_loop
 from . import chrome
 from .averages import KeyAverages, make_averages
 from .events import Event, Timeline
-from .recorder import Recording, active_recordings
+from .recorder import LISTENING, Recording
 from .records import Trace
 from .schedules import ProfilerAction
 from .timeline import make_timeline
@@ -308,7 +308,7 @@ class record_function:
         self._open: list[list[tuple[Recording, int]]] = []
 
     def __enter__(self) -> record_function:
-        self._open.append([(it, it.open_note("record_function", self.name)) for it in active_recordings()])
+        self._open.append([(it, it.open_note("record_function", self.name)) for it in list(LISTENING)])
         return self
 
     def __exit__(self, *about: object) -> None:

@@ -104,16 +104,12 @@ class Recording:
         with _recordings_lock:
             LISTENING.append(self)
 
-    def detach(self) -> None:
-        """Listen no more."""
+    def finish(self) -> Trace:
+        """Listen no more, and tell what happened."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:
             machine.tracer = None
-
-    def finish(self) -> Trace:
-        """Listen no more, and tell what happened."""
-        self.detach()
         end = _now()
         # What runs goes on telling, and is not heard any more.
         events = self.events[: self.max_events]
@@ -173,11 +169,6 @@ class Recording:
 # Those that `record_function` and sessions tell.  The latter look at it for every request, so that it is a plain list.
 LISTENING: Final[list[Recording]] = []
 _recordings_lock = lock_held_while_forking()
-
-
-def active_recordings() -> list[Recording]:
-    """Those that listen now."""
-    return list(LISTENING) if LISTENING else []
 
 
 class MachineRecorder:

@@ -6,11 +6,14 @@ As with instructions, what it keeps of what has ended are numbers and names: no 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from vmflow.instructions.scope import Scope
 
 from .records import UNFINISHED, BatchRecord, Load, RequestRecord
+
+if TYPE_CHECKING:
+    from .recorder import Recording
 
 # What is written down about a request when it arrives: when, in which scopes, and for which trace; see `RequestRecord`.
 # A plain tuple, as it is made for every request.
@@ -51,18 +54,6 @@ class Request(Protocol):
 
     @property
     def batch(self) -> Batch | None: ...
-
-
-class Recording(Protocol):
-    """As much of it as is needed here."""
-
-    begin: int
-    max_events: int
-    events: list[tuple[Any, ...]]
-
-    def add(self, event: tuple[Any, ...]) -> None: ...
-
-    def lose(self) -> None: ...
 
 
 class SessionRecorder:

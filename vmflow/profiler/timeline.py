@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from types import CodeType
+from functools import cache
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -11,7 +12,7 @@ from vmflow.instructions import origin
 from vmflow.instructions.scope import Scope
 
 from .events import HOST, Counter, Counters, Event, Lanes, Timeline
-from .records import DEFERRED, DROPPED, Run, Trace
+from .records import DEFERRED, DROPPED, Trace
 from .session_timeline import count_requests, request_paths, session_events
 
 
@@ -29,25 +30,12 @@ class _Builder:
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
         self.machines = trace.machines
-        self._lines: dict[tuple[CodeType | None, int], str] = {}
-        # By identity; the trace keeps the objects.
-        self._modules: dict[int, str] = {}
+        # Both take long, and are the same for many events.
+        self._line = cache(origin.describe)
+        self._module = cache(str)
 
     def events(self) -> list[Event]:
         return [*self._issues(), *self._runs(), *self._deferred(), *self._waits(), *self._scopes(), *self._notes()]
-
-    def _line(self, code: CodeType | None, last: int) -> str:
-        key = (code, last)
-        found = self._lines.get(key)
-        if found is None:
-            found = self._lines[key] = origin.describe(code, last)
-        return found
-
-    def _module(self, module: Any) -> str:
-        found = self._modules.get(id(module))
-        if found is None:
-            found = self._modules[id(module)] = str(module)
-        return found
 
     def _issues(self) -> list[Event]:
         tracks = self.trace.tracks
@@ -166,18 +154,10 @@ def _on_lanes(events: list[Event]) -> list[Event]:
 
 def _counters(trace: Trace) -> list[Counter]:
     counters = Counters()
-    for run in sorted(trace.runs, key=_end):
+    for run in sorted(trace.runs, key=attrgetter("end")):
         process, time = trace.machines[run.machine], trace.at(run.end)
         if run.allocated >= 0:
             counters.count(process, f"bytes on {run.device}", time, run.allocated)
         counters.count(process, "lively instructions", time, run.lively)
     count_requests(trace, counters)
-    return sorted(counters.changes, key=_time)
-
-
-def _end(run: Run) -> int:
-    return run.end
-
-
-def _time(counter: Counter) -> float:
-    return counter.time
+    return sorted(counters.changes, key=attrgetter("time"))
