@@ -55,7 +55,11 @@ def collect_info() -> dict[str, Any]:
     None stands for what is not known or, for a memory limit, not set.
     """
     return {
-        "vmflow": {"version": __version__, **_build()},
+        "vmflow": {
+            "version": __version__,
+            "folder": os.path.dirname(os.path.abspath(__file__)),
+            "compiled_modules": compiled_modules(),
+        },
         "python": {
             "version": platform.python_version(),
             "implementation": platform.python_implementation(),
@@ -116,10 +120,6 @@ def format_info(info: dict[str, Any]) -> str:
         shown = f"{value!r}" if value is not None else f"not set, as {variable['default']!r}"
         lines.append(f"  {name:<{width}}  {shown}: {variable['meaning']}")
     return "\n".join(lines)
-
-
-def _build() -> dict[str, Any]:
-    return {"folder": os.path.dirname(os.path.abspath(__file__)), "compiled_modules": compiled_modules()}
 
 
 def compiled_modules() -> list[str]:

@@ -22,9 +22,8 @@ from tests.serving.attackers import HONEST, Crowd, Watch, asked, at_rest, comman
 from tests.serving.processes import PATIENCE, answer, chunks, head, request, served, until
 from vmflow.__main__ import main
 from vmflow.serving import connections
-from vmflow.serving.command import serve
+from vmflow.serving.command import listen_in_file_system, serve
 from vmflow.serving.connections import Connection, Door, Limits, connection_limit
-from vmflow.serving.listeners import listen_in_file_system
 
 pytest.importorskip("uvicorn", reason="uvicorn comes with the serve extra")
 pytest.importorskip("safetensors", reason="safetensors comes with the serve extra")

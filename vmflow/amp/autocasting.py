@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, ParamSpec, TypeVar
 
+import attrs
+
 from vmflow import dtypes
 from vmflow.context import MODE, Mode
 from vmflow.devices import device as make_device
@@ -115,6 +117,7 @@ class _Kept:
         )
 
 
+@attrs.frozen(eq=False)
 class Casts:
     """What `Mode.autocast` is: casts the operands of ops.
 
@@ -123,11 +126,8 @@ class Casts:
         cache: parameters that were cast already, None to cast them anew each time.
     """
 
-    __slots__ = ("cache", "chosen")
-
-    def __init__(self, chosen: Mapping[str, DType], cache: dict[Any, _Kept] | None) -> None:
-        self.chosen = chosen
-        self.cache = cache
+    chosen: Mapping[str, DType]
+    cache: dict[Any, _Kept] | None
 
     def operands(self, name: str, inputs: tuple[Tensor, ...], mode: Mode) -> tuple[Tensor, ...]:
         """The operands to call the op with."""

@@ -12,8 +12,6 @@ Other than the standard says:
 - names that need an op which this version does not have are absent (see `_AWAITED`; likewise in `linalg`).
 """
 
-from __future__ import annotations
-
 from math import e as e, inf as inf, nan as nan, pi as pi
 
 import vmflow as _vmflow

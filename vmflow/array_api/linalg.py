@@ -101,8 +101,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
         raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
     summed, chosen = across[ord]
     sums = _vmflow.sum(_vmflow.abs(x), summed, True)
-    found = chosen(sums, (-2, -1), keepdims)
-    return found
+    return chosen(sums, (-2, -1), keepdims)
 
 
 def outer(x1: Tensor, x2: Tensor, /) -> Tensor:

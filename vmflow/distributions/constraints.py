@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+import attrs
+
 from vmflow.ops.decompositions import eigvalsh
 from vmflow.tensors import Tensor
 
 
+@attrs.frozen(eq=False, repr=False)
 class Constraint:
     """A condition.
 
@@ -18,15 +21,10 @@ class Constraint:
         event_dim: how many of the last dimensions it is about as a whole.
     """
 
-    __slots__ = ("_holds", "event_dim", "is_discrete", "name")
-
-    def __init__(
-        self, name: str, holds: Callable[[Tensor], Tensor], is_discrete: bool = False, event_dim: int = 0
-    ) -> None:
-        self.name = name
-        self._holds = holds
-        self.is_discrete = is_discrete
-        self.event_dim = event_dim
+    name: str
+    _holds: Callable[[Tensor], Tensor]
+    is_discrete: bool = False
+    event_dim: int = 0
 
     def check(self, value: Tensor) -> Tensor:
         """For each event, whether it fulfils the condition."""

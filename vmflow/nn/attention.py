@@ -96,15 +96,13 @@ class MultiheadAttention(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values."""
-        for weight in (self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight):
-            if weight is not None:
-                init.xavier_uniform_(weight)
-        for bias in (self.in_proj_bias, self.out_proj.bias):
-            if bias is not None:
-                init.zeros_(bias)
-        for row in (self.bias_k, self.bias_v):
-            if row is not None:
-                init.xavier_normal_(row)
+        weights = [self.in_proj_weight, self.q_proj_weight, self.k_proj_weight, self.v_proj_weight]
+        biases = [self.in_proj_bias, self.out_proj.bias]
+        rows = [self.bias_k, self.bias_v]
+        for fill, tensors in ((init.xavier_uniform_, weights), (init.zeros_, biases), (init.xavier_normal_, rows)):
+            for tensor in tensors:
+                if tensor is not None:
+                    fill(tensor)
 
     def forward(
         self,

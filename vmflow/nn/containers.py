@@ -43,11 +43,11 @@ def _parameters_shown(container: Module) -> str:
     return tree(type(container).__name__, [], lines)
 
 
-class _Numbered(Module):
-    """A list whose members are registered under their positions, "0", "1", ...
+class _Container(Module):
+    """A module whose members are all of one kind.
 
     Attributes:
-        _registry: which of a module's registries holds them.
+        _registry: the one of a module's registries that holds them.
     """
 
     _registry = "_modules"
@@ -55,6 +55,13 @@ class _Numbered(Module):
     def _members(self) -> dict[str, Any]:
         members: dict[str, Any] = self.__dict__[self._registry]
         return members
+
+    def __len__(self) -> int:
+        return len(self._members())
+
+
+class _Numbered(_Container):
+    """A list whose members are registered under their positions, "0", "1", ..."""
 
     def _part(self, members: list[tuple[str, Any]]) -> Self:
         """Another of the same kind with these members."""
@@ -73,9 +80,6 @@ class _Numbered(Module):
         members.clear()
         for number, value in enumerate(values):
             members[str(number)] = value
-
-    def __len__(self) -> int:
-        return len(self._members())
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._members().values())
@@ -190,26 +194,13 @@ class ParameterList(_Numbered):
         return _parameters_shown(self)
 
 
-class _Named(Module):
-    """A dict whose members are registered under their keys, which are strings without dots.
-
-    Attributes:
-        _registry: which of a module's registries holds them.
-    """
-
-    _registry = "_modules"
+class _Named(_Container):
+    """A dict whose members are registered under their keys, which are strings without dots."""
 
     def __init__(self, members: _Named | Mapping[str, Any] | Iterable[tuple[str, Any]] | None = None) -> None:
         super().__init__()
         if members is not None:
             self.update(members)
-
-    def _members(self) -> dict[str, Any]:
-        members: dict[str, Any] = self.__dict__[self._registry]
-        return members
-
-    def __len__(self) -> int:
-        return len(self._members())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._members())

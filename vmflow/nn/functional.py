@@ -136,26 +136,22 @@ def relu(input: Tensor, inplace: bool = False) -> Tensor:
 
 def silu(input: Tensor, inplace: bool = False) -> Tensor:
     """``input * sigmoid(input)``."""
-    return _written(input, _activation.silu) if inplace else _activation.silu(input)
+    return _applied(_activation.silu, input, inplace)
 
 
 def leaky_relu(input: Tensor, negative_slope: float = 0.01, inplace: bool = False) -> Tensor:
     """`input` where positive, else ``negative_slope * input``."""
-    if inplace:
-        return _written(input, _activation.leaky_relu, negative_slope)
-    return _activation.leaky_relu(input, negative_slope)
+    return _applied(_activation.leaky_relu, input, inplace, negative_slope)
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` where positive, else ``alpha * (exp(input) - 1)``."""
-    return _written(input, _activation.elu, alpha) if inplace else _activation.elu(input, alpha)
+    return _applied(_activation.elu, input, inplace, alpha)
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
     """`input` limited to [min_val, max_val]."""
-    if inplace:
-        return _written(input, _activation.hardtanh, min_val, max_val)
-    return _activation.hardtanh(input, min_val, max_val)
+    return _applied(_activation.hardtanh, input, inplace, min_val, max_val)
 
 
 def leaky_relu_(input: Tensor, negative_slope: float = 0.01) -> Tensor:
@@ -173,8 +169,11 @@ def hardtanh_(input: Tensor, min_val: float = -1.0, max_val: float = 1.0) -> Ten
     return hardtanh(input, min_val, max_val, True)
 
 
-def _written(input: Tensor, function: Callable[..., Tensor], *parameters: float) -> Tensor:
-    """Write the function's result into `input`; its gradient may need what `input` was before."""
+def _applied(function: Callable[..., Tensor], input: Tensor, inplace: bool, *parameters: float) -> Tensor:
+    """The function's result, written into `input` if `inplace`."""
+    if not inplace:
+        return function(input, *parameters)
+    # The gradient may need the values that `input` has before.
     before = input.clone() if input.requires_grad and is_grad_enabled() else input
     return input.copy_(function(before, *parameters))
 

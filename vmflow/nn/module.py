@@ -325,8 +325,7 @@ class Module:
 
     def modules(self) -> Iterator[Module]:
         """This module and all below it, each once."""
-        for _, module in self.named_modules():
-            yield module
+        return (module for _, module in self.named_modules())
 
     def named_children(self) -> Iterator[tuple[str, Module]]:
         """The modules directly below, each once, with their names."""
@@ -338,8 +337,7 @@ class Module:
 
     def children(self) -> Iterator[Module]:
         """The modules directly below, each once."""
-        for _, module in self.named_children():
-            yield module
+        return (module for _, module in self.named_children())
 
     def _named_members(
         self,
@@ -366,8 +364,7 @@ class Module:
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, each once: of this module and, with `recurse`, of all below it."""
-        for _, parameter in self.named_parameters(recurse=recurse):
-            yield parameter
+        return (parameter for _, parameter in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
@@ -377,8 +374,7 @@ class Module:
 
     def buffers(self, recurse: bool = True) -> Iterator[Tensor]:
         """The buffers, each once: of this module and, with `recurse`, of all below it."""
-        for _, buffer in self.named_buffers(recurse=recurse):
-            yield buffer
+        return (buffer for _, buffer in self.named_buffers(recurse=recurse))
 
     def get_submodule(self, target: str) -> Module:
         """The module under a dotted name; the empty name is this one.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeVar
 
+import attrs
+
 from vmflow import random
 from vmflow.autograd import no_grad
 from vmflow.ops.linear_algebra import dot, mv
@@ -17,6 +19,7 @@ Changed = TypeVar("Changed", bound=Module)
 Hook = TypeVar("Hook")
 
 
+@attrs.frozen(eq=False)
 class WeightNorm:
     """The hook of `weight_norm`, called before `forward`.
 
@@ -25,9 +28,8 @@ class WeightNorm:
         dim: along which each slice has a length of its own; None for one length.
     """
 
-    def __init__(self, name: str, dim: int | None) -> None:
-        self.name = name
-        self.dim = dim
+    name: str
+    dim: int | None
 
     def compute_weight(self, module: Module) -> Tensor:
         """The weight of the length and direction that the module has now."""
@@ -128,6 +130,7 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
     return _restored(module, name, weight, "g v")
 
 
+@attrs.frozen(eq=False)
 class SpectralNorm:
     """The hook of `spectral_norm`, called before `forward`.
 
@@ -138,11 +141,10 @@ class SpectralNorm:
         dim: that of the outputs.
     """
 
-    def __init__(self, name: str, n_power_iterations: int, eps: float, dim: int) -> None:
-        self.name = name
-        self.n_power_iterations = n_power_iterations
-        self.eps = eps
-        self.dim = dim
+    name: str
+    n_power_iterations: int
+    eps: float
+    dim: int
 
     def as_matrix(self, weight: Tensor) -> Tensor:
         """(outputs, everything else)."""

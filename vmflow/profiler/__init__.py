@@ -7,7 +7,5 @@ print(prof.key_averages().table(row_limit=10))
 prof.export_chrome_trace("trace.json")      # to be opened in chrome://tracing or ui.perfetto.dev
 """
 
-from __future__ import annotations
-
 from .profiling import profile as profile, record_function as record_function
 from .schedules import ProfilerAction as ProfilerAction, schedule as schedule

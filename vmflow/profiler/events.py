@@ -68,12 +68,12 @@ class Timeline:
     paths: list[list[Event]]
 
 
+@attrs.define(eq=False)
 class Lanes:
     """Gives a slice that would overlap another one on its track a further track of its own."""
 
-    def __init__(self) -> None:
-        # By track, for each of its lanes.
-        self._free_from: dict[tuple[str, str], list[float]] = {}
+    # By track, for each of its lanes.
+    _free_from: dict[tuple[str, str], list[float]] = attrs.field(factory=dict)
 
     def track(self, process: str, track: str, begin: float, end: float) -> str:
         """Where to put what lasts from `begin` to `end`, in microseconds; to be asked in order of `begin`."""
@@ -83,12 +83,12 @@ class Lanes:
         return f"{track}, {lane + 1}" if lane else track
 
 
+@attrs.define(eq=False)
 class Counters:
     """Values of counters, of which only the changes are kept."""
 
-    def __init__(self) -> None:
-        self.changes: list[Counter] = []
-        self._last: dict[tuple[str, str], int] = {}
+    changes: list[Counter] = attrs.field(factory=list)
+    _last: dict[tuple[str, str], int] = attrs.field(factory=dict)
 
     def count(self, process: str, name: str, time: float, value: int) -> None:
         """It had this value at this moment, in microseconds; to be called in order of time."""

@@ -5,8 +5,6 @@
 middleware, and `lifespan` is the life of a session in one.
 """
 
-from __future__ import annotations
-
 from .application import app as app, lifespan as lifespan
 from .asgi import (
     DisconnectScope as DisconnectScope,

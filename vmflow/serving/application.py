@@ -7,9 +7,11 @@ import logging
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Hashable, Sequence
-from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, nullcontext
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import attrs
 
 import vmflow as flow
 from vmflow.graph_mode import args_tree
@@ -119,7 +121,11 @@ def app(
     routes = [
         Route("/predict", _Raw(endpoints.predict), methods=["POST"]),
         Route("/stream", _Raw(endpoints.stream), methods=["POST"]),
-        *[Route(path, endpoint) for path, endpoint in endpoints.looks().items()],
+        Route("/live", endpoints.live),
+        Route("/ready", endpoints.ready),
+        Route("/stats", endpoints.stats),
+        Route("/metrics", endpoints.metrics),
+        Route("/openapi.json", endpoints.openapi),
     ]
     if page:
         routes.append(Route("/", endpoints.page))
@@ -204,16 +210,20 @@ async def _start(session: InferenceSession, on_failure: OnFailure | None) -> Non
 # Answers
 
 
+@attrs.frozen(eq=False)
 class _Raw:
     """A coroutine function of ASGI in a form that starlette does not take for one of requests."""
 
-    def __init__(self, function: ASGIApp) -> None:
-        self._function = function
+    function: ASGIApp
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
-        await self._function(scope, receive, send)
+        try:
+            await self.function(scope, receive, send)
+        except _Unread:
+            _log.info("an answer was broken off that its client did not read")
 
 
+@attrs.frozen(eq=False)
 class _Goodbye:
     """Ends connections behind an answer: while the session ends, for clients to open new ones elsewhere; and where the
     client has not sent all of its request in time.
@@ -223,14 +233,13 @@ class _Goodbye:
         session: its.
     """
 
-    def __init__(self, app: ASGIApp, session: InferenceSession) -> None:
-        self.app = app
-        self._session = session
+    app: ASGIApp
+    session: InferenceSession
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         async def parting(message: Message) -> None:
             if message["type"] == "http.response.start" and (
-                message["status"] == SlowBody.status or self._session.state in ("draining", "closed")
+                message["status"] == SlowBody.status or self.session.state in ("draining", "closed")
             ):
                 message = {**message, "headers": [*message.get("headers", ()), (b"connection", b"close")]}
             await send(message)
@@ -239,8 +248,9 @@ class _Goodbye:
         await self.app(scope, receive, parting if plain else send)
 
 
+@attrs.define(eq=False)
 class _Endpoints:
-    """What is answered.
+    """The answers.
 
     Args:
         session, identify, write_timeout, hosts: see `app`.
@@ -253,30 +263,31 @@ class _Endpoints:
         paths: that exist.
     """
 
-    def __init__(
-        self,
-        session: InferenceSession,
-        identify: Identify | None,
-        most: int,
-        intake: Intake,
-        write_timeout: float,
-        ending: tuple[float, float | None],
-        hosts: Sequence[str],
-    ) -> None:
-        self.lag = LoopLag()
-        self.paths: list[str] = []
-        self._session = session
-        self._identify = identify
-        self._most = most
-        self._intake = intake
-        self._write_timeout = write_timeout
-        self._ending = ending
-        self._hosts = hosts
-        self._begun = time.monotonic()
-        self._metrics: Metrics | None = None
+    _session: InferenceSession
+    _identify: Identify | None
+    _most: int
+    _intake: Intake
+    _write_timeout: float
+    _ending: tuple[float, float | None]
+    _hosts: Sequence[str]
+    lag: LoopLag = attrs.field(factory=LoopLag)
+    paths: list[str] = attrs.field(factory=list)
+    _begun: float = attrs.field(factory=time.monotonic)
+    _metrics: Metrics | None = None
+
+    @contextmanager
+    def _arriving(self) -> Iterator[None]:
+        """A block in which a request arrives: it is counted, and so is why it is turned away."""
+        statistics = self._session.statistics
+        statistics.arrived += 1
+        try:
+            yield
+        except BaseException as error:
+            statistics.reject(error)
+            raise
 
     async def _asked(self, scope: ASGIScope, receive: Receive, *, stream: bool) -> tuple[Any, dict[str, Any]]:
-        """The inputs of a request, and what else a session is to be told."""
+        """The inputs of a request, and its other arguments for the session."""
         from starlette.requests import Request
 
         client, priority = scope["client"][0] if scope.get("client") else None, 0
@@ -287,22 +298,14 @@ class _Endpoints:
 
     async def predict(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         """One result."""
-        statistics = self._session.statistics
-        statistics.arrived += 1
-        try:
+        with self._arriving():
             kind = bodies.accepted(scope["headers"])
             inputs, told = await self._asked(scope, receive, stream=False)
-        except BaseException as error:
-            statistics.reject(error)
-            raise
         result = await self._session.run(inputs, **told)
         body = await bodies.encoded(result, kind)
         headers = [(b"content-type", kind.encode()), (b"content-length", str(len(body)).encode())]
-        try:
-            start = {"type": "http.response.start", "status": 200, "headers": headers}
-            await self._write(send, start, {"type": "http.response.body", "body": body})
-        except _Unread:
-            _log.info(_UNREAD)
+        start = {"type": "http.response.start", "status": 200, "headers": headers}
+        await self._write(send, start, {"type": "http.response.body", "body": body})
 
     async def _write(self, send: Send, *messages: Message) -> None:
         """Send parts of an answer, which returns when the client has taken enough of those before.
@@ -325,19 +328,8 @@ class _Endpoints:
 
         The answer begins with the first of them, so that until then an error is an answer with its status.
         """
-        statistics = self._session.statistics
-        statistics.arrived += 1
-        try:
+        with self._arriving():
             inputs, told = await self._asked(scope, receive, stream=True)
-        except BaseException as error:
-            statistics.reject(error)
-            raise
-        try:
-            await self._stream(inputs, told, send)
-        except _Unread:
-            _log.info(_UNREAD)
-
-    async def _stream(self, inputs: Any, told: dict[str, Any], send: Send) -> None:
         begun = False
         async with aclosing(self._session.stream(inputs, **told)) as chunks:
             try:
@@ -363,16 +355,6 @@ class _Endpoints:
         if not begun:
             await self._write(send, _EVENTS)
         await self._write(send, _event(b"event: end\ndata: {}", more=False))
-
-    def looks(self) -> dict[str, Callable[[Request], Any]]:
-        """Those that only look, by path."""
-        return {
-            "/live": self.live,
-            "/ready": self.ready,
-            "/stats": self.stats,
-            "/metrics": self.metrics,
-            "/openapi.json": self.openapi,
-        }
 
     async def live(self, request: Request) -> Response:
         """That it is."""
@@ -431,9 +413,6 @@ class _Endpoints:
 
 class _Unread(Exception):
     """The client has not taken its answer in time.  It is broken off, at which servers end the connection."""
-
-
-_UNREAD: Final = "an answer was broken off that its client did not read"
 
 
 _EVENTS: Final[Message] = {

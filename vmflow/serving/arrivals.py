@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
+import attrs
+
 if TYPE_CHECKING:
     from .batcher import Batcher
 
@@ -41,26 +43,23 @@ class Arrivals:
             await self._left.wait()
 
 
+@attrs.frozen(eq=False)
 class Arrival:
     """One request on its way in: a block in which it has a place in a queue; see `InferenceSession.arriving`.
 
     Args:
         arrivals: those of the session.
-        batcher: which it goes into.
-        client: whose it is.
-        deadline: on the loop's clock; None for none.
+        batcher: takes it in.
+        client: sends it.
 
     Attributes:
-        deadline: that.
+        deadline: on the loop's clock; None for none.
     """
 
-    __slots__ = ("_arrivals", "_batcher", "_client", "deadline")
-
-    def __init__(self, arrivals: Arrivals, batcher: Batcher, client: Hashable, deadline: float | None) -> None:
-        self._arrivals = arrivals
-        self._batcher = batcher
-        self._client = client
-        self.deadline = deadline
+    _arrivals: Arrivals
+    _batcher: Batcher
+    _client: Hashable
+    deadline: float | None
 
     def __enter__(self) -> Arrival:
         self._batcher.reserve(self._client)

@@ -27,7 +27,7 @@ from vmflow.instructions.blob import Array
 from vmflow.tensors import Tensor
 
 from .errors import InvalidInput, ServingError
-from .specs import Dim, Signature, TensorSpec
+from .specs import Signature, TensorSpec
 from .tensor_bytes import read_npy, read_safetensors, unique, write_npy, write_safetensors
 
 JSON: Final = "application/json"
@@ -279,15 +279,11 @@ class _Most(NamedTuple):
 
 @cache
 def _most(specs: tuple[TensorSpec, ...]) -> _Most:
-    shapes = [_largest(it.shape) for it in specs]
+    shapes = [it.largest() for it in specs]
     # An array is one list of lists of lists: of so many as its first sizes say.
     lists = sum([math.prod(sizes[:place]) for sizes in shapes for place in range(len(sizes))])
     deepest = max([len(sizes) for sizes in shapes])
     return _Most(sum([math.prod(sizes) for sizes in shapes]), lists + 1, deepest + 2)
-
-
-def _largest(shape: tuple[int | Dim, ...]) -> list[int]:
-    return [it.sizes[-1] if isinstance(it, Dim) else it for it in shape]
 
 
 # Writing

@@ -6,6 +6,7 @@ import math
 import os
 import signal
 import socket
+import stat
 import sys
 from contextlib import suppress
 from typing import Any
@@ -15,7 +16,6 @@ from vmflow.graph_mode.saving import MANIFEST
 from .application import app
 from .connections import Limits, connection_limit
 from .connections import server as server_of
-from .listeners import listen_in_file_system
 from .optional import required
 from .session import InferenceSession
 
@@ -76,7 +76,10 @@ def serve(
             drain_timeout=drain_timeout,
             on_failure=failed,
         )
-        where, listener = _listen(host, port, reuse_port) if uds is None else _listen_at(uds)
+        if uds is None:
+            where, listener = _listen(host, port, reuse_port)
+        else:
+            where, listener = f"unix:{uds}", listen_in_file_system(uds)
     except (ImportError, ValueError, OSError, TypeError) as error:
         return _say(error)
     server = server_of(
@@ -131,8 +134,43 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
     return f"http://{shown}:{listener.getsockname()[1]}", listener
 
 
-def _listen_at(path: str) -> tuple[str, socket.socket]:
-    return f"unix:{path}", listen_in_file_system(path)
+def listen_in_file_system(path: str) -> socket.socket:
+    """A socket at a path, which only this user can connect to.
+
+    What another process has left there is replaced.
+
+    Raises:
+        ValueError: if somebody listens there, or something else is there, or nothing can be made there.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        _remove_what_was_left(path)
+        # Made so, and not changed afterwards: in between, others could connect.
+        before = os.umask(0o177)
+        try:
+            listener.bind(path)
+        finally:
+            os.umask(before)
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise ValueError(f"cannot listen on the socket {path}: {error}; choose another by --uds") from None
+    except ValueError:
+        listener.close()
+        raise
+    return listener
+
+
+def _remove_what_was_left(path: str) -> None:
+    with suppress(FileNotFoundError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as other:
+        try:
+            other.connect(path)
+        except ConnectionRefusedError:  # a file that is no socket refuses, too
+            if not stat.S_ISSOCK(os.stat(path).st_mode):
+                raise ValueError(f"{path} is there and not a socket; choose another by --uds") from None
+            os.unlink(path)
+        else:
+            raise ValueError(f"another process listens on the socket {path}; choose another by --uds")
 
 
 def _run(server: Any) -> None:

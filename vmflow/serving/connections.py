@@ -111,26 +111,23 @@ def connection_limit(wanted: int | None) -> int:
     return wanted
 
 
+@attrs.define(eq=False)
 class Connection:
     """One connection, as its server's protocol knows it.
 
-    Args:
-        client: the address of the other side; None if it has none.
-
     Attributes:
-        client: that.
+        client: the address of the other side; None if it has none.
         protocol: None until there is one.
         ended: whether it has been told to end.
         taken: how often the client has taken so much that the server went on to write.
     """
 
-    def __init__(self, client: Hashable) -> None:
-        self.client = client
-        self.protocol: Any = None
-        self.ended = False
-        self.taken = 0
-        self._seen: Any = None
-        self._since = 0.0
+    client: Hashable
+    protocol: Any = None
+    ended: bool = False
+    taken: int = 0
+    _seen: Any = None
+    _since: float = 0.0
 
     def made(self) -> bool:
         """Whether its protocol has it yet."""

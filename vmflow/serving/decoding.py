@@ -12,6 +12,8 @@ import asyncio
 import time
 from typing import Any, Final
 
+import attrs
+
 from .bodies import JSON, Pause, inputs_of
 from .session import InferenceSession
 from .specs import Signature
@@ -25,11 +27,11 @@ class _GivenUp(Exception):
     """Nobody waits any more for what is being read."""
 
 
+@attrs.define(eq=False)
 class _Pace:
     """Lets others go on now and then, and ends what is read in vain."""
 
-    def __init__(self) -> None:
-        self.stopped = False
+    stopped: bool = False
 
     def __call__(self) -> None:
         if self.stopped:
@@ -37,6 +39,7 @@ class _Pace:
         time.sleep(0)
 
 
+@attrs.define(eq=False)
 class Decoder:
     """Reads the bodies for a session; of the large ones one at a time, since two would only take turns.
 
@@ -44,9 +47,8 @@ class Decoder:
         session: whose inputs they are.
     """
 
-    def __init__(self, session: InferenceSession) -> None:
-        self._session = session
-        self._turn = asyncio.Lock()
+    _session: InferenceSession
+    _turn: asyncio.Lock = attrs.field(factory=asyncio.Lock)
 
     async def inputs(self, body: bytes, kind: str) -> Any:
         """The inputs in a body, as arrays of just the kind that the session takes.

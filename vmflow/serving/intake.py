@@ -11,6 +11,8 @@ import asyncio
 from collections.abc import Hashable
 from typing import Any, Final
 
+import attrs
+
 from .bodies import Receive, SlowBody, kind_of, read_body
 from .decoding import Decoder
 from .errors import Expired, Overloaded
@@ -21,21 +23,18 @@ _BUDGET: Final = 256 << 20
 _BUDGET_BODIES: Final = 4
 
 
+@attrs.define(eq=False)
 class ByteBudget:
     """Bytes that all bodies may have together while they come in and are read.
 
-    Args:
-        most: of all; half of them may be one known client's.
-
     Attributes:
-        most: that.
+        most: of all; half of them may be one known client's.
         held: how many are, now.
     """
 
-    def __init__(self, most: int) -> None:
-        self.most = most
-        self.held = 0
-        self._by_client: dict[Hashable, int] = {}
+    most: int
+    held: int = 0
+    _by_client: dict[Hashable, int] = attrs.field(factory=dict)
 
     def take(self, client: Hashable, size: int) -> None:
         """Take bytes for a body of a client.
@@ -58,20 +57,18 @@ class ByteBudget:
             self._by_client[client] = left
 
 
+@attrs.define(eq=False)
 class Share:
-    """What one body has of a budget; all of it is given back at the end of the block.
+    """The bytes that one body has of a budget; all of them are given back at the end of the block.
 
     Args:
         budget: of which.
         client: whose the body is; None if nobody knows.
     """
 
-    __slots__ = ("_budget", "_client", "_size")
-
-    def __init__(self, budget: ByteBudget, client: Hashable) -> None:
-        self._budget = budget
-        self._client = client
-        self._size = 0
+    _budget: ByteBudget
+    _client: Hashable
+    _size: int = 0
 
     def take(self, size: int) -> None:
         """Take more bytes.

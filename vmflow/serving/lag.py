@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
+import attrs
+
 from .statistics import Histogram
 
 
+@attrs.define(eq=False)
 class LoopLag:
     """Lets a loop call it a few times a second, and keeps account of how much later than agreed it does.
 
@@ -18,11 +21,10 @@ class LoopLag:
         last: seconds, at the last call.
     """
 
-    def __init__(self, interval: float = 0.1) -> None:
-        self.late = Histogram()
-        self.last = 0.0
-        self._interval = interval
-        self._handle: asyncio.TimerHandle | None = None
+    _interval: float = 0.1
+    late: Histogram = attrs.field(factory=Histogram)
+    last: float = 0.0
+    _handle: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
         """Begin on the running loop."""

@@ -38,8 +38,8 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
         paths: those that exist.
     """
     described = {
-        "/predict": {"post": _post(session, most, "The result for one sample.", _result())},
-        "/stream": {"post": _post(session, most, "The chunks for one sample, as server-sent events.", _events())},
+        "/predict": {"post": _post(session, most, "The result for one sample.", _RESULT)},
+        "/stream": {"post": _post(session, most, "The chunks for one sample, as server-sent events.", _EVENTS)},
         "/live": {"get": _get("Whether the process lives.", {200: "It does."})},
         "/ready": {"get": _get("Whether requests are taken.", {200: "They are.", 503: "Not yet, or not any more."})},
         "/stats": {"get": _get("Counts and sizes at this moment.", {200: "As JSON."})},
@@ -57,7 +57,7 @@ def description(session: InferenceSession, most: int, paths: list[str]) -> dict[
         "info": {"title": session.name, "version": str(session.version)},
         "paths": {path: it for path, it in described.items() if path in paths},
         "components": {
-            "schemas": {"Problem": _problem()},
+            "schemas": {"Problem": _PROBLEM},
             "headers": {"RequestID": _header("The name of the request.")},
         },
     }
@@ -159,36 +159,31 @@ def _array(spec: TensorSpec) -> dict[str, Any]:
     return {**schema, "description": f"{spec.dtype.name} of shape {spec.shown()}"}
 
 
-def _result() -> dict[str, Any]:
-    return {
-        "description": "The result; what is nan or infinite is null in JSON.",
-        "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
-        "content": {
-            JSON: {"schema": {"type": "object", "properties": {"outputs": {}}, "required": ["outputs"]}},
-            NPY: {"schema": _binary("If it is one array.")},
-            SAFETENSORS: {"schema": _binary("The arrays by name.")},
-        },
-    }
+_RESULT: Final[dict[str, Any]] = {
+    "description": "The result; what is nan or infinite is null in JSON.",
+    "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
+    "content": {
+        JSON: {"schema": {"type": "object", "properties": {"outputs": {}}, "required": ["outputs"]}},
+        NPY: {"schema": _binary("If it is one array.")},
+        SAFETENSORS: {"schema": _binary("The arrays by name.")},
+    },
+}
 
+_EVENTS: Final[dict[str, Any]] = {
+    "description": (
+        "An event for each chunk, with its JSON as data; then one named end, or one named error with a problem."
+    ),
+    "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
+    "content": {"text/event-stream": {}},
+}
 
-def _events() -> dict[str, Any]:
-    return {
-        "description": (
-            "An event for each chunk, with its JSON as data; then one named end, or one named error with a problem."
-        ),
-        "headers": {"X-Request-ID": {"$ref": "#/components/headers/RequestID"}},
-        "content": {"text/event-stream": {}},
-    }
-
-
-def _problem() -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": {
-            "title": {"type": "string"},
-            "status": {"type": "integer"},
-            "detail": {"type": "string"},
-            "retry_after": {"type": "number"},
-        },
-        "required": ["title", "status", "detail"],
-    }
+_PROBLEM: Final[dict[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "title": {"type": "string"},
+        "status": {"type": "integer"},
+        "detail": {"type": "string"},
+        "retry_after": {"type": "number"},
+    },
+    "required": ["title", "status", "detail"],
+}

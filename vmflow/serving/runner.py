@@ -214,20 +214,16 @@ class Runner:
             RuntimeError: if bits must not depend on neighbours, and do for every size.
         """
         with flow.no_grad():
-            self._call_with_every_size()
-        self._statistics.compiled["warming"] = self._forms()
-
-    def _call_with_every_size(self) -> None:
-        if self._invariant:
-            self.batch_sizes = (self._invariant_size(),)
-        for sizes in self._paddings():
-            for size in self.batch_sizes:
+            if self._invariant:
+                self.batch_sizes = (self._invariant_size(),)
+            for sizes, size in product(self._paddings(), self.batch_sizes):
                 inputs = [
                     flow.zeros(size, *spec.padded_shape(sizes), dtype=spec.dtype, device=self._device)
                     for spec in self.signature.specs
                 ]
                 self._check(args_tree.flatten(self._call(inputs))[1], size, sizes)
                 self._paces[size, _key(sizes)] = Pace(self._seconds(inputs))
+        self._statistics.compiled["warming"] = self._forms()
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
         """What a batch like this one takes, which is not the first of its kind; see `Pace`."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from math import isfinite
+from math import isfinite, prod
 from typing import Any, Final, TypeAlias
 
 import attrs
@@ -149,10 +149,11 @@ class TensorSpec:
 
     def nbytes(self) -> int:
         """Of the largest that is taken."""
-        count = 1
-        for it in self.shape:
-            count *= it.sizes[-1] if isinstance(it, Dim) else it
-        return int(count * self.dtype.itemsize)
+        return prod(self.largest()) * self.dtype.itemsize
+
+    def largest(self) -> list[int]:
+        """The shape with the largest sizes."""
+        return [it.sizes[-1] if isinstance(it, Dim) else it for it in self.shape]
 
     def shown(self) -> str:
         """The shape, for people."""

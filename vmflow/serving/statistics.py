@@ -6,6 +6,8 @@ import asyncio
 from bisect import bisect_left
 from typing import Any, Final
 
+import attrs
+
 from .errors import ServingError
 from .requests import CANCELLED, DONE, EXPIRED, FAILED
 
@@ -20,6 +22,7 @@ REASONS: Final = ("invalid", "expired", "overloaded", "draining", "not_ready", "
 RELEASES: Final = ("full", "free", "waited")
 
 
+@attrs.define(eq=False)
 class Histogram:
     """How often something took how long.
 
@@ -28,11 +31,8 @@ class Histogram:
         total: seconds, of all.
     """
 
-    __slots__ = ("counts", "total")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
-        self.total = 0.0
+    counts: list[int] = attrs.field(factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
 
     def add(self, seconds: float) -> None:
         """Count one."""
@@ -49,6 +49,7 @@ class Histogram:
         return self.total / count if count else 0.0
 
 
+@attrs.define(eq=False)
 class Work:
     """What was computed of one kind.
 
@@ -58,15 +59,13 @@ class Work:
         computing: how long they took.
     """
 
-    __slots__ = ("batches", "begun", "computing", "samples")
-
-    def __init__(self) -> None:
-        self.begun = dict.fromkeys(RELEASES, 0)
-        self.batches = 0
-        self.samples = 0
-        self.computing = Histogram()
+    begun: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(RELEASES, 0))
+    batches: int = 0
+    samples: int = 0
+    computing: Histogram = attrs.field(factory=Histogram)
 
 
+@attrs.define(eq=False)
 class Statistics:
     """Counts since the session was made.
 
@@ -85,18 +84,17 @@ class Statistics:
         waiting, serving: how long requests waited, and took in all.
     """
 
-    def __init__(self) -> None:
-        self.arrived = 0
-        self.accepted = 0
-        self.ends = dict.fromkeys((DONE, FAILED, CANCELLED, EXPIRED), 0)
-        self.never_ran = 0
-        self.rejected = dict.fromkeys(REASONS, 0)
-        self.batches = Work()
-        self.streams = Work()
-        self.places = 0
-        self.compiled = {"warming": 0, "ready": 0}
-        self.waiting = Histogram()
-        self.serving = Histogram()
+    arrived: int = 0
+    accepted: int = 0
+    ends: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys((DONE, FAILED, CANCELLED, EXPIRED), 0))
+    never_ran: int = 0
+    rejected: dict[str, int] = attrs.field(factory=lambda: dict.fromkeys(REASONS, 0))
+    batches: Work = attrs.field(factory=Work)
+    streams: Work = attrs.field(factory=Work)
+    places: int = 0
+    compiled: dict[str, int] = attrs.field(factory=lambda: {"warming": 0, "ready": 0})
+    waiting: Histogram = attrs.field(factory=Histogram)
+    serving: Histogram = attrs.field(factory=Histogram)
 
     def reject(self, error: BaseException) -> None:
         """Count a request that was not let in.

@@ -7,6 +7,8 @@ from itertools import count
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from vmflow.context import MODE
 from vmflow.instructions.scope import Scope
 from vmflow.profiler.recorder import LISTENING, Recording
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _keys: Final = count()
 
 
+@attrs.define(eq=False)
 class SessionTracing:
     """Tells what becomes of a session's requests; to be called only while somebody records, and on its loop.
 
@@ -34,11 +37,10 @@ class SessionTracing:
         loads: functions that say how many requests wait and how many are computed, which together are the session's.
     """
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.batches = count(1)
-        self.loads: list[Callable[[], tuple[int, int]]] = []
-        self._key = next(_keys)
+    name: str
+    batches: count[int] = attrs.field(factory=lambda: count(1))
+    loads: list[Callable[[], tuple[int, int]]] = attrs.field(factory=list)
+    _key: int = attrs.field(factory=_keys.__next__)
 
     def arrived(self, request: Request) -> None:
         """It has been let in, by the task that waits for it."""

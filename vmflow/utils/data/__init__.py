@@ -5,8 +5,6 @@ for images, labels in loader: ...
 async for images, labels in loader: ...         # the event loop goes on meanwhile
 """
 
-from __future__ import annotations
-
 from .collate import default_collate as default_collate, default_convert as default_convert
 from .dataset import (
     ChainDataset as ChainDataset,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import random
-import traceback
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any, Final
@@ -177,8 +176,3 @@ class Fetcher:
 def worker_seed(base_seed: int, number: int) -> int:
     """The seed of a worker's random numbers."""
     return (base_seed + number) & _MASK
-
-
-def described(error: BaseException) -> str:
-    """The error with its traceback, as Python prints it."""
-    return "".join(traceback.format_exception(error))

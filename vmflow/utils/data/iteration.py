@@ -48,7 +48,7 @@ class Iteration:
         self.over = False
         self.crew_ends = False
         self._source = source
-        self._drawn: deque[Any] = deque()
+        self._drawn: deque[Letter] = deque()
         self._drawing = prime
         self._prefetch = prefetch
         self._eager = eager
@@ -137,8 +137,7 @@ class Iteration:
 
     def _draw(self) -> Letter:
         if self._drawn:
-            first: Letter = self._drawn.popleft()
-            return first
+            return self._drawn.popleft()
         try:
             return Letter(None, next(self._source, NOTHING))
         except Exception as error:

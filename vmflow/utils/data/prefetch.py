@@ -8,19 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-
-class _Word:
-    """Something that no result can be."""
-
-    def __init__(self, word: str) -> None:
-        self._word = word
-
-    def __repr__(self) -> str:
-        return self._word
-
-
-NOTHING: Final = _Word("NOTHING")  # there is none, so far
-END: Final = _Word("END")  # and there will be none
+# In place of a result: there is none so far, and there will be none.
+NOTHING: Final = object()
+END: Final = object()
 
 
 class Prefetch:

@@ -18,6 +18,7 @@ import signal
 import socket
 import struct
 import threading
+import traceback
 from io import BytesIO
 from multiprocessing.context import BaseContext
 from typing import Any, Final
@@ -29,7 +30,7 @@ from vmflow.ops import creation
 from vmflow.tensors import Tensor
 from vmflow.vm.virtual_machine import live_machines
 
-from .fetch import Fetcher, RanOut, Recipe, described
+from .fetch import Fetcher, RanOut, Recipe
 
 # What is smaller than this stays in the pickle, bytes.
 _LARGE: Final = 4096
@@ -156,7 +157,7 @@ def _answer(fetcher: Fetcher, method: str, arguments: tuple[Any, ...]) -> list[A
 
 def _portable(error: BaseException) -> BaseException:
     """The error with its traceback as a note, since the traceback itself stays here."""
-    note = f"in the data worker's process:\n{described(error)}"
+    note = f"in the data worker's process:\n{''.join(traceback.format_exception(error))}"
     try:
         copy: object = pickle.loads(pickle.dumps(error))
     except Exception as reason:

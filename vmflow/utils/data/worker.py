@@ -26,26 +26,24 @@ from .fetch import Fetcher, RanOut, Recipe
 from .process import RemoteFetcher, leave_open
 
 
+@attrs.define(eq=False)
 class _Sleeper:
-    """Who waits for a letter."""
+    """The consumer that waits for a letter."""
 
-    __slots__ = ("__weakref__", "waker")
-
-    def __init__(self, waker: ThreadWaker | FutureWaker) -> None:
-        self.waker = waker
+    waker: ThreadWaker | FutureWaker
 
 
+@attrs.define(eq=False)
 class Inbox:
     """Where results arrive for one consumer at a time, which sleeps or suspends until there are some.
 
     It has no lock, so that posting is safe wherever it happens, in a finalizer too.
     """
 
-    def __init__(self) -> None:
-        self.letters: deque[Any] = deque()
-        # Weakly, and held by the frame that waits: workers know the inbox, and a coroutine that nobody ever resumes,
-        # its loop being closed, must not live for as long as they do.
-        self._sleeper: weakref.ref[_Sleeper] | None = None
+    letters: deque[Any] = attrs.field(factory=deque)
+    # Weakly, and held by the frame that waits: workers know the inbox, and a coroutine that nobody ever resumes,
+    # its loop being closed, must not live for as long as they do.
+    _sleeper: weakref.ref[_Sleeper] | None = None
 
     def post(self, letter: object) -> None:
         """Add a letter and wake the consumer; from any thread."""
