@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar, Final, Unpack
 
 from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
 from vmflow.tensors import Tensor
 
-from .elementwise import AVERAGES, group_update, rate_of
-from .optimizer import NUMBERS, Execution, Optimizer, Parameters, check_not_negative
+from .optimizer import COUNTS, NUMBERS, Execution, Optimizer, Parameters, check_not_negative, rate_of
+
+# First values of the two running averages.
+AVERAGES: Final = {"exp_avg": 0.0, "exp_avg_sq": 0.0}
 
 
 class _Averaging(Optimizer):
@@ -91,7 +93,7 @@ class Adam(_Averaging):
             *_common(group), self.decoupled or group["decoupled_weight_decay"], amsgrad, group["maximize"]
         )
         shaped = {**AVERAGES, "max_exp_avg_sq": 0.0} if amsgrad else AVERAGES
-        return group_update(self, group, "adam", settings, shaped=shaped)
+        return self._group_update(group, "adam", settings, shaped)
 
 
 class AdamW(Adam):
@@ -153,8 +155,7 @@ class NAdam(_Averaging):
         settings = updates.NAdam(
             *_common(group), group["decoupled_weight_decay"], group["momentum_decay"], group["maximize"]
         )
-        counts = {"step": 0.0, "mu_product": 1.0}
-        return group_update(self, group, "nadam", settings, shaped=AVERAGES, counts=counts)
+        return self._group_update(group, "nadam", settings, AVERAGES, {**COUNTS, "mu_product": 1.0})
 
 
 class RAdam(_Averaging):
@@ -198,7 +199,7 @@ class RAdam(_Averaging):
 
     def update(self, group: dict[str, Any]) -> Update | None:
         settings = updates.RAdam(*_common(group), group["decoupled_weight_decay"], group["maximize"])
-        return group_update(self, group, "radam", settings, shaped=AVERAGES)
+        return self._group_update(group, "radam", settings, AVERAGES)
 
 
 class Adamax(_Averaging):
@@ -235,7 +236,7 @@ class Adamax(_Averaging):
 
     def update(self, group: dict[str, Any]) -> Update | None:
         settings = updates.Adamax(*_common(group), group["maximize"])
-        return group_update(self, group, "adamax", settings, shaped=dict.fromkeys(self.shaped, 0.0))
+        return self._group_update(group, "adamax", settings, dict.fromkeys(self.shaped, 0.0))
 
 
 class LAMB(_Averaging):
@@ -293,4 +294,4 @@ class LAMB(_Averaging):
 
     def update(self, group: dict[str, Any]) -> Update | None:
         settings = updates.LAMB(*_common(group), group["adam_w_mode"], group["do_bias_correction"], group["maximize"])
-        return group_update(self, group, "lamb", settings, shaped=AVERAGES)
+        return self._group_update(group, "lamb", settings, AVERAGES)

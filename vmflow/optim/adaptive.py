@@ -9,8 +9,7 @@ from vmflow.multi_tensor import Update
 from vmflow.scopes import scope
 from vmflow.tensors import Tensor
 
-from .elementwise import COUNTS, group_update, rate_of, remember
-from .optimizer import Execution, Optimizer, Parameters, check_not_negative
+from .optimizer import Execution, Optimizer, Parameters, check_not_negative, rate_of
 
 
 class Adagrad(Optimizer):
@@ -59,7 +58,7 @@ class Adagrad(Optimizer):
         group = self.param_groups[-1]
         with scope(shield=True):
             for parameter in group["params"]:
-                remember(self, parameter, COUNTS, _first_sum(parameter, group))
+                self._remembered(parameter, _first_sum(parameter, group))
 
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
@@ -72,7 +71,7 @@ class Adagrad(Optimizer):
             group["weight_decay"],
             group["maximize"],
         )
-        return group_update(self, group, "adagrad", settings, shaped={"sum": group["initial_accumulator_value"]})
+        return self._group_update(group, "adagrad", settings, {"sum": group["initial_accumulator_value"]})
 
 
 def _first_sum(parameter: Tensor, group: dict[str, Any]) -> dict[str, complex]:
@@ -125,7 +124,7 @@ class Adadelta(Optimizer):
             group["weight_decay"],
             group["maximize"],
         )
-        return group_update(self, group, "adadelta", settings, shaped=dict.fromkeys(self.shaped, 0.0))
+        return self._group_update(group, "adadelta", settings, dict.fromkeys(self.shaped, 0.0))
 
 
 class RMSprop(Optimizer):
@@ -188,7 +187,7 @@ class RMSprop(Optimizer):
         )
         wanted = {"square_avg": True, "momentum_buffer": momentum, "grad_avg": centered}
         shaped = {name: 0.0 for name, used in wanted.items() if used}
-        return group_update(self, group, "rmsprop", settings, shaped=shaped)
+        return self._group_update(group, "rmsprop", settings, shaped)
 
 
 class Rprop(Optimizer):
@@ -239,4 +238,4 @@ class Rprop(Optimizer):
             most,
             group["maximize"],
         )
-        return group_update(self, group, "rprop", settings, shaped=dict.fromkeys(self.shaped, 0.0))
+        return self._group_update(group, "rprop", settings, dict.fromkeys(self.shaped, 0.0))

@@ -12,6 +12,7 @@ from vmflow.autograd import enable_grad
 from vmflow.context import MODE
 from vmflow.devices import device as Device
 from vmflow.interpreter import eagerly
+from vmflow.kernels.problems.updates import COSTS
 from vmflow.kernels.updates import Rule, choose_update
 from vmflow.multi_tensor import Update, issue_together, zero_gradients
 from vmflow.nn.utils import clip_grad_norm_
@@ -43,6 +44,21 @@ class Execution(TypedDict, total=False):
 
 NUMBERS: Final = (int, float, np.number)
 _EXECUTION: Final = frozenset(Execution.__annotations__)
+
+
+# The first value of the number of steps that most optimizers count for each parameter.
+COUNTS: Final = {"step": 0.0}
+
+
+def with_gradients(group: dict[str, Any]) -> list[Tensor]:
+    """The parameters of a group that have a gradient."""
+    return [it for it in group["params"] if it.grad is not None]
+
+
+def rate_of(group: dict[str, Any]) -> float | None:
+    """The learning rate, for the settings of a rule: None if it is a tensor, whose array the kernel is given."""
+    rate = group["lr"]
+    return None if isinstance(rate, Tensor) else rate
 
 
 class Optimizer:
@@ -114,6 +130,55 @@ class Optimizer:
     def update(self, group: dict[str, Any]) -> Update | None:
         """One step of the parameters of a group that have gradients; None if none has."""
         raise NotImplementedError(f"{type(self).__name__} defines no update()")
+
+    def _remembered(
+        self, parameter: Tensor, shaped: Mapping[str, complex], counts: Mapping[str, float] = COUNTS
+    ) -> dict[str, Any]:
+        """The state of a parameter, in which entries that were missing now have their first values.
+
+        Args:
+            parameter: one of the optimizer's.
+            shaped: first values of every element of the tensors of its shape.
+            counts: first values of the numbers that are kept with it.
+        """
+        state = self.state[parameter]
+        for name, value in counts.items():
+            if name not in state:
+                state[name] = creation.full((), value, device=parameter.device)
+        for name, fill in shaped.items():
+            if name not in state:
+                state[name] = creation.full_like(parameter, fill, requires_grad=False)
+        return state
+
+    def _group_update(
+        self,
+        group: dict[str, Any],
+        rule: str,
+        settings: Any,
+        shaped: Mapping[str, complex],
+        counts: Mapping[str, float] = COUNTS,
+    ) -> Update | None:
+        """A step of a group by an elementwise rule; None if no parameter of it has a gradient.
+
+        Args:
+            group: one of the optimizer's.
+            rule, settings: see `vmflow.kernels.problems.updates`.
+            shaped, counts: see `_remembered`.
+        """
+        parameters = with_gradients(group)
+        if not parameters:
+            return None
+        # An entry in the state keeps a parameter alive, hence none is made without need.
+        states = [self._remembered(it, shaped, counts) for it in parameters] if shaped or counts else []
+        inputs: list[Any] = [it.grad for it in parameters]
+        if settings.lr is None:
+            inputs.append(group["lr"])
+        outputs = [*parameters]
+        for name in (*shaped, *counts):
+            outputs += [state[name] for state in states]
+        kernel = self._rule_of(group, rule, parameters[0].device).kernel(settings)
+        elements = sum([it.numel() for it in parameters])
+        return Update(f"{type(self).__name__}.step", kernel, inputs, outputs, COSTS.get(rule, 1) * elements)
 
     def _rule_of(self, group: dict[str, Any], name: str, device: Device) -> Rule:
         """The rule of this name that changes a group's parameters: the same one at each step."""

@@ -7,11 +7,9 @@ from typing import Any, Unpack
 
 from vmflow.kernels.problems import updates
 from vmflow.multi_tensor import Update
-from vmflow.ops.creation import zeros_like
 from vmflow.tensors import Tensor
 
-from .elementwise import rate_of, with_gradients
-from .optimizer import Execution, Optimizer, Parameters, check_not_negative
+from .optimizer import Execution, Optimizer, Parameters, check_not_negative, rate_of, with_gradients
 
 
 class SGD(Optimizer):
@@ -75,23 +73,14 @@ class SGD(Optimizer):
         self._filled = {}
 
     def update(self, group: dict[str, Any]) -> Update | None:
-        parameters = with_gradients(group)
-        if not parameters:
-            return None
-        states = [self.state[it] for it in parameters] if group["momentum"] else []
+        momentum = group["momentum"]
         settings = updates.SGD(
             rate_of(group),
-            group["momentum"],
+            momentum,
             group["dampening"],
             group["weight_decay"],
             group["nesterov"],
             group["maximize"],
-            tuple([self._filled_flag(parameter) for parameter in parameters]) if states else (),
+            tuple([self._filled_flag(parameter) for parameter in with_gradients(group)]) if momentum else (),
         )
-        kernel = self._rule_of(group, "sgd", parameters[0].device).kernel(settings)
-        for parameter, state in zip(parameters, states, strict=False):
-            if "momentum_buffer" not in state:
-                state["momentum_buffer"] = zeros_like(parameter)
-        inputs = [it.grad for it in parameters] + ([group["lr"]] if settings.lr is None else [])
-        outputs = parameters + [state["momentum_buffer"] for state in states]
-        return Update("SGD.step", kernel, inputs, outputs, sum([it.numel() for it in parameters]))
+        return self._group_update(group, "sgd", settings, {"momentum_buffer": 0.0} if momentum else {}, {})
