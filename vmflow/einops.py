@@ -11,7 +11,7 @@ imported on first use, and must be installed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import vmflow as _vmflow
@@ -51,14 +51,13 @@ class _Methods:
     def is_appropriate_type(self, tensor: object) -> bool:
         return isinstance(tensor, _Tensor)
 
-    def from_numpy(self, x: Any) -> _Tensor:
-        return _vmflow.tensor(x)
+    from_numpy = staticmethod(_vmflow.tensor)
+    arange = staticmethod(_vmflow.arange)
+    stack_on_zeroth_dimension = staticmethod(_vmflow.stack)
+    einsum = staticmethod(_vmflow.einsum)
 
     def to_numpy(self, x: _Tensor) -> Any:
         return x.detach().numpy()
-
-    def arange(self, start: int, stop: int) -> _Tensor:
-        return _vmflow.arange(start, stop)
 
     def reshape(self, x: _Tensor, shape: Sequence[int]) -> _Tensor:
         return _vmflow.reshape(x, tuple(shape))
@@ -67,7 +66,7 @@ class _Methods:
         return _vmflow.permute(x, tuple(axes))
 
     def reduce(self, x: _Tensor, operation: str, axes: Sequence[int]) -> _Tensor:
-        functions: dict[str, Any] = {
+        functions: dict[str, Callable[..., _Tensor]] = {
             "all": _vmflow.all,
             "any": _vmflow.any,
             "max": _vmflow.amax,
@@ -76,14 +75,7 @@ class _Methods:
             "prod": _vmflow.prod,
             "sum": _vmflow.sum,
         }
-        found: _Tensor = functions[operation](x, tuple(axes))
-        return found
-
-    def stack_on_zeroth_dimension(self, tensors: Sequence[_Tensor]) -> _Tensor:
-        return _vmflow.stack(tensors)
-
-    def add_axis(self, x: _Tensor, new_position: int) -> _Tensor:
-        return _vmflow.unsqueeze(x, new_position)
+        return functions[operation](x, tuple(axes))
 
     def add_axes(self, x: _Tensor, n_axes: int, pos2len: dict[int, int]) -> _Tensor:
         """With new dimensions, along which nothing is copied."""
@@ -91,17 +83,11 @@ class _Methods:
             x = _vmflow.unsqueeze(x, position)
         return _vmflow.broadcast_to(x, tuple([pos2len.get(axis, x.shape[axis]) for axis in range(n_axes)]))
 
-    def tile(self, x: _Tensor, repeats: Sequence[int]) -> _Tensor:
-        return _vmflow.tile(x, tuple(repeats))
-
     def concat(self, tensors: Sequence[_Tensor], axis: int) -> _Tensor:
         return _vmflow.cat(tensors, axis)
 
     def is_float_type(self, x: _Tensor) -> bool:
         return x.dtype.is_floating_point
-
-    def einsum(self, pattern: str, *x: _Tensor) -> _Tensor:
-        return _vmflow.einsum(pattern, *x)
 
 
 def __getattr__(name: str) -> Any:

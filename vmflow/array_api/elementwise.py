@@ -15,18 +15,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 Operand = Tensor | bool | int | float | complex
 
 
-def _unary(name: str, function: Callable[..., Any], what: str) -> Unary:
+def _unary(name: str, function: Callable[..., Tensor], what: str) -> Unary:
     def call(x: Tensor, /) -> Tensor:
-        found: Tensor = function(x)
-        return found
+        return function(x)
 
     return _named(call, name, what)
 
 
-def _binary(name: str, function: Callable[..., Any], what: str) -> Callable[[Operand, Operand], Tensor]:
+def _binary(name: str, function: Callable[..., Tensor], what: str) -> Callable[[Operand, Operand], Tensor]:
     def call(x1: Operand, x2: Operand, /) -> Tensor:
-        found: Tensor = function(*together(name, x1, x2))
-        return found
+        return function(*together(name, x1, x2))
 
     return _named(call, name, what)
 

@@ -129,8 +129,7 @@ def _awaited(name: str) -> Any:
 
 
 def __getattr__(name: str) -> object:
-    found: object = _awaited(name)
-    return found
+    return _awaited(name)
 
 
 def __dir__() -> list[str]:

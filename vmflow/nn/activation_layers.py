@@ -34,86 +34,64 @@ class _AlongDimension(FunctionLayer):
         super().__init__(dim=dim)
 
 
-class ReLU(_InPlace):
+class ReLU(_InPlace, function=F.relu):
     """``max(x, 0)``."""
 
-    function = staticmethod(F.relu)
 
-
-class GELU(FunctionLayer):
+class GELU(FunctionLayer, function=F.gelu):
     """``x`` times the normal distribution's probability below ``x``; `approximate` is "none" or "tanh"."""
-
-    function = staticmethod(F.gelu)
 
     def __init__(self, approximate: str = "none") -> None:
         super().__init__(approximate=approximate)
 
 
-class SiLU(_InPlace):
+class SiLU(_InPlace, function=F.silu):
     """``x * sigmoid(x)``."""
 
-    function = staticmethod(F.silu)
 
-
-class Tanh(_Plain):
+class Tanh(_Plain, function=F.tanh):
     """The hyperbolic tangent."""
 
-    function = staticmethod(F.tanh)
 
-
-class Sigmoid(_Plain):
+class Sigmoid(_Plain, function=F.sigmoid):
     """``1 / (1 + exp(-x))``."""
 
-    function = staticmethod(F.sigmoid)
 
-
-class Softmax(_AlongDimension):
+class Softmax(_AlongDimension, function=F.softmax):
     """Exponentials along `dim`, divided by their sum."""
 
-    function = staticmethod(F.softmax)
 
-
-class LogSoftmax(_AlongDimension):
+class LogSoftmax(_AlongDimension, function=F.log_softmax):
     """The logarithm of `Softmax`, computed without overflow."""
 
-    function = staticmethod(F.log_softmax)
 
-
-class LeakyReLU(FunctionLayer):
+class LeakyReLU(FunctionLayer, function=F.leaky_relu):
     """``x`` where positive, else ``negative_slope * x``."""
-
-    function = staticmethod(F.leaky_relu)
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__(negative_slope=negative_slope, inplace=inplace)
 
 
-class ELU(FunctionLayer):
+class ELU(FunctionLayer, function=F.elu):
     """``x`` where positive, else ``alpha * (exp(x) - 1)``."""
-
-    function = staticmethod(F.elu)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
 
 
-class Softplus(FunctionLayer):
+class Softplus(FunctionLayer, function=F.softplus):
     """``log(1 + exp(beta * x)) / beta``; ``x`` itself where ``beta * x`` is above `threshold`."""
-
-    function = staticmethod(F.softplus)
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
         super().__init__(beta=beta, threshold=threshold)
 
 
-class Hardtanh(FunctionLayer):
+class Hardtanh(FunctionLayer, function=F.hardtanh):
     """``x`` kept within [min_val, max_val].
 
     Raises:
         ValueError: if the limits leave nothing between them.
     """
-
-    function = staticmethod(F.hardtanh)
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
         if not min_val < max_val:
@@ -121,90 +99,66 @@ class Hardtanh(FunctionLayer):
         super().__init__(min_val=min_val, max_val=max_val, inplace=inplace)
 
 
-class ReLU6(_InPlace):
+class ReLU6(_InPlace, function=F.relu6):
     """``min(max(x, 0), 6)``."""
 
-    function = staticmethod(F.relu6)
 
-
-class Hardsigmoid(_InPlace):
+class Hardsigmoid(_InPlace, function=F.hardsigmoid):
     """``x / 6 + 1 / 2`` limited to [0, 1]."""
 
-    function = staticmethod(F.hardsigmoid)
     shown = ()  # as in PyTorch
 
 
-class Hardswish(_InPlace):
+class Hardswish(_InPlace, function=F.hardswish):
     """``x * hardsigmoid(x)``."""
 
-    function = staticmethod(F.hardswish)
     shown = ()  # as in PyTorch
 
 
-class Mish(_InPlace):
+class Mish(_InPlace, function=F.mish):
     """``x * tanh(softplus(x))``."""
 
-    function = staticmethod(F.mish)
 
-
-class SELU(_InPlace):
+class SELU(_InPlace, function=F.selu):
     """`ELU`, scaled so that a mean of 0 and a variance of 1 are kept from layer to layer."""
 
-    function = staticmethod(F.selu)
 
-
-class CELU(FunctionLayer):
+class CELU(FunctionLayer, function=F.celu):
     """``x`` where positive, else ``alpha * (exp(x / alpha) - 1)``."""
-
-    function = staticmethod(F.celu)
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
         super().__init__(alpha=alpha, inplace=inplace)
 
 
-class GLU(FunctionLayer):
+class GLU(FunctionLayer, function=F.glu):
     """The first half along `dim`, times the sigmoid of the second."""
-
-    function = staticmethod(F.glu)
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__(dim=dim)
 
 
-class LogSigmoid(_Plain):
+class LogSigmoid(_Plain, function=F.logsigmoid):
     """``log(sigmoid(x))``, accurate for inputs of any size."""
 
-    function = staticmethod(F.logsigmoid)
 
-
-class Softsign(_Plain):
+class Softsign(_Plain, function=F.softsign):
     """``x / (1 + |x|)``."""
 
-    function = staticmethod(F.softsign)
 
-
-class Tanhshrink(_Plain):
+class Tanhshrink(_Plain, function=F.tanhshrink):
     """``x - tanh(x)``."""
 
-    function = staticmethod(F.tanhshrink)
 
-
-class QuickGELU(_Plain):
+class QuickGELU(_Plain, function=F.quick_gelu):
     """``x * sigmoid(1.702 * x)``, under OneFlow's name."""
 
-    function = staticmethod(F.quick_gelu)
 
-
-class SquareReLU(_Plain):
+class SquareReLU(_Plain, function=F.square_relu):
     """``max(x, 0)**2``, under OneFlow's name."""
 
-    function = staticmethod(F.square_relu)
 
-
-class Softmin(_AlongDimension):
+class Softmin(_AlongDimension, function=F.softmin):
     """`Softmax` of ``-x``."""
-
-    function = staticmethod(F.softmin)
 
 
 class Softmax2d(Module):
@@ -221,10 +175,8 @@ class Softmax2d(Module):
         return F.softmax(input, -3)
 
 
-class Threshold(FunctionLayer):
+class Threshold(FunctionLayer, function=F.threshold):
     """``x`` where above `threshold`, else `value`."""
-
-    function = staticmethod(F.threshold)
 
     def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
         super().__init__(threshold=threshold, value=value, inplace=inplace)
@@ -240,22 +192,16 @@ class _Shrink(FunctionLayer):
         return str(self.lambd)
 
 
-class Hardshrink(_Shrink):
+class Hardshrink(_Shrink, function=F.hardshrink):
     """``x``, but 0 where within `lambd` of 0."""
 
-    function = staticmethod(F.hardshrink)
 
-
-class Softshrink(_Shrink):
+class Softshrink(_Shrink, function=F.softshrink):
     """``x`` brought closer to 0 by `lambd`; 0 where it is no further away."""
 
-    function = staticmethod(F.softshrink)
 
-
-class RReLU(FunctionLayer):
+class RReLU(FunctionLayer, function=F.rrelu):
     """``x`` where positive, else times a slope: in training mode random from [lower, upper), else the middle."""
-
-    function = staticmethod(F.rrelu)
 
     def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
         super().__init__(lower=lower, upper=upper, training=True, inplace=inplace)
@@ -313,41 +259,29 @@ class _Dropout(FunctionLayer):
         super().__init__(p=p, training=True, inplace=inplace)
 
 
-class Dropout(_Dropout):
+class Dropout(_Dropout, function=F.dropout):
     """In training mode, zero each element with probability `p` and divide the others by ``1 - p``.
 
     Raises:
         ValueError: if `p` is no probability.
     """
 
-    function = staticmethod(F.dropout)
 
-
-class Dropout1d(_Dropout):
+class Dropout1d(_Dropout, function=F.dropout1d):
     """In training mode, zero each channel of (N, C, L) with probability `p` and divide the others by ``1 - p``."""
 
-    function = staticmethod(F.dropout1d)
 
-
-class Dropout2d(_Dropout):
+class Dropout2d(_Dropout, function=F.dropout2d):
     """In training mode, zero each channel of (N, C, H, W) with probability `p` and divide the others by ``1 - p``."""
 
-    function = staticmethod(F.dropout2d)
 
-
-class Dropout3d(_Dropout):
+class Dropout3d(_Dropout, function=F.dropout3d):
     """In training mode, zero each channel of (N, C, D, H, W) with probability `p`, divide the others by ``1 - p``."""
 
-    function = staticmethod(F.dropout3d)
 
-
-class AlphaDropout(_Dropout):
+class AlphaDropout(_Dropout, function=F.alpha_dropout):
     """Dropout that keeps the mean and variance of what `SELU` returns."""
 
-    function = staticmethod(F.alpha_dropout)
 
-
-class FeatureAlphaDropout(_Dropout):
+class FeatureAlphaDropout(_Dropout, function=F.feature_alpha_dropout):
     """`AlphaDropout` of whole channels."""
-
-    function = staticmethod(F.feature_alpha_dropout)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import ClassVar
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -19,8 +19,12 @@ from .module import DocumentedOnce, unusual_settings
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
 
-_CONVOLUTIONS: dict[int, Any] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
-_TRANSPOSED: dict[int, Any] = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}
+_CONVOLUTIONS: dict[int, Callable[..., Tensor]] = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_TRANSPOSED: dict[int, Callable[..., Tensor]] = {
+    1: F.conv_transpose1d,
+    2: F.conv_transpose2d,
+    3: F.conv_transpose3d,
+}
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
@@ -129,8 +133,7 @@ class _Forward(_Convolution):
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._borders(), self.padding_mode), 0
         convolve = _CONVOLUTIONS[self._rank]
-        result: Tensor = convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
-        return result
+        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
 
     def _borders(self) -> list[int]:
         """The padding as `F.pad` takes it, from the last dimension on."""
@@ -209,10 +212,7 @@ class _Transposed(_Convolution):
         """
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
         transpose = _TRANSPOSED[self._rank]
-        result: Tensor = transpose(
-            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
-        )
-        return result
+        return transpose(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> Sizes:
         name, rank = type(self).__name__, self._rank
@@ -249,19 +249,15 @@ class ConvTranspose3d(_Transposed):
     _rank = 3
 
 
-class Unfold(FunctionLayer):
+class Unfold(FunctionLayer, function=F.unfold):
     """The windows of an image as columns; see `F.unfold`."""
-
-    function = staticmethod(F.unfold)
 
     def __init__(self, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1) -> None:
         super().__init__(kernel_size=kernel_size, dilation=dilation, padding=padding, stride=stride)
 
 
-class Fold(FunctionLayer):
+class Fold(FunctionLayer, function=F.fold):
     """Columns added up to an image; see `F.fold`."""
-
-    function = staticmethod(F.fold)
 
     def __init__(
         self, output_size: Size, kernel_size: Size, dilation: Size = 1, padding: Size = 0, stride: Size = 1

@@ -14,11 +14,13 @@ from .module import DocumentedOnce, Module
 class FunctionLayer(DocumentedOnce):
     """Calls `function` with the layer's arguments and, by keyword, with its settings.
 
+    The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.
+
     Args:
         settings: kept as attributes, which may be changed between calls.
 
     Attributes:
-        function: what to call.
+        function: the function.
         shown: the settings in the repr; by default all but `training`, and `inplace` where it is True.
         tensors: the settings that are tensors or None, and are registered as buffers.
     """
@@ -26,6 +28,11 @@ class FunctionLayer(DocumentedOnce):
     function: ClassVar[Callable[..., Any]]
     shown: ClassVar[tuple[str, ...] | None] = None
     tensors: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls, function: Callable[..., Any] | None = None, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if function is not None:
+            cls.function = staticmethod(function)
 
     def __init__(self, **settings: Any) -> None:
         super().__init__()
@@ -59,10 +66,8 @@ class Identity(Module):
         return input
 
 
-class Flatten(FunctionLayer):
+class Flatten(FunctionLayer, function=views.flatten):
     """Make one dimension of those from `start_dim` to `end_dim`."""
-
-    function = staticmethod(views.flatten)
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__(start_dim=start_dim, end_dim=end_dim)

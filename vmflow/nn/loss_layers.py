@@ -26,7 +26,7 @@ class _PlainLoss(_Loss):
         super().__init__(reduction=reduction)
 
 
-class CrossEntropyLoss(_Loss):
+class CrossEntropyLoss(_Loss, function=F.cross_entropy):
     """Cross entropy of logits (N, C, ...) and class indices (N, ...), or class probabilities (N, C, ...).
 
     Args:
@@ -36,7 +36,6 @@ class CrossEntropyLoss(_Loss):
         label_smoothing: how much of each target is spread evenly over all classes.
     """
 
-    function = staticmethod(F.cross_entropy)
     tensors = ("weight",)
 
     def __init__(
@@ -50,7 +49,7 @@ class CrossEntropyLoss(_Loss):
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
 
 
-class NLLLoss(_Loss):
+class NLLLoss(_Loss, function=F.nll_loss):
     """Negative log likelihood of log-probabilities (N, C, ...) and class indices (N, ...).
 
     Args:
@@ -59,44 +58,35 @@ class NLLLoss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    function = staticmethod(F.nll_loss)
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
         super().__init__(weight=weight, ignore_index=ignore_index, reduction=reduction)
 
 
-class MSELoss(_PlainLoss):
+class MSELoss(_PlainLoss, function=F.mse_loss):
     """The squared difference."""
 
-    function = staticmethod(F.mse_loss)
 
-
-class L1Loss(_PlainLoss):
+class L1Loss(_PlainLoss, function=F.l1_loss):
     """The absolute difference."""
 
-    function = staticmethod(F.l1_loss)
 
-
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_Loss, function=F.smooth_l1_loss):
     """The absolute difference, less ``beta / 2``; below `beta`, the squared one over ``2 * beta``."""
-
-    function = staticmethod(F.smooth_l1_loss)
 
     def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
         super().__init__(reduction=reduction, beta=beta)
 
 
-class HuberLoss(_Loss):
+class HuberLoss(_Loss, function=F.huber_loss):
     """Half the squared difference; above `delta`, ``delta * (|difference| - delta / 2)``."""
-
-    function = staticmethod(F.huber_loss)
 
     def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
         super().__init__(reduction=reduction, delta=delta)
 
 
-class BCELoss(_Loss):
+class BCELoss(_Loss, function=F.binary_cross_entropy):
     """Binary cross entropy of probabilities and targets of the same shape, both within [0, 1].
 
     Args:
@@ -104,14 +94,13 @@ class BCELoss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    function = staticmethod(F.binary_cross_entropy)
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
 
 
-class BCEWithLogitsLoss(_Loss):
+class BCEWithLogitsLoss(_Loss, function=F.binary_cross_entropy_with_logits):
     """Binary cross entropy of logits and targets of the same shape, computed without overflow.
 
     Args:
@@ -120,7 +109,6 @@ class BCEWithLogitsLoss(_Loss):
         pos_weight: of the positive targets, broadcast to the shape.
     """
 
-    function = staticmethod(F.binary_cross_entropy_with_logits)
     tensors = ("weight", "pos_weight")
 
     def __init__(
@@ -129,7 +117,7 @@ class BCEWithLogitsLoss(_Loss):
         super().__init__(weight=weight, reduction=reduction, pos_weight=pos_weight)
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(_Loss, function=F.kl_div):
     """``target * (log(target) - input)`` for log-probabilities `input`.
 
     Args:
@@ -137,16 +125,12 @@ class KLDivLoss(_Loss):
         log_target: whether the target holds log-probabilities too.
     """
 
-    function = staticmethod(F.kl_div)
-
     def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
         super().__init__(reduction=reduction, log_target=log_target)
 
 
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(_Loss, function=F.poisson_nll_loss):
     """The negative log likelihood of counts under a Poisson distribution; see `functional.poisson_nll_loss`."""
-
-    function = staticmethod(F.poisson_nll_loss)
 
     def __init__(
         self, log_input: bool = True, full: bool = False, *, eps: float = 1e-8, reduction: str = "mean"
@@ -154,13 +138,11 @@ class PoissonNLLLoss(_Loss):
         super().__init__(log_input=log_input, full=full, eps=eps, reduction=reduction)
 
 
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(_Loss, function=F.gaussian_nll_loss):
     """The negative log likelihood of values under normal distributions; see `functional.gaussian_nll_loss`.
 
     Called with the expected values, the values and the variances.
     """
-
-    function = staticmethod(F.gaussian_nll_loss)
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
         super().__init__(full=full, eps=eps, reduction=reduction)
@@ -173,37 +155,27 @@ class _MarginLoss(_Loss):
         super().__init__(margin=margin, reduction=reduction)
 
 
-class CosineEmbeddingLoss(_MarginLoss):
+class CosineEmbeddingLoss(_MarginLoss, function=F.cosine_embedding_loss):
     """``1 - cos`` of two vectors for a target of 1, ``max(0, cos - margin)`` for one of -1."""
 
-    function = staticmethod(F.cosine_embedding_loss)
 
-
-class MarginRankingLoss(_MarginLoss):
+class MarginRankingLoss(_MarginLoss, function=F.margin_ranking_loss):
     """``max(0, -target * (input1 - input2) + margin)``: which of two should be larger."""
 
-    function = staticmethod(F.margin_ranking_loss)
 
-
-class HingeEmbeddingLoss(_Loss):
+class HingeEmbeddingLoss(_Loss, function=F.hinge_embedding_loss):
     """The input for a target of 1, ``max(0, margin - input)`` for one of -1."""
-
-    function = staticmethod(F.hinge_embedding_loss)
 
     def __init__(self, margin: float = 1.0, *, reduction: str = "mean") -> None:
         super().__init__(margin=margin, reduction=reduction)
 
 
-class SoftMarginLoss(_PlainLoss):
+class SoftMarginLoss(_PlainLoss, function=F.soft_margin_loss):
     """``log(1 + exp(-target * input))`` for targets 1 and -1."""
 
-    function = staticmethod(F.soft_margin_loss)
 
-
-class TripletMarginLoss(_Loss):
+class TripletMarginLoss(_Loss, function=F.triplet_margin_loss):
     """``max(0, d(anchor, positive) - d(anchor, negative) + margin)``; see `functional.triplet_margin_loss`."""
-
-    function = staticmethod(F.triplet_margin_loss)
 
     def __init__(
         self, margin: float = 1.0, p: float = 2.0, eps: float = 1e-6, swap: bool = False, *, reduction: str = "mean"
@@ -213,10 +185,8 @@ class TripletMarginLoss(_Loss):
         super().__init__(margin=margin, p=p, eps=eps, swap=swap, reduction=reduction)
 
 
-class TripletMarginWithDistanceLoss(_Loss):
+class TripletMarginWithDistanceLoss(_Loss, function=F.triplet_margin_with_distance_loss):
     """`TripletMarginLoss` with a distance of one's own, from two tensors to their distances."""
-
-    function = staticmethod(F.triplet_margin_with_distance_loss)
 
     def __init__(
         self,
@@ -232,7 +202,7 @@ class TripletMarginWithDistanceLoss(_Loss):
         super().__init__(distance_function=distance, margin=margin, swap=swap, reduction=reduction)
 
 
-class MultiMarginLoss(_Loss):
+class MultiMarginLoss(_Loss, function=F.multi_margin_loss):
     """The mean over the wrong classes of ``max(0, margin - right score + score)**p``.
 
     Args:
@@ -245,7 +215,6 @@ class MultiMarginLoss(_Loss):
         ValueError: for another `p`.
     """
 
-    function = staticmethod(F.multi_margin_loss)
     tensors = ("weight",)
 
     def __init__(
@@ -256,13 +225,11 @@ class MultiMarginLoss(_Loss):
         super().__init__(p=p, margin=margin, weight=weight, reduction=reduction)
 
 
-class MultiLabelMarginLoss(_PlainLoss):
+class MultiLabelMarginLoss(_PlainLoss, function=F.multilabel_margin_loss):
     """The sum over right and wrong classes of ``max(0, 1 - right score + wrong score)``, over the number of classes."""
 
-    function = staticmethod(F.multilabel_margin_loss)
 
-
-class MultiLabelSoftMarginLoss(_Loss):
+class MultiLabelSoftMarginLoss(_Loss, function=F.multilabel_soft_margin_loss):
     """The binary cross-entropy of each class, meaned over the classes.
 
     Args:
@@ -270,14 +237,13 @@ class MultiLabelSoftMarginLoss(_Loss):
         reduction: "mean", "sum" or "none".
     """
 
-    function = staticmethod(F.multilabel_soft_margin_loss)
     tensors = ("weight",)
 
     def __init__(self, weight: Tensor | None = None, *, reduction: str = "mean") -> None:
         super().__init__(weight=weight, reduction=reduction)
 
 
-class CTCLoss(_Loss):
+class CTCLoss(_Loss, function=F.ctc_loss):
     """The negative log likelihood of target sequences, whatever their alignment in time; see `functional.ctc_loss`.
 
     Args:
@@ -286,37 +252,29 @@ class CTCLoss(_Loss):
         zero_infinity: count targets that are too long for their input as 0.
     """
 
-    function = staticmethod(F.ctc_loss)
-
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
         super().__init__(blank=blank, reduction=reduction, zero_infinity=zero_infinity)
 
 
-class CombinedMarginLoss(_Loss):
+class CombinedMarginLoss(_Loss, function=F.combined_margin):
     """Cosines with that of the right class made ``cos(m1 * angle + m2) - m3``, to be followed by a cross entropy.
 
     OneFlow's name and default.
     """
 
-    function = staticmethod(F.combined_margin)
-
     def __init__(self, m1: float = 1.0, m2: float = 0.0, m3: float = 0.0) -> None:
         super().__init__(m1=m1, m2=m2, m3=m3)
 
 
-class CosineSimilarity(_Loss):
+class CosineSimilarity(_Loss, function=F.cosine_similarity):
     """The cosine of the angle between vectors along `dim`; lengths below `eps` count as this."""
-
-    function = staticmethod(F.cosine_similarity)
 
     def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
         super().__init__(dim=dim, eps=eps)
 
 
-class PairwiseDistance(_Loss):
+class PairwiseDistance(_Loss, function=F.pairwise_distance):
     """The p-norm of ``x1 - x2 + eps`` along the last dimension."""
-
-    function = staticmethod(F.pairwise_distance)
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:
         super().__init__(p=p, eps=eps, keepdim=keepdim)

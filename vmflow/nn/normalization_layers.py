@@ -363,10 +363,8 @@ class RMSNorm(Module):
         return f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
 
 
-class LocalResponseNorm(FunctionLayer):
+class LocalResponseNorm(FunctionLayer, function=F.local_response_norm):
     """Divide by a power of the mean square of neighbouring channels; see `F.local_response_norm`."""
-
-    function = staticmethod(F.local_response_norm)
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
         super().__init__(size=size, alpha=alpha, beta=beta, k=k)

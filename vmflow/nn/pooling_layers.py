@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from vmflow.ops.layer_operands import sizes
@@ -55,19 +55,19 @@ class _MaxPool(_Windowed):
         super().__init__(kernel_size, stride, padding, **settings)
 
 
-class MaxPool1d(_MaxPool):
-    function = staticmethod(F.max_pool1d)
+class MaxPool1d(_MaxPool, function=F.max_pool1d):
+    pass
 
 
-class MaxPool2d(_MaxPool):
-    function = staticmethod(F.max_pool2d)
+class MaxPool2d(_MaxPool, function=F.max_pool2d):
+    pass
 
 
-class MaxPool3d(_MaxPool):
-    function = staticmethod(F.max_pool3d)
+class MaxPool3d(_MaxPool, function=F.max_pool3d):
+    pass
 
 
-class AvgPool1d(_Windowed):
+class AvgPool1d(_Windowed, function=F.avg_pool1d):
     """The mean of each window: (N, C, length), or without N, to the same with fewer elements.
 
     Args:
@@ -77,8 +77,6 @@ class AvgPool1d(_Windowed):
         ceil_mode: whether the last window may reach over the edge.
         count_include_pad: whether padding counts when dividing.
     """
-
-    function = staticmethod(F.avg_pool1d)
 
     def __init__(
         self,
@@ -128,12 +126,12 @@ class _AvgPool(_Windowed):
         )
 
 
-class AvgPool2d(_AvgPool):
-    function = staticmethod(F.avg_pool2d)
+class AvgPool2d(_AvgPool, function=F.avg_pool2d):
+    pass
 
 
-class AvgPool3d(_AvgPool):
-    function = staticmethod(F.avg_pool3d)
+class AvgPool3d(_AvgPool, function=F.avg_pool3d):
+    pass
 
 
 class _AdaptiveAvgPool(FunctionLayer):
@@ -157,28 +155,28 @@ class _AdaptiveMaxPool(FunctionLayer):
         super().__init__(output_size=output_size, return_indices=return_indices)
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
-    function = staticmethod(F.adaptive_avg_pool1d)
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
+    pass
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
-    function = staticmethod(F.adaptive_avg_pool2d)
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
+    pass
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
-    function = staticmethod(F.adaptive_avg_pool3d)
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
+    pass
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
-    function = staticmethod(F.adaptive_max_pool1d)
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
+    pass
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
-    function = staticmethod(F.adaptive_max_pool2d)
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
+    pass
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
-    function = staticmethod(F.adaptive_max_pool3d)
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
+    pass
 
 
 class _MaxUnpool(DocumentedOnce):
@@ -202,14 +200,13 @@ class _MaxUnpool(DocumentedOnce):
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The elements and their indices to a larger image, of `output_size` where several are possible."""
         unpool = _UNPOOL[self._rank]
-        result: Tensor = unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
-        return result
+        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
 
 
-_UNPOOL: dict[int, Any] = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}
+_UNPOOL: dict[int, Callable[..., Tensor]] = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}
 
 
 class MaxUnpool1d(_MaxUnpool):
@@ -240,13 +237,13 @@ class _LPPool(FunctionLayer):
         super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode)
 
 
-class LPPool1d(_LPPool):
-    function = staticmethod(F.lp_pool1d)
+class LPPool1d(_LPPool, function=F.lp_pool1d):
+    pass
 
 
-class LPPool2d(_LPPool):
-    function = staticmethod(F.lp_pool2d)
+class LPPool2d(_LPPool, function=F.lp_pool2d):
+    pass
 
 
-class LPPool3d(_LPPool):
-    function = staticmethod(F.lp_pool3d)
+class LPPool3d(_LPPool, function=F.lp_pool3d):
+    pass

@@ -10,7 +10,7 @@ Size = int | tuple[int, ...]
 Factor = float | tuple[float, ...]
 
 
-class Upsample(FunctionLayer):
+class Upsample(FunctionLayer, function=F.interpolate):
     """Lines, images or volumes made larger or smaller; see `F.interpolate`.
 
     Args:
@@ -20,8 +20,6 @@ class Upsample(FunctionLayer):
         align_corners: whether the centres of the corner elements stay in place.
         recompute_scale_factor: whether elements are placed by the ratio of the sizes instead of `scale_factor`.
     """
-
-    function = staticmethod(F.interpolate)
 
     def __init__(
         self,
@@ -62,28 +60,22 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
-class PixelShuffle(FunctionLayer):
+class PixelShuffle(FunctionLayer, function=F.pixel_shuffle):
     """Channels spread over pixels: (..., C * r ** 2, H, W) to (..., C, H * r, W * r)."""
-
-    function = staticmethod(F.pixel_shuffle)
 
     def __init__(self, upscale_factor: int) -> None:
         super().__init__(upscale_factor=upscale_factor)
 
 
-class PixelUnshuffle(FunctionLayer):
+class PixelUnshuffle(FunctionLayer, function=F.pixel_unshuffle):
     """Pixels gathered in channels: (..., C, H * r, W * r) to (..., C * r ** 2, H, W)."""
-
-    function = staticmethod(F.pixel_unshuffle)
 
     def __init__(self, downscale_factor: int) -> None:
         super().__init__(downscale_factor=downscale_factor)
 
 
-class ChannelShuffle(FunctionLayer):
+class ChannelShuffle(FunctionLayer, function=F.channel_shuffle):
     """The channels dealt out so that each of `groups` gets some of every group."""
-
-    function = staticmethod(F.channel_shuffle)
 
     def __init__(self, groups: int) -> None:
         super().__init__(groups=groups)
