@@ -54,6 +54,7 @@ def collect_info() -> dict[str, Any]:
 
     None stands for what is not known or, for a memory limit, not set.
     """
+    core = blas_core.loaded_core()
     return {
         "vmflow": {
             "version": __version__,
@@ -65,7 +66,13 @@ def collect_info() -> dict[str, Any]:
             "implementation": platform.python_implementation(),
             "executable": sys.executable,
         },
-        "numpy": {"version": np.__version__, "blas": _blas(), "blas_threads": _blas_threads(), **_blas_core()},
+        "numpy": {
+            "version": np.__version__,
+            "blas": _blas(),
+            "blas_threads": _blas_threads(),
+            "blas_core": core,
+            "blas_hint": blas_core.hint(core, blas_core.cpu_flags()),
+        },
         "platform": {
             "system": platform.platform(),
             "machine": platform.machine(),
@@ -139,11 +146,6 @@ def _blas() -> str | None:
     blas = config.get("Build Dependencies", {}).get("blas", {})
     name = blas.get("name")
     return None if name is None else f"{name} {blas.get('version', _UNKNOWN)}"
-
-
-def _blas_core() -> dict[str, str | None]:
-    core = blas_core.loaded_core()
-    return {"blas_core": core, "blas_hint": blas_core.hint(core, blas_core.cpu_flags())}
 
 
 def _blas_threads() -> int | None:

@@ -6,17 +6,26 @@ import vmflow as flow
 from vmflow.tensors import Tensor
 
 
+def only_axis(name: str, x: Tensor, axis: int | None) -> int:
+    """The axis, which may be left out for one dimension.
+
+    Raises:
+        ValueError: if it is needed.
+    """
+    if axis is not None:
+        return axis
+    if x.ndim != 1:
+        raise ValueError(f"{name}: axis is needed for a tensor of shape {list(x.shape)}")
+    return 0
+
+
 def take(x: Tensor, indices: Tensor, /, *, axis: int | None = None) -> Tensor:
     """The elements at these positions of a dimension; `axis` may be left out for one dimension.
 
     Raises:
         ValueError: if `axis` is needed.
     """
-    if axis is None:
-        if x.ndim != 1:
-            raise ValueError(f"take: axis is needed for a tensor of shape {list(x.shape)}")
-        axis = 0
-    return flow.index_select(x, axis, indices)
+    return flow.index_select(x, only_axis("take", x, axis), indices)
 
 
 def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:

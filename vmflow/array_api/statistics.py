@@ -6,6 +6,8 @@ import vmflow as flow
 from vmflow.dtypes import dtype as DType
 from vmflow.tensors import Tensor
 
+from .searching import only_axis
+
 Axes = int | tuple[int, ...] | None
 
 
@@ -54,14 +56,6 @@ def var(x: Tensor, /, *, axis: Axes = None, correction: float = 0.0, keepdims: b
     return flow.var(x, axis, keepdim=keepdims, correction=correction)
 
 
-def _axis(name: str, x: Tensor, axis: int | None) -> int:
-    if axis is None:
-        if x.ndim != 1:
-            raise ValueError(f"{name}: axis is needed for a tensor of shape {list(x.shape)}")
-        return 0
-    return axis
-
-
 def _after(initial: float, x: Tensor, found: Tensor, axis: int) -> Tensor:
     shape = list(found.shape)
     shape[axis] = 1
@@ -72,7 +66,7 @@ def cumulative_sum(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
     """The sums up to each element; with a 0 before them if `include_initial`."""
-    axis = _axis("cumulative_sum", x, axis)
+    axis = only_axis("cumulative_sum", x, axis)
     found = flow.cumsum(x, axis, dtype=dtype)
     return _after(0, x, found, axis) if include_initial else found
 
@@ -81,7 +75,7 @@ def cumulative_prod(
     x: Tensor, /, *, axis: int | None = None, dtype: DType | None = None, include_initial: bool = False
 ) -> Tensor:
     """The products up to each element; with a 1 before them if `include_initial`."""
-    axis = _axis("cumulative_prod", x, axis)
+    axis = only_axis("cumulative_prod", x, axis)
     found = flow.cumprod(x, axis, dtype=dtype)
     return _after(1, x, found, axis) if include_initial else found
 

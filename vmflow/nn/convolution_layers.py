@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
@@ -14,7 +13,7 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from .function_layers import FunctionLayer
 from .initial import draw_by_fan_in, new_parameter
-from .module import DocumentedOnce, unusual_settings
+from .module import RankedLayer, unusual_settings
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
@@ -28,11 +27,9 @@ _TRANSPOSED: dict[int, Callable[..., Tensor]] = {
 _PADDING_MODES = ("zeros", "reflect", "replicate", "circular")
 
 
-class _Convolution(DocumentedOnce):
+class _Convolution(RankedLayer):
     """What convolutions and transposed ones have in common."""
 
-    # How many spatial dimensions there are.
-    _rank: ClassVar[int]
     output_padding: Sizes
 
     def _set_up(
@@ -144,16 +141,16 @@ class _Forward(_Convolution):
         return [it for both in zip(reversed(before), reversed(behind), strict=True) for it in both]
 
 
-class Conv1d(_Forward):
-    _rank = 1
+class Conv1d(_Forward, rank=1):
+    """Convolution of sequences."""
 
 
-class Conv2d(_Forward):
-    _rank = 2
+class Conv2d(_Forward, rank=2):
+    """Convolution of images."""
 
 
-class Conv3d(_Forward):
-    _rank = 3
+class Conv3d(_Forward, rank=3):
+    """Convolution of volumes."""
 
 
 class _Transposed(_Convolution):
@@ -237,16 +234,16 @@ class _Transposed(_Convolution):
         return extra
 
 
-class ConvTranspose1d(_Transposed):
-    _rank = 1
+class ConvTranspose1d(_Transposed, rank=1):
+    """Transposed convolution of sequences."""
 
 
-class ConvTranspose2d(_Transposed):
-    _rank = 2
+class ConvTranspose2d(_Transposed, rank=2):
+    """Transposed convolution of images."""
 
 
-class ConvTranspose3d(_Transposed):
-    _rank = 3
+class ConvTranspose3d(_Transposed, rank=3):
+    """Transposed convolution of volumes."""
 
 
 class Unfold(FunctionLayer, function=F.unfold):

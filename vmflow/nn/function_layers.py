@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 from vmflow.ops import view as views
 from vmflow.tensors import Tensor
 
-from .module import DocumentedOnce, Module
+from .module import Module, RankedLayer
 
 
-class FunctionLayer(DocumentedOnce):
+class FunctionLayer(RankedLayer):
     """Calls `function` with the layer's arguments and, by keyword, with its settings.
 
     The function is a keyword of the class: ``class Tanh(FunctionLayer, function=F.tanh)``.

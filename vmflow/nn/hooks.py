@@ -17,12 +17,10 @@ Gradients = tuple[Tensor | None, ...]
 
 def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
     """Put a hook behind the others, or before them."""
-    others = dict(hooks)
-    if prepend:
-        hooks.clear()
     handle = Handle(hooks, hook)
     if prepend:
-        hooks.update(others)
+        # Those that are taken out and put in again come last.
+        hooks.update({number: hooks.pop(number) for number in list(hooks) if number != handle.number})
     return handle
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Self, TypeVar
+from typing import Any, ClassVar, Final, Self, TypeVar
 
 from vmflow import dtypes
 from vmflow.autograd import no_grad
@@ -669,12 +669,19 @@ class Module:
         return tree(self._get_name(), extra.split("\n") if extra else [], children)
 
 
-class DocumentedOnce(Module):
-    """The base of layers of which there are several, one for each number of dimensions: one docstring serves all."""
+class RankedLayer(Module):
+    """The base of layers with a class for each number of spatial dimensions: ``class Conv2d(_Forward, rank=2)``.
 
-    def __init_subclass__(cls, **keywords: Any) -> None:
+    The docstring of such a class is followed by that of its base.
+    """
+
+    _rank: ClassVar[int]
+
+    def __init_subclass__(cls, rank: int | None = None, **keywords: Any) -> None:
         super().__init_subclass__(**keywords)
-        cls.__doc__ = cls.__doc__ or inspect.getdoc(cls)
+        if rank is not None:
+            cls._rank = rank
+            cls.__doc__ = f"{cls.__doc__}\n\n{inspect.getdoc(cls.__base__)}"
 
 
 def tree(name: str, lines: list[str], children: list[str]) -> str:

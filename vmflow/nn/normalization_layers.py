@@ -13,10 +13,10 @@ from . import functional as F
 from . import init
 from .function_layers import FunctionLayer
 from .initial import new_parameter
-from .module import DocumentedOnce, Module
+from .module import Module, RankedLayer
 
 
-class _AffineNorm(DocumentedOnce):
+class _AffineNorm(RankedLayer):
     """A normalisation that may scale and shift afterwards, by `weight` and `bias`."""
 
     def _add_parameters(
@@ -122,13 +122,11 @@ class _BatchNorm(_ChannelNorm):
         num_batches_tracked: how many batches moved them, an int64 scalar, or None.
     """
 
-    # The numbers of dimensions an input may have.
-    _ranks: tuple[int, ...]
-
     def forward(self, input: Tensor) -> Tensor:
         """(N, num_features, ...) to the same shape."""
-        if input.ndim not in self._ranks:
-            wanted = " or ".join(map(str, self._ranks))
+        ranks = (2, 3) if self._rank == 1 else (self._rank + 2,)
+        if input.ndim not in ranks:
+            wanted = " or ".join(map(str, ranks))
             raise ValueError(
                 f"{type(self).__name__}: expected {wanted} dimensions, (N, {self.num_features}, ...), "
                 f"got shape {list(input.shape)}"
@@ -146,16 +144,16 @@ class _BatchNorm(_ChannelNorm):
         )
 
 
-class BatchNorm1d(_BatchNorm):
-    _ranks = (2, 3)
+class BatchNorm1d(_BatchNorm, rank=1):
+    """Batch normalisation of sequences."""
 
 
-class BatchNorm2d(_BatchNorm):
-    _ranks = (4,)
+class BatchNorm2d(_BatchNorm, rank=2):
+    """Batch normalisation of images."""
 
 
-class BatchNorm3d(_BatchNorm):
-    _ranks = (5,)
+class BatchNorm3d(_BatchNorm, rank=3):
+    """Batch normalisation of volumes."""
 
 
 class _InstanceNorm(_ChannelNorm):
@@ -177,9 +175,6 @@ class _InstanceNorm(_ChannelNorm):
         running_mean, running_var: (num_features,), or None.
         num_batches_tracked: an int64 scalar that stays 0, as in PyTorch, or None.
     """
-
-    # How many spatial dimensions there are.
-    _rank: int
 
     def __init__(
         self,
@@ -220,16 +215,16 @@ class _InstanceNorm(_ChannelNorm):
         )
 
 
-class InstanceNorm1d(_InstanceNorm):
-    _rank = 1
+class InstanceNorm1d(_InstanceNorm, rank=1):
+    """Instance normalisation of sequences."""
 
 
-class InstanceNorm2d(_InstanceNorm):
-    _rank = 2
+class InstanceNorm2d(_InstanceNorm, rank=2):
+    """Instance normalisation of images."""
 
 
-class InstanceNorm3d(_InstanceNorm):
-    _rank = 3
+class InstanceNorm3d(_InstanceNorm, rank=3):
+    """Instance normalisation of volumes."""
 
 
 class GroupNorm(_AffineNorm):

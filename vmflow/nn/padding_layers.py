@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from vmflow.ops.layer_operands import SPATIAL
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from .module import DocumentedOnce
+from .module import RankedLayer
 
 # One number for all borders, or (before, behind) of the last dimension, then of the one before it, and so on.
 Borders = int | tuple[int, ...] | list[int]
 
 
-class _Pad(DocumentedOnce):
+class _Pad(RankedLayer):
     """Add elements at the borders of (N, C, ...), or without N; negative numbers take some away.
 
     Args:
@@ -25,9 +25,12 @@ class _Pad(DocumentedOnce):
         ValueError: for other numbers of borders.
     """
 
-    # How many spatial dimensions there are, and the mode as `F.pad` calls it.
-    _rank: ClassVar[int]
-    _mode: ClassVar[str]
+    _mode: ClassVar[str] = "constant"
+
+    def __init_subclass__(cls, mode: str | None = None, **keywords: Any) -> None:
+        super().__init_subclass__(**keywords)
+        if mode is not None:
+            cls._mode = mode
 
     def __init__(self, padding: Borders) -> None:
         super().__init__()
@@ -56,91 +59,73 @@ class _ConstantPad(_Pad):
         value: what to add.
     """
 
-    _mode = "constant"
-
     def __init__(self, padding: Borders, value: float) -> None:
         super().__init__(padding)
         self.value = value
 
     def forward(self, input: Tensor) -> Tensor:
         """The input with its borders."""
-        return F.pad(input, self.padding, "constant", self.value)
+        return F.pad(input, self.padding, self._mode, self.value)
 
     def extra_repr(self) -> str:
         return f"padding={self.padding}, value={self.value}"
 
 
-class _ZeroPad(_Pad):
-    _mode = "constant"
+class ConstantPad1d(_ConstantPad, rank=1):
+    """A constant around sequences."""
 
 
-class _ReflectionPad(_Pad):
-    _mode = "reflect"
+class ConstantPad2d(_ConstantPad, rank=2):
+    """A constant around images."""
 
 
-class _ReplicationPad(_Pad):
-    _mode = "replicate"
+class ConstantPad3d(_ConstantPad, rank=3):
+    """A constant around volumes."""
 
 
-class _CircularPad(_Pad):
-    _mode = "circular"
+class ZeroPad1d(_Pad, rank=1):
+    """Zeros around sequences."""
 
 
-class ConstantPad1d(_ConstantPad):
-    _rank = 1
+class ZeroPad2d(_Pad, rank=2):
+    """Zeros around images."""
 
 
-class ConstantPad2d(_ConstantPad):
-    _rank = 2
+class ZeroPad3d(_Pad, rank=3):
+    """Zeros around volumes."""
 
 
-class ConstantPad3d(_ConstantPad):
-    _rank = 3
+class ReflectionPad1d(_Pad, mode="reflect", rank=1):
+    """Elements of sequences mirrored at the borders."""
 
 
-class ZeroPad1d(_ZeroPad):
-    _rank = 1
+class ReflectionPad2d(_Pad, mode="reflect", rank=2):
+    """Elements of images mirrored at the borders."""
 
 
-class ZeroPad2d(_ZeroPad):
-    _rank = 2
+class ReflectionPad3d(_Pad, mode="reflect", rank=3):
+    """Elements of volumes mirrored at the borders."""
 
 
-class ZeroPad3d(_ZeroPad):
-    _rank = 3
+class ReplicationPad1d(_Pad, mode="replicate", rank=1):
+    """The outermost elements of sequences repeated."""
 
 
-class ReflectionPad1d(_ReflectionPad):
-    _rank = 1
+class ReplicationPad2d(_Pad, mode="replicate", rank=2):
+    """The outermost elements of images repeated."""
 
 
-class ReflectionPad2d(_ReflectionPad):
-    _rank = 2
+class ReplicationPad3d(_Pad, mode="replicate", rank=3):
+    """The outermost elements of volumes repeated."""
 
 
-class ReflectionPad3d(_ReflectionPad):
-    _rank = 3
+class CircularPad1d(_Pad, mode="circular", rank=1):
+    """Sequences continued from the other side."""
 
 
-class ReplicationPad1d(_ReplicationPad):
-    _rank = 1
+class CircularPad2d(_Pad, mode="circular", rank=2):
+    """Images continued from the other side."""
 
 
-class ReplicationPad2d(_ReplicationPad):
-    _rank = 2
-
-
-class ReplicationPad3d(_ReplicationPad):
-    _rank = 3
-
-
-class CircularPad1d(_CircularPad):
-    _rank = 1
-
-
-class CircularPad2d(_CircularPad):
-    _rank = 2
-
-
-class CircularPad3d(_CircularPad):
-    _rank = 3
+class CircularPad3d(_Pad, mode="circular", rank=3):
+    """Volumes continued from the other side."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, TypeVar
 
 from vmflow.devices import device as Device
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
+
+Copied = TypeVar("Copied", bound=Tensor)
 
 
 class Parameter(Tensor):
@@ -29,9 +31,7 @@ class Parameter(Tensor):
         self.requires_grad_(requires_grad)
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Parameter:
-        made = type(self)(self.detach().clone(), self.requires_grad)
-        _copy_rest(self, made, memo)
-        return made
+        return _completed(type(self)(self.detach().clone(), self.requires_grad), self, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (*super().__reduce__(), self.__dict__ or None)
@@ -53,9 +53,7 @@ class Buffer(Tensor):
         self.persistent = persistent
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> Buffer:
-        made = type(self)(self.detach().clone(), persistent=self.persistent)
-        _copy_rest(self, made, memo)
-        return made
+        return _completed(type(self)(self.detach().clone(), persistent=self.persistent), self, memo)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild_buffer, (type(self), self.detach().numpy(), self.device), self.__dict__
@@ -74,9 +72,10 @@ def _share(name: str, made: Tensor, data: Tensor | None) -> None:
     made._blob, made._lease, made._autograd, made._base = data._blob, data._lease, None, None
 
 
-def _copy_rest(source: Tensor, made: Tensor, memo: dict[Any, Any]) -> None:
-    """What a deep copy takes over beside the values."""
+def _completed(made: Copied, source: Copied, memo: dict[Any, Any]) -> Copied:
+    """A deep copy that has the values of its source, with the rest that it takes over."""
     memo[id(source)] = made
     if source.grad is not None:
         made.grad = copy.deepcopy(source.grad, memo)
     made.__dict__.update(copy.deepcopy(source.__dict__, memo))
+    return made

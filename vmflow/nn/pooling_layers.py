@@ -10,7 +10,7 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .function_layers import FunctionLayer
-from .module import DocumentedOnce
+from .module import RankedLayer
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]
@@ -55,16 +55,16 @@ class _MaxPool(_Windowed):
         super().__init__(kernel_size, stride, padding, **settings)
 
 
-class MaxPool1d(_MaxPool, function=F.max_pool1d):
-    pass
+class MaxPool1d(_MaxPool, function=F.max_pool1d, rank=1):
+    """Maxima over windows of sequences."""
 
 
-class MaxPool2d(_MaxPool, function=F.max_pool2d):
-    pass
+class MaxPool2d(_MaxPool, function=F.max_pool2d, rank=2):
+    """Maxima over windows of images."""
 
 
-class MaxPool3d(_MaxPool, function=F.max_pool3d):
-    pass
+class MaxPool3d(_MaxPool, function=F.max_pool3d, rank=3):
+    """Maxima over windows of volumes."""
 
 
 class AvgPool1d(_Windowed, function=F.avg_pool1d):
@@ -126,12 +126,12 @@ class _AvgPool(_Windowed):
         )
 
 
-class AvgPool2d(_AvgPool, function=F.avg_pool2d):
-    pass
+class AvgPool2d(_AvgPool, function=F.avg_pool2d, rank=2):
+    """Means over windows of images."""
 
 
-class AvgPool3d(_AvgPool, function=F.avg_pool3d):
-    pass
+class AvgPool3d(_AvgPool, function=F.avg_pool3d, rank=3):
+    """Means over windows of volumes."""
 
 
 class _AdaptiveAvgPool(FunctionLayer):
@@ -155,31 +155,31 @@ class _AdaptiveMaxPool(FunctionLayer):
         super().__init__(output_size=output_size, return_indices=return_indices)
 
 
-class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d):
-    pass
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, function=F.adaptive_avg_pool1d, rank=1):
+    """Means over parts of sequences."""
 
 
-class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d):
-    pass
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, function=F.adaptive_avg_pool2d, rank=2):
+    """Means over parts of images."""
 
 
-class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d):
-    pass
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, function=F.adaptive_avg_pool3d, rank=3):
+    """Means over parts of volumes."""
 
 
-class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d):
-    pass
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, function=F.adaptive_max_pool1d, rank=1):
+    """Maxima over parts of sequences."""
 
 
-class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d):
-    pass
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, function=F.adaptive_max_pool2d, rank=2):
+    """Maxima over parts of images."""
 
 
-class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d):
-    pass
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, function=F.adaptive_max_pool3d, rank=3):
+    """Maxima over parts of volumes."""
 
 
-class _MaxUnpool(DocumentedOnce):
+class _MaxUnpool(RankedLayer):
     """Puts the elements that a `MaxPool` found back where they were, among zeros.
 
     Args:
@@ -187,8 +187,6 @@ class _MaxUnpool(DocumentedOnce):
         stride: from window to window, by default the window's size.
         padding: of that pooling.
     """
-
-    _rank: int
 
     def __init__(self, kernel_size: Size, stride: Size | None = None, padding: Size = 0) -> None:
         super().__init__()
@@ -209,16 +207,16 @@ class _MaxUnpool(DocumentedOnce):
 _UNPOOL: dict[int, Callable[..., Tensor]] = {1: F.max_unpool1d, 2: F.max_unpool2d, 3: F.max_unpool3d}
 
 
-class MaxUnpool1d(_MaxUnpool):
-    _rank = 1
+class MaxUnpool1d(_MaxUnpool, rank=1):
+    """The opposite of `MaxPool` for sequences."""
 
 
-class MaxUnpool2d(_MaxUnpool):
-    _rank = 2
+class MaxUnpool2d(_MaxUnpool, rank=2):
+    """The opposite of `MaxPool` for images."""
 
 
-class MaxUnpool3d(_MaxUnpool):
-    _rank = 3
+class MaxUnpool3d(_MaxUnpool, rank=3):
+    """The opposite of `MaxPool` for volumes."""
 
 
 class _LPPool(FunctionLayer):
@@ -237,13 +235,13 @@ class _LPPool(FunctionLayer):
         super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode)
 
 
-class LPPool1d(_LPPool, function=F.lp_pool1d):
-    pass
+class LPPool1d(_LPPool, function=F.lp_pool1d, rank=1):
+    """Power means over windows of sequences."""
 
 
-class LPPool2d(_LPPool, function=F.lp_pool2d):
-    pass
+class LPPool2d(_LPPool, function=F.lp_pool2d, rank=2):
+    """Power means over windows of images."""
 
 
-class LPPool3d(_LPPool, function=F.lp_pool3d):
-    pass
+class LPPool3d(_LPPool, function=F.lp_pool3d, rank=3):
+    """Power means over windows of volumes."""

@@ -27,12 +27,9 @@ class _Averaging(Optimizer):
     def check_group(self, group: dict[str, Any]) -> None:
         name, betas = type(self).__name__, group["betas"]
         check_not_negative(name, group, *self.not_negative)
-        if not isinstance(betas, (tuple, list)) or len(betas) != 2 or not all([_is_share(beta) for beta in betas]):
+        fits = isinstance(betas, (tuple, list)) and len(betas) == 2
+        if not fits or not all([isinstance(beta, NUMBERS) and 0 <= beta < 1 for beta in betas]):
             raise ValueError(f"{name}: betas must be two numbers within [0, 1), got {betas!r}")
-
-
-def _is_share(beta: Any) -> bool:
-    return isinstance(beta, NUMBERS) and bool(0 <= beta < 1)
 
 
 def _common(group: dict[str, Any]) -> tuple[float | None, float, float, float, float]:

@@ -147,14 +147,15 @@ def _row(it: Average, total: float) -> tuple[str, ...]:
 def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = [
-        "  ".join([_cell(text, width, place < 2) for place, (text, width) in enumerate(zip(row, widths, strict=True))])
+        "  ".join(
+            [
+                text.ljust(width) if place < 2 else text.rjust(width)
+                for place, (text, width) in enumerate(zip(row, widths, strict=True))
+            ]
+        )
         for row in rows
     ]
     return [lines[0], "-" * len(lines[0]), *lines[1:], "-" * len(lines[0])]
-
-
-def _cell(text: str, width: int, left: bool) -> str:
-    return text.ljust(width) if left else text.rjust(width)
 
 
 def _time(microseconds: float) -> str:

@@ -219,15 +219,15 @@ class MachineRecorder:
             # It may only have handed on what had gone wrong before.
             if outputs and outputs[0].storage.failure is not None:
                 failure = outputs[0].storage.failure
-                state, error = DROPPED if failure.dropped else FAILED, f"inherited: {_message(failure)}"
+                state, error = DROPPED if failure.dropped else FAILED, f"inherited: {message_of(failure.error)}"
         elif isinstance(outcome, Later):
             state, error = DEFERRED, None
         else:
-            state, error = DROPPED if outcome.dropped else FAILED, _message(outcome)
+            state, error = DROPPED if outcome.dropped else FAILED, message_of(outcome.error)
         events.append(self._run(instruction, begun, end, state, error))
 
     def finished(self, instruction: Instruction, failure: Failure | None) -> None:
-        error = None if failure is None else _message(failure)
+        error = None if failure is None else message_of(failure.error)
         self._recording.add((Finish, self._index, instruction.serial, _now(), error))
 
     def abandoned(self, instruction: Instruction) -> None:
@@ -298,9 +298,9 @@ class MachineRecorder:
         )
 
 
-def _message(failure: Failure) -> str:
-    # Now, as an exception may hold arrays.
-    return f"{type(failure.error).__name__}: {failure.error}"
+def message_of(error: BaseException) -> str:
+    """An error in one line; made at once, since the exception may hold arrays."""
+    return f"{type(error).__name__}: {error}"
 
 
 def _bytes_of(instruction: Instruction) -> int:

@@ -296,7 +296,10 @@ class Batcher:
 
     def _begin(self, requests: list[Request], release: str) -> None:
         self._alone = len(requests) == 1
-        run = self._run(requests, self._batch_of(requests, release, self._loop.time()))
+        self._work.begun[release] += 1
+        batch = Batch(len(requests))
+        self._put_into(batch, requests, self._loop.time())
+        run = self._run(requests, batch)
         self._start(run, run, requests, self._context.copy())
 
     def _start(
@@ -374,12 +377,6 @@ class Batcher:
         else:
             self._queue.passed_over.discard(client)
 
-    def _batch_of(self, requests: list[Request], release: str, now: float) -> Batch:
-        self._work.begun[release] += 1
-        batch = Batch(len(requests))
-        self._put_into(batch, requests, now)
-        return batch
-
     def _put_into(self, batch: Batch, requests: list[Request], now: float) -> None:
         waiting = self._statistics.waiting
         self._running += len(requests)
@@ -399,7 +396,7 @@ class Batcher:
         run.close()
         self._fail_what_runs(requests)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _unexpected(error)
+            _log.error("a batch has ended in a way that nobody expected", exc_info=error)
         self._pump()
         self._look_whether_idle()
 
@@ -580,7 +577,3 @@ def _rest(begun: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, 
             waiting = step()
         except StopIteration as end:
             return end.value
-
-
-def _unexpected(error: BaseException) -> None:
-    _log.error("a batch has ended in a way that nobody expected", exc_info=error)

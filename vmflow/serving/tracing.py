@@ -11,7 +11,7 @@ import attrs
 
 from vmflow.context import MODE
 from vmflow.instructions.scope import Scope
-from vmflow.profiler.recorder import LISTENING, Recording
+from vmflow.profiler.recorder import LISTENING, Recording, message_of
 from vmflow.profiler.session_recorder import SessionRecorder
 
 from .asgi import trace_id
@@ -64,7 +64,7 @@ class SessionTracing:
             outcome: its result or exception.
         """
         now = perf_counter_ns()
-        error = None if request.state in (DONE, CANCELLED) else _message(outcome)
+        error = None if request.state in (DONE, CANCELLED) else message_of(outcome)
         for recording in tuple(LISTENING):
             (recording.sessions.get(self._key) or self._recorder(recording)).ended(request, error, now)
 
@@ -78,7 +78,7 @@ class SessionTracing:
         """Its results are there, or it was left by an exception."""
         now = perf_counter_ns()
         state = DONE if error is None else FAILED if batch.wanted else CANCELLED
-        message = None if error is None or state == CANCELLED else _message(error)
+        message = None if error is None or state == CANCELLED else message_of(error)
         for recorder in self._recorders():
             recorder.batch_ended(batch, state, message, now)
 
@@ -101,8 +101,3 @@ def _names(scope: Scope | None) -> tuple[str, ...]:
             found.append(scope.name)
         scope = scope.outer
     return tuple(reversed(found))
-
-
-def _message(error: BaseException) -> str:
-    # Now, as an exception may hold arrays.
-    return f"{type(error).__name__}: {error}"

@@ -98,7 +98,7 @@ class Fetcher:
         self._samples = None
         self._ended = False
         if recipe.workers:
-            seed = worker_seed(base_seed, self._number)
+            seed = (base_seed + self._number) & _MASK
             _WORKER_INFO.set(WorkerInfo(self._number, recipe.workers, seed, recipe.dataset, recipe.kind))
             if recipe.kind == "process":
                 random.seed(seed)
@@ -171,8 +171,3 @@ class Fetcher:
         if isinstance(error, (StopIteration, StopAsyncIteration, GeneratorExit, asyncio.CancelledError)):
             raise RuntimeError(f"{type(error).__name__} was raised {where}{who}") from error
         error.add_note(f"{where}{who}")
-
-
-def worker_seed(base_seed: int, number: int) -> int:
-    """The seed of a worker's random numbers."""
-    return (base_seed + number) & _MASK
