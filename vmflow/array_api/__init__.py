@@ -8,13 +8,21 @@ Other than the standard says:
 
 - there are no uint16, uint32 and uint64; sums of uint8 are int64;
 - operators promote as PyTorch's do, where a 0-d tensor never widens; the functions here promote as the standard says;
-- `Tensor.size` is a method, as in PyTorch; use `numel`;
-- names that need an op which this version does not have are absent (see `_AWAITED`; likewise in `linalg`).
+- `Tensor.size` is a method, as in PyTorch; use `numel`.
 """
 
 from math import e as e, inf as inf, nan as nan, pi as pi
 
-import vmflow as _vmflow
+from vmflow import (
+    bitwise_left_shift as bitwise_left_shift,
+    bitwise_right_shift as bitwise_right_shift,
+    bool_ as _bool,
+    copysign as copysign,
+    imag as imag,
+    nextafter as nextafter,
+    real as real,
+    signbit as signbit,
+)
 from vmflow.dtypes import (
     complex64 as complex64,
     complex128 as complex128,
@@ -167,28 +175,6 @@ from .statistics import (
     var as var,
 )
 
-bool = _vmflow.bool_
+bool = _bool
 newaxis = None
 __array_api_version__ = "2024.12"
-
-# Taken from vmflow as soon as it has an op of the name on the right, which then means the same.
-_AWAITED = {
-    "bitwise_left_shift": "bitwise_left_shift",
-    "bitwise_right_shift": "bitwise_right_shift",
-    "copysign": "copysign",
-    "imag": "imag",
-    "nextafter": "nextafter",
-    "real": "real",
-    "signbit": "signbit",
-}
-
-
-def __getattr__(name: str) -> object:
-    found: object = getattr(_vmflow, _AWAITED[name], None) if name in _AWAITED else None
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *[name for name in _AWAITED if hasattr(_vmflow, _AWAITED[name])]])

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import vmflow as _vmflow
 from vmflow.dtypes import dtype as DType
+from vmflow.linalg import (
+    cholesky as cholesky,
+    det as det,
+    eigh as eigh,
+    eigvalsh as eigvalsh,
+    inv as inv,
+    matrix_power as matrix_power,
+    matrix_rank as matrix_rank,
+    pinv as pinv,
+    qr as qr,
+    slogdet as slogdet,
+    solve as solve,
+    svd as svd,
+    svdvals as svdvals,
+)
 from vmflow.tensors import Tensor
 
 from .data_types import together
-
-# Taken from vmflow.linalg as soon as it has them, where they mean the same.
-_AWAITED = (
-    "cholesky",
-    "det",
-    "eigh",
-    "eigvalsh",
-    "inv",
-    "matrix_power",
-    "matrix_rank",
-    "pinv",
-    "qr",
-    "slogdet",
-    "solve",
-    "svd",
-    "svdvals",
-)
 
 
 def matmul(x1: Tensor, x2: Tensor, /) -> Tensor:
@@ -84,7 +81,7 @@ def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:
 
 
 def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str | None = "fro") -> Tensor:
-    """The norms of the matrices: "fro", 1, -1, inf or -inf; and 2, -2 and "nuc" where `svdvals` is there.
+    """The norms of the matrices: "fro", 1, -1, inf, -inf, 2, -2 and "nuc".
 
     Raises:
         ValueError: for another `ord`.
@@ -92,7 +89,7 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in (2, -2, "nuc"):
-        values = _awaited("svdvals")(x)
+        values = svdvals(x)
         found = {2: _vmflow.amax, -2: _vmflow.amin, "nuc": _vmflow.sum}[ord](values, -1)
         return found[..., None, None] if keepdims else found
     across = {1: (-2, _vmflow.amax), -1: (-2, _vmflow.amin), float("inf"): (-1, _vmflow.amax)}
@@ -119,18 +116,3 @@ def vector_norm(
 ) -> Tensor:
     """The norm of the elements along these dimensions."""
     return _vmflow.linalg.vector_norm(x, ord, axis, keepdims)
-
-
-def _awaited(name: str) -> Any:
-    found = getattr(_vmflow.linalg, name, None) if name in _AWAITED else None
-    if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
-
-
-def __getattr__(name: str) -> object:
-    return _awaited(name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *[name for name in _AWAITED if hasattr(_vmflow.linalg, name)]])

@@ -13,8 +13,7 @@ from vmflow.tensors import Tensor
 
 from .continuous import Exponential, Laplace, Normal, Uniform
 from .discrete import Bernoulli, Categorical
-from .distribution import Distribution
-from .independent import Independent, summed
+from .distribution import Distribution, Independent, summed
 from .multivariate_normal import MultivariateNormal, half_logdet, squared_distance
 
 Formula: TypeAlias = Callable[..., Tensor]

@@ -13,9 +13,9 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .initial import new_parameter
 from .layers import Linear
 from .module import Module
+from .parameter import new_parameter
 
 
 class MultiheadAttention(Module):

@@ -12,8 +12,9 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from .function_layers import FunctionLayer
-from .initial import draw_by_fan_in, new_parameter
+from .layers import draw_by_fan_in
 from .module import RankedLayer, unusual_settings
+from .parameter import new_parameter
 
 # One number for all dimensions, or one for each.
 Size = int | tuple[int, ...]

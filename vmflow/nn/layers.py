@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from typing import Any, Self
 
+from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import dtype as DType
 from vmflow.ops.embedding_bag import MODES
@@ -15,9 +16,32 @@ from vmflow.tensors import Tensor
 
 from . import functional as F
 from . import init
-from .initial import draw_by_fan_in, draw_table, new_parameter
 from .module import Module, unusual_settings
-from .parameter import Parameter
+from .parameter import Parameter, new_parameter
+
+
+def draw_by_fan_in(weight: Tensor, bias: Tensor | None) -> None:
+    """Fill both evenly within 1 / sqrt(fan_in): PyTorch's default for linear layers and convolutions."""
+    init.kaiming_uniform_(weight, a=math.sqrt(5))
+    if bias is not None and bias.numel():
+        fan_in, _ = init.fan_in_and_out(weight)
+        bound = 1 / math.sqrt(fan_in) if fan_in else 0.0
+        init.uniform_(bias, -bound, bound)
+
+
+def draw_evenly(module: Module, size: int) -> None:
+    """Fill all parameters evenly within 1 / sqrt(size)."""
+    bound = 1 / math.sqrt(size) if size else 0.0
+    for parameter in module.parameters():
+        init.uniform_(parameter, -bound, bound)
+
+
+def _draw_table(table: Tensor, padding_idx: int | None) -> None:
+    """Fill the rows from the standard normal distribution, but row `padding_idx` with zeros."""
+    init.normal_(table)
+    if padding_idx is not None:
+        with no_grad():
+            table[padding_idx].zero_()
 
 
 class Linear(Module):
@@ -98,10 +122,7 @@ class Bilinear(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, evenly within ``1 / sqrt(in1_features)``."""
-        bound = 1 / math.sqrt(self.in1_features)
-        init.uniform_(self.weight, -bound, bound)
-        if self.bias is not None:
-            init.uniform_(self.bias, -bound, bound)
+        draw_evenly(self, self.in1_features)
 
     def forward(self, input1: Tensor, input2: Tensor) -> Tensor:
         """(..., in1_features) and (..., in2_features) to (..., out_features)."""
@@ -161,7 +182,7 @@ class Embedding(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from the standard normal distribution."""
-        draw_table(self.weight, self.padding_idx)
+        _draw_table(self.weight, self.padding_idx)
 
     @classmethod
     def from_pretrained(
@@ -280,7 +301,7 @@ class EmbeddingBag(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, from the standard normal distribution."""
-        draw_table(self.weight, self.padding_idx)
+        _draw_table(self.weight, self.padding_idx)
 
     @classmethod
     def from_pretrained(cls, embeddings: Tensor, freeze: bool = True, **settings: Any) -> Self:

@@ -12,8 +12,8 @@ from vmflow.tensors import Tensor
 from . import functional as F
 from . import init
 from .function_layers import FunctionLayer
-from .initial import new_parameter
 from .module import Module, RankedLayer
+from .parameter import new_parameter
 
 
 class _AffineNorm(RankedLayer):

@@ -6,6 +6,7 @@ import copy
 from typing import Any, TypeVar
 
 from vmflow.devices import device as Device
+from vmflow.dtypes import dtype as DType
 from vmflow.ops import creation
 from vmflow.tensors import Tensor
 
@@ -35,6 +36,11 @@ class Parameter(Tensor):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (*super().__reduce__(), self.__dict__ or None)
+
+
+def new_parameter(shape: tuple[int, ...], device: Device | str | None, dtype: DType | None) -> Parameter:
+    """A parameter without values: a layer's `reset_parameters` draws them."""
+    return Parameter(creation.empty(shape, device=device, dtype=dtype))
 
 
 class Buffer(Tensor):

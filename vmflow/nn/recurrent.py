@@ -5,7 +5,6 @@ Parameters have PyTorch's names and shapes, so that its state dicts load.
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 from vmflow.devices import device as Device
@@ -17,19 +16,12 @@ from vmflow.ops.recurrent import GATES, Layer, recurrent_layer
 from vmflow.tensors import Tensor
 
 from . import functional as F
-from . import init
-from .initial import new_parameter
+from .layers import draw_evenly
 from .module import Module, unusual_settings
-from .parameter import Parameter
+from .parameter import Parameter, new_parameter
 from .utils.rnn import PackedSequence, batch_sizes_of
 
 State = Tensor | tuple[Tensor, Tensor]
-
-
-def _draw_evenly(module: Module, hidden_size: int) -> None:
-    bound = 1 / math.sqrt(hidden_size) if hidden_size else 0.0
-    for parameter in module.parameters():
-        init.uniform_(parameter, -bound, bound)
 
 
 class _Recurrent(Module):
@@ -108,7 +100,7 @@ class _Recurrent(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
-        _draw_evenly(self, self.hidden_size)
+        draw_evenly(self, self.hidden_size)
 
     def flatten_parameters(self) -> None:
         """Nothing needs to be done; there so that programs written for PyTorch run."""
@@ -329,7 +321,7 @@ class _Cell(Module):
 
     def reset_parameters(self) -> None:
         """Draw new initial values, evenly within 1 / sqrt(hidden_size)."""
-        _draw_evenly(self, self.hidden_size)
+        draw_evenly(self, self.hidden_size)
 
     def _step(self, input: Tensor, given: tuple[Tensor, ...] | None) -> list[Tensor]:
         """The next state, from (batch, features) or (features)."""

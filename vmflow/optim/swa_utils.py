@@ -121,7 +121,11 @@ class AveragedModel(Module):
         if not isinstance(function, Weighted):
             self._average_by_functions(averaged)
             averaged, function = [], Weighted(lambda number: 1.0)
-        self._issue(averaged, copied, function)
+        pairs = [*averaged, *copied]
+        outputs = [*[mine for mine, _ in pairs], self.n_averaged]
+        kernel = choose_update("average", outputs[0].device).kernel(Averages(len(averaged), function.weight_of))
+        elements = sum([it.numel() for it in outputs])
+        issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _pairs(self, model: Module) -> tuple[list[tuple[Tensor, Tensor]], list[tuple[Tensor, Tensor]]]:
         """What is averaged and what is copied: mine and the model's."""
@@ -131,16 +135,6 @@ class AveragedModel(Module):
             (averaged if self.use_buffers and mine.is_floating_point() else copied).append((mine, theirs))
         moved = [[(mine, theirs.detach().to(mine.device)) for mine, theirs in pairs] for pairs in (averaged, copied)]
         return moved[0], moved[1]
-
-    def _issue(
-        self, averaged: list[tuple[Tensor, Tensor]], copied: list[tuple[Tensor, Tensor]], function: Weighted
-    ) -> None:
-        pairs = [*averaged, *copied]
-        outputs = [*[mine for mine, _ in pairs], self.n_averaged]
-        settings = Averages(len(averaged), function.weight_of)
-        kernel = choose_update("average", outputs[0].device).kernel(settings)
-        elements = sum([it.numel() for it in outputs])
-        issue_update(Update("AveragedModel.update", kernel, [theirs for _, theirs in pairs], outputs, 2 * elements))
 
     def _average_by_functions(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         mine, theirs = [it for it, _ in pairs], [it for _, it in pairs]

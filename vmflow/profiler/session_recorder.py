@@ -5,14 +5,15 @@ As with instructions, what it keeps of what has ended are numbers and names: no 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
-
-from vmflow.instructions.scope import Scope
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from .records import UNFINISHED, BatchRecord, Load, RequestRecord
 
 if TYPE_CHECKING:
+    from vmflow.serving.batcher import Batch
+    from vmflow.serving.requests import Request
+
     from .recorder import Recording
 
 # What is written down about a request when it arrives: when, in which scopes, and for which trace; see `RequestRecord`.
@@ -20,40 +21,6 @@ if TYPE_CHECKING:
 Arrival: TypeAlias = tuple[int, tuple[str, ...], str | None]
 
 _UNKNOWN: Final[Arrival] = (0, (), None)
-
-
-class Batch(Protocol):
-    """What is looked at of a batch; see `BatchRecord`.
-
-    Attributes:
-        number: 0 before it is computed.
-        begun: when the turn of its requests came; 0 if nobody recorded then.
-    """
-
-    number: int
-    begun: int
-    kind: str
-    requests: int
-    size: int
-    scope: Scope | None
-
-
-class Request(Protocol):
-    """What is looked at of a request; see `RequestRecord`.
-
-    Attributes:
-        arrival: None if nobody recorded then.
-        batch: the last one that it was in; None before its turn has come.
-    """
-
-    number: int
-    client: Hashable
-    priority: int
-    state: str
-    arrival: Arrival | None
-
-    @property
-    def batch(self) -> Batch | None: ...
 
 
 class SessionRecorder:

@@ -21,7 +21,6 @@ from .asgi import ASGIApp, ASGIScope, DisconnectScope, ErrorResponses, Policy, R
 from .bodies import Message, Receive, SlowBody
 from .draining import can_take_signals, drain_on_signal
 from .intake import Intake
-from .lag import LoopLag
 from .metrics import Metrics
 from .openapi import description
 from .optional import required
@@ -30,6 +29,7 @@ from .page import POLICY
 from .page import page as page_of
 from .problems import FAILED, Problem, problem_of
 from .session import InferenceSession
+from .statistics import LoopLag
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -62,42 +62,28 @@ _STEPS[[ord("["), ord("{")]] = 1
 _STEPS[[ord("]"), ord("}")]] = -1
 
 
-class BadBody(InvalidInput):
+class BadBody(InvalidInput, status=400):
     """The body is not of the kind that its headers say."""
 
-    status = 400
 
-
-class TooLarge(InvalidInput):
+class TooLarge(InvalidInput, status=413):
     """The body has more bytes than are taken."""
 
-    status = 413
 
-
-class UnknownKind(InvalidInput):
+class UnknownKind(InvalidInput, status=415):
     """The body is of a kind that is not taken."""
 
-    status = 415
 
-
-class NotAcceptable(InvalidInput):
+class NotAcceptable(InvalidInput, status=406):
     """The answer is asked for in a kind that it cannot be given in."""
 
-    status = 406
 
-
-class ClientGone(ServingError):
+class ClientGone(ServingError, status=499, reason="gone"):
     """The client has left before its request was complete; there is nobody to answer."""
 
-    status = 499
-    reason = "gone"
 
-
-class SlowBody(ServingError):
+class SlowBody(ServingError, status=408, reason="slow"):
     """The body has not come in the time that it is waited for."""
-
-    status = 408
-    reason = "slow"
 
 
 # Reading

@@ -10,6 +10,8 @@ from vmflow.errors import DeadlineExceeded
 class ServingError(RuntimeError):
     """A request was not served.
 
+    Subclasses may give the attributes in the class line: ``class TooLarge(ServingError, status=413)``.
+
     Attributes:
         status: the HTTP status that says so.
         reason: under which `Statistics.rejected` counts a request that was turned away by it.
@@ -20,43 +22,31 @@ class ServingError(RuntimeError):
     reason: ClassVar[str] = "failed"
     retry_after: float | None = None
 
+    def __init_subclass__(cls, **attributes: int | str | float) -> None:
+        super().__init_subclass__()
+        for name, value in attributes.items():
+            setattr(cls, name, value)
 
-class InvalidInput(ServingError, ValueError):
+
+class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
     """The inputs are not what the session was declared to take; nothing was done with them."""
 
-    status = 422
-    reason = "invalid"
 
-
-class Overloaded(ServingError):
+class Overloaded(ServingError, status=503, reason="overloaded"):
     """As much is waiting as may wait."""
-
-    status = 503
-    reason = "overloaded"
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)
         self.retry_after = retry_after
 
 
-class Draining(ServingError):
+class Draining(ServingError, status=503, reason="draining", retry_after=1.0):
     """The session finishes what it has and takes nothing new; another process may."""
 
-    status = 503
-    reason = "draining"
-    retry_after = 1.0
 
-
-class NotReady(ServingError):
+class NotReady(ServingError, status=503, reason="not_ready", retry_after=1.0):
     """The session has not been started, is warming up, or has been closed."""
 
-    status = 503
-    reason = "not_ready"
-    retry_after = 1.0
 
-
-class Expired(ServingError, DeadlineExceeded):
+class Expired(ServingError, DeadlineExceeded, status=504, reason="expired"):
     """The deadline of a request has passed before it had its result."""
-
-    status = 504
-    reason = "expired"

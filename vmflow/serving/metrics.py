@@ -10,10 +10,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from .intake import ByteBudget
-from .lag import LoopLag
 from .optional import required
 from .session import InferenceSession
-from .statistics import BOUNDS, Histogram
+from .statistics import BOUNDS, Histogram, LoopLag
 
 PREFIX: Final = "vmflow_"
 

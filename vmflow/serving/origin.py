@@ -15,10 +15,8 @@ from urllib.parse import urlsplit
 from .errors import ServingError
 
 
-class ForeignOrigin(ServingError):
+class ForeignOrigin(ServingError, status=403):
     """A page that is not the server's own asks for something."""
-
-    status = 403
 
 
 def check_origin(headers: Iterable[tuple[bytes, bytes]], hosts: Sequence[str] = ()) -> None:

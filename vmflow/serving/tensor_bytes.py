@@ -62,10 +62,8 @@ _NAMES: Final[dict[str, Any]] = {
 _WRITTEN: Final = {np.dtype(it): name for name, it in _NAMES.items() if name != "BOOL"} | {np.dtype(np.bool_): "BOOL"}
 
 
-class BadBytes(InvalidInput):
+class BadBytes(InvalidInput, status=400):
     """The bytes are not of the format that they were said to be."""
-
-    status = 400
 
 
 def read_npy(body: bytes) -> Array:
