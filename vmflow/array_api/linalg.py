@@ -71,8 +71,7 @@ def cross(x1: Tensor, x2: Tensor, /, *, axis: int = -1) -> Tensor:
     """
     if x1.size(axis) != 3 or x2.size(axis) != 3:
         raise ValueError(f"cross: dimension {axis} must have 3 elements, got {x1.size(axis)} and {x2.size(axis)}")
-    (a0, a1, a2), (b0, b1, b2) = [_vmflow.unbind(it, axis) for it in together("cross", x1, x2)]
-    return _vmflow.stack([a1 * b2 - a2 * b1, a2 * b0 - a0 * b2, a0 * b1 - a1 * b0], axis)
+    return _vmflow.linalg.cross(*together("cross", x1, x2), dim=axis)
 
 
 def diagonal(x: Tensor, /, *, offset: int = 0) -> Tensor:

@@ -67,8 +67,6 @@ def nonzero(x: Tensor, /) -> tuple[Tensor, ...]:
 def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tensor | None = None) -> Tensor:
     """Where each element of `x2` belongs in the sorted `x1`.
 
-    By bisection, as many steps for all as the length of `x1` has binary digits.
-
     Args:
         x1: one dimension, in ascending order.
         x2: what to find places for.
@@ -78,23 +76,9 @@ def searchsorted(x1: Tensor, x2: Tensor, /, *, side: str = "left", sorter: Tenso
     Raises:
         ValueError: for another `side`, or if `x1` has not one dimension.
     """
-    if side not in ("left", "right"):
-        raise ValueError(f"searchsorted: side must be 'left' or 'right', not {side!r}")
     if x1.ndim != 1:
         raise ValueError(f"searchsorted: x1 must have one dimension, got {list(x1.shape)}")
-    low = flow.zeros(x2.shape, dtype=flow.int64, device=x2.device)
-    ordered = flow.index_select(x1, 0, sorter) if sorter is not None else x1
-    kind = flow.promote_types(x1.dtype, x2.dtype)
-    ordered, wanted = ordered.detach().to(kind), x2.detach().to(kind)
-    # In each step the place is known to be one of `remaining + 1`, beginning at `low`.
-    remaining = x1.shape[0]
-    while remaining:
-        half = (remaining + 1) // 2
-        element = flow.index_select(ordered, 0, (low + (half - 1)).reshape(-1)).reshape(x2.shape)
-        before = element < wanted if side == "left" else element <= wanted
-        low = low + before.to(flow.int64) * half
-        remaining -= half
-    return low
+    return flow.searchsorted(x1, x2, side=side, sorter=sorter)
 
 
 def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:

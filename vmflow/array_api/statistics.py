@@ -90,12 +90,4 @@ def diff(
     """
     if n < 0:
         raise ValueError(f"diff: n cannot be negative, got {n}")
-    parts = [it for it in (prepend, x, append) if it is not None]
-    found = flow.cat(parts, axis) if len(parts) > 1 else x
-    for _ in range(n):
-        length = found.size(axis)
-        if not length:
-            return found
-        after, before = flow.narrow(found, axis, 1, length - 1), flow.narrow(found, axis, 0, length - 1)
-        found = after != before if found.dtype is flow.bool_ else after - before
-    return found.clone() if found is x else found
+    return flow.diff(x, n, axis, prepend, append)
