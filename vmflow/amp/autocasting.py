@@ -98,16 +98,14 @@ class autocast:
         return Casts(chosen, cache if self.cache_enabled else None)
 
 
+@attrs.frozen(eq=False)
 class _Kept:
     """A parameter that was cast, and what has to be the same for the cast to be used again."""
 
-    __slots__ = ("cast", "original", "surroundings", "version")
-
-    def __init__(self, original: Tensor, cast: Tensor, surroundings: tuple[Any, ...]) -> None:
-        self.original = original
-        self.cast = cast
-        self.version = original._blob.storage.version
-        self.surroundings = surroundings
+    original: Tensor
+    cast: Tensor
+    version: int
+    surroundings: tuple[Any, ...]
 
     def fits(self, original: Tensor, surroundings: tuple[Any, ...]) -> bool:
         return (
@@ -174,7 +172,9 @@ class Casts:
         key = (id(tensor), wanted)
         kept = self.cache.get(key)
         if kept is None or not kept.fits(tensor, surroundings):
-            kept = self.cache[key] = _Kept(tensor, copying.cast(tensor, wanted), surroundings)
+            kept = self.cache[key] = _Kept(
+                tensor, copying.cast(tensor, wanted), tensor._blob.storage.version, surroundings
+            )
         return kept.cast
 
 
@@ -228,18 +228,17 @@ def custom_fwd(
     """
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
-    method = fwd
 
-    @functools.wraps(method)
+    @functools.wraps(fwd)
     def forward(ctx: Any, *args: Any, **kwargs: Any) -> Any:
         on = is_autocast_enabled(device_type)
         ctx._autocast = (on and cast_inputs is None, get_autocast_dtype(device_type))
         if not on or cast_inputs is None:
-            return method(ctx, *args, **kwargs)
+            return fwd(ctx, *args, **kwargs)
         given = [_cast_all(it, device_type, cast_inputs) for it in args]
         named = {key: _cast_all(it, device_type, cast_inputs) for key, it in kwargs.items()}
         with autocast(device_type, enabled=False):
-            return method(ctx, *given, **named)
+            return fwd(ctx, *given, **named)
 
     return forward
 
@@ -253,13 +252,12 @@ def custom_bwd(bwd: Callable[..., Any] | None = None, *, device_type: str) -> Ca
     """
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
-    method = bwd
 
-    @functools.wraps(method)
+    @functools.wraps(bwd)
     def backward(ctx: Any, *args: Any) -> Any:
         enabled, dtype = ctx._autocast
         with autocast(device_type, dtype, enabled):
-            return method(ctx, *args)
+            return bwd(ctx, *args)
 
     return backward
 

@@ -153,8 +153,6 @@ from .searching import (
     sort as sort,
     take as take,
     take_along_axis as take_along_axis,
-)
-from .sets import (
     unique_all as unique_all,
     unique_counts as unique_counts,
     unique_inverse as unique_inverse,

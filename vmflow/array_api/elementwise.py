@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import vmflow as flow
 from vmflow.tensors import Tensor
@@ -59,6 +59,7 @@ log2 = _unary("log2", flow.log2, "Logarithm to base 2.")
 log10 = _unary("log10", flow.log10, "Logarithm to base 10.")
 logical_not = _unary("logical_not", flow.logical_not, "Whether zero.")
 negative = _unary("negative", flow.neg, "Negated.")
+positive = _unary("positive", flow.clone, "A copy.")
 reciprocal = _unary("reciprocal", flow.reciprocal, "1 / x.")
 round = _unary("round", flow.round, "Rounded to the nearest integer, halves to the even one.")
 sin = _unary("sin", flow.sin, "Sine.")
@@ -95,19 +96,12 @@ remainder = _binary("remainder", flow.remainder, "x1 % x2, with the sign of x2."
 subtract = _binary("subtract", flow.sub, "x1 - x2.")
 
 
-def positive(x: Tensor, /) -> Tensor:
-    """A copy."""
-    return flow.clone(x)
-
-
 def sign(x: Tensor, /) -> Tensor:
     """-1, 0 or 1; of a complex number that of its direction."""
     if not x.is_complex():
         return flow.sign(x)
     size = flow.abs(x)
-    direction: Any = flow.where(size == 0, flow.zeros_like(x), x / size)
-    found: Tensor = direction
-    return found
+    return flow.where(size == 0, flow.zeros_like(x), x / size)
 
 
 def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -> Tensor:
@@ -124,6 +118,4 @@ def clip(x: Tensor, /, min: Operand | None = None, max: Operand | None = None) -
 
 def where(condition: Tensor, x1: Operand, x2: Operand, /) -> Tensor:
     """`x1` where the condition holds, `x2` elsewhere."""
-    first, second = together("where", x1, x2)
-    found: Tensor = flow.where(condition, first, second)
-    return found
+    return cast(Tensor, flow.where(condition, *together("where", x1, x2)))

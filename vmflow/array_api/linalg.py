@@ -88,11 +88,13 @@ def matrix_norm(x: Tensor, /, *, keepdims: bool = False, ord: int | float | str 
     if ord is None or ord == "fro":
         return vector_norm(x, axis=(-2, -1), keepdims=keepdims)
     if ord in (2, -2, "nuc"):
-        values = svdvals(x)
-        found = {2: _vmflow.amax, -2: _vmflow.amin, "nuc": _vmflow.sum}[ord](values, -1)
-        return found[..., None, None] if keepdims else found
-    across = {1: (-2, _vmflow.amax), -1: (-2, _vmflow.amin), float("inf"): (-1, _vmflow.amax)}
-    across[-float("inf")] = (-1, _vmflow.amin)
+        return _vmflow.linalg.matrix_norm(x, ord, (-2, -1), keepdims)
+    across = {
+        1: (-2, _vmflow.amax),
+        -1: (-2, _vmflow.amin),
+        float("inf"): (-1, _vmflow.amax),
+        -float("inf"): (-1, _vmflow.amin),
+    }
     if ord not in across:
         raise ValueError(f"matrix_norm: ord must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, not {ord!r}")
     summed, chosen = across[ord]

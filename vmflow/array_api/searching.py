@@ -1,6 +1,10 @@
-"""Indexing, searching and sorting by the array API standard."""
+"""Indexing, searching, sorting and sets by the array API standard."""
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import vmflow as flow
 from vmflow.tensors import Tensor
@@ -33,18 +37,14 @@ def take_along_axis(x: Tensor, indices: Tensor, /, *, axis: int = -1) -> Tensor:
     return flow.take_along_dim(x, indices.to(flow.int64), axis)
 
 
-def _position(x: Tensor, found: Tensor, axis: int | None, keepdims: bool) -> Tensor:
-    return found.reshape((1,) * x.ndim) if axis is None and keepdims else found
-
-
 def argmax(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Where the largest element is; counted through all elements if `axis` is None."""
-    return _position(x, flow.argmax(x, axis, keepdims and axis is not None), axis, keepdims)
+    return flow.argmax(x, axis, keepdims)
 
 
 def argmin(x: Tensor, /, *, axis: int | None = None, keepdims: bool = False) -> Tensor:
     """Where the smallest element is; counted through all elements if `axis` is None."""
-    return _position(x, flow.argmin(x, axis, keepdims and axis is not None), axis, keepdims)
+    return flow.argmin(x, axis, keepdims)
 
 
 def count_nonzero(x: Tensor, /, *, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
@@ -89,3 +89,58 @@ def argsort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: b
 def sort(x: Tensor, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
     """A dimension in order."""
     return flow.sort(x, axis, descending, stable=stable).values
+
+
+# Different values: on the host, since how many there are depends on the data.  These functions wait for their input.
+# Values come in ascending order; every nan is a value of its own.
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` returns."""
+
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` returns."""
+
+    values: Tensor
+    counts: Tensor
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` returns."""
+
+    values: Tensor
+    inverse_indices: Tensor
+
+
+def unique_all(x: Tensor, /) -> UniqueAll:
+    """The different values, where each is first, which of them each element is, and how often each occurs."""
+    array: Any = x.detach().numpy()
+    if x.dtype is flow.bfloat16:
+        array = array.astype(np.float32)
+    found = np.unique_all(array)
+    values = flow.tensor(found.values, dtype=x.dtype, device=x.device)
+    others = (found.indices, found.inverse_indices, found.counts)
+    return UniqueAll(values, *[flow.tensor(it, dtype=flow.int64, device=x.device) for it in others])
+
+
+def unique_counts(x: Tensor, /) -> UniqueCounts:
+    """The different values, and how often each occurs."""
+    found = unique_all(x)
+    return UniqueCounts(found.values, found.counts)
+
+
+def unique_inverse(x: Tensor, /) -> UniqueInverse:
+    """The different values, and which of them each element is."""
+    found = unique_all(x)
+    return UniqueInverse(found.values, found.inverse_indices)
+
+
+def unique_values(x: Tensor, /) -> Tensor:
+    """The different values."""
+    return unique_all(x).values

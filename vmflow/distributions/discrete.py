@@ -181,11 +181,10 @@ class Categorical(_ByProbability):
 
     def sample(self, sample_shape: Sequence[int] = ()) -> Tensor:
         shape = self._extended_shape(sample_shape)
-        count = math.prod(sample_shape)
         if 0 in shape:
             return self._parameter.new_zeros(shape, dtype=dtypes.int64)
         rows = self.probs.detach().reshape(-1, self._num_events)
-        return multinomial(rows, count, True).t().reshape(shape)
+        return multinomial(rows, math.prod(sample_shape), True).t().reshape(shape)
 
     def log_prob(self, value: Tensor) -> Tensor:
         indices = self._check_sample(value).long()

@@ -11,10 +11,9 @@ from vmflow.ops.decompositions import solve_triangular
 from vmflow.ops.selection import where
 from vmflow.tensors import Tensor
 
-from .continuous import Exponential, Laplace, Normal, Uniform
+from .continuous import Exponential, Laplace, MultivariateNormal, Normal, Uniform, half_logdet, squared_distance
 from .discrete import Bernoulli, Categorical
 from .distribution import Distribution, Independent, summed
-from .multivariate_normal import MultivariateNormal, half_logdet, squared_distance
 
 Formula: TypeAlias = Callable[..., Tensor]
 _F = TypeVar("_F", bound=Formula)

@@ -27,13 +27,6 @@ def _fitting(container: Module, registry: str, value: Any) -> Any:
     raise TypeError(f"{type(container).__name__} holds {kind}, not {type(value).__name__}")
 
 
-def _keep(container: Module, registry: str, name: str, value: Any) -> None:
-    if registry == "_modules":
-        container.add_module(name, value)
-    else:
-        container.register_parameter(name, value)
-
-
 def _parameters_shown(container: Module) -> str:
     lines = []
     for name, value in container._parameters.items():
@@ -55,6 +48,10 @@ class _Container(Module):
     def _members(self) -> dict[str, Any]:
         members: dict[str, Any] = self.__dict__[self._registry]
         return members
+
+    def _keep(self, name: str, value: Any) -> None:
+        register = self.add_module if self._registry == "_modules" else self.register_parameter
+        register(name, _fitting(self, self._registry, value))
 
     def __len__(self) -> int:
         return len(self._members())
@@ -101,7 +98,7 @@ class _Numbered(_Container):
 
     def append(self, value: Any) -> Self:
         """Add one at the end."""
-        _keep(self, self._registry, str(len(self)), _fitting(self, self._registry, value))
+        self._keep(str(len(self)), value)
         return self
 
     def extend(self, values: Iterable[Any]) -> Self:
@@ -212,7 +209,7 @@ class _Named(_Container):
         return self._members()[key]
 
     def __setitem__(self, key: str, value: Any) -> None:
-        _keep(self, self._registry, key, _fitting(self, self._registry, value))
+        self._keep(key, value)
 
     def __delitem__(self, key: str) -> None:
         del self._members()[key]

@@ -130,8 +130,9 @@ class _Forward(_Convolution):
         padding: Sizes | str | int = self.padding
         if self.padding_mode != "zeros":
             input, padding = F.pad(input, self._borders(), self.padding_mode), 0
-        convolve = _CONVOLUTIONS[self._rank]
-        return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+        return _CONVOLUTIONS[self._rank](
+            input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups
+        )
 
     def _borders(self) -> list[int]:
         """The padding as `F.pad` takes it, from the last dimension on."""
@@ -209,8 +210,9 @@ class _Transposed(_Convolution):
             ValueError: if the result cannot have that size.
         """
         extra = self.output_padding if output_size is None else self._output_padding(input, output_size)
-        transpose = _TRANSPOSED[self._rank]
-        return transpose(input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation)
+        return _TRANSPOSED[self._rank](
+            input, self.weight, self.bias, self.stride, self.padding, extra, self.groups, self.dilation
+        )
 
     def _output_padding(self, input: Tensor, output_size: Sequence[int]) -> Sizes:
         name, rank = type(self).__name__, self._rank

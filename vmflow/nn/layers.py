@@ -115,8 +115,7 @@ class Bilinear(Module):
         self.in1_features = in1_features
         self.in2_features = in2_features
         self.out_features = out_features
-        shape = (out_features, in1_features, in2_features)
-        self.weight = new_parameter(shape, device, dtype)
+        self.weight = new_parameter((out_features, in1_features, in2_features), device, dtype)
         self.register_parameter("bias", new_parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 

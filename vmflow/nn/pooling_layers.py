@@ -197,8 +197,7 @@ class _MaxUnpool(RankedLayer):
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The elements and their indices to a larger image, of `output_size` where several are possible."""
-        unpool = _UNPOOL[self._rank]
-        return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
+        return _UNPOOL[self._rank](input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
     def extra_repr(self) -> str:
         return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"

@@ -222,9 +222,8 @@ class RNN(_Recurrent):
         dtype: DType | None = None,
     ) -> None:
         _check_nonlinearity("RNN", nonlinearity)
-        kind = f"rnn_{nonlinearity}"
-        args = (kind, input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, 0, device, dtype)
-        super().__init__(*args)
+        args = (input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional)
+        super().__init__(f"rnn_{nonlinearity}", *args, 0, device, dtype)
         self.nonlinearity = nonlinearity
 
 

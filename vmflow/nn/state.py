@@ -60,7 +60,7 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
     missing: list[str] = []
     unexpected: list[str] = []
     problems: list[str] = []
-    modules = list(_with_prefixes(module))
+    modules = [(f"{name}." if name else "", part) for name, part in module.named_modules(remove_duplicate=False)]
     for prefix, part in modules:
         for hook in list(part._load_state_dict_pre_hooks.values()):
             hook(part, given, prefix, {}, strict, missing, unexpected, problems)
@@ -83,12 +83,6 @@ def load(module: Module, state_dict: Mapping[str, Any], strict: bool, assign: bo
             hook(part, result)
     _complain(module, result, [], strict, "only the rest was loaded")
     return result
-
-
-def _with_prefixes(module: Module) -> Iterator[tuple[str, Module]]:
-    """The module and those below it, with what stands before the names of their members."""
-    for name, part in module.named_modules(remove_duplicate=False):
-        yield (f"{name}." if name else ""), part
 
 
 def _complain(module: Module, keys: IncompatibleKeys, problems: list[str], strict: bool, so_far: str) -> None:

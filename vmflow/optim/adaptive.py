@@ -56,9 +56,10 @@ class Adagrad(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         super().add_param_group(param_group)
         group = self.param_groups[-1]
+        first = group["initial_accumulator_value"]
         with scope(shield=True):
             for parameter in group["params"]:
-                self._remembered(parameter, _first_sum(parameter, group))
+                self._remembered(parameter, {"sum": complex(first, first) if parameter.is_complex() else first})
 
     def check_group(self, group: dict[str, Any]) -> None:
         check_not_negative("Adagrad", group, "lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
@@ -72,11 +73,6 @@ class Adagrad(Optimizer):
             group["maximize"],
         )
         return self._group_update(group, "adagrad", settings, {"sum": group["initial_accumulator_value"]})
-
-
-def _first_sum(parameter: Tensor, group: dict[str, Any]) -> dict[str, complex]:
-    first = group["initial_accumulator_value"]
-    return {"sum": complex(first, first) if parameter.is_complex() else first}
 
 
 class Adadelta(Optimizer):

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+import attrs
+
 from vmflow.autograd import no_grad
 from vmflow.devices import device as Device
 from vmflow.dtypes import int64
@@ -28,14 +30,14 @@ AverageOne = Callable[[Tensor, Tensor, Any], Tensor]
 AverageAll = Callable[[Sequence[Tensor], Sequence[Tensor], Any], None]
 
 
+@attrs.frozen(eq=False)
 class Weighted:
     """A running average, in which the newest has a weight that depends on how many there are.
 
     `AveragedModel` makes it by one instruction, without waiting for that number.
     """
 
-    def __init__(self, weight_of: Callable[[int], float]) -> None:
-        self.weight_of = weight_of
+    weight_of: Callable[[int], float]
 
     def __call__(self, averaged: Any, current: Any, number: Any) -> Any:
         """As an `avg_fn` for one tensor, as a `multi_avg_fn` for several."""

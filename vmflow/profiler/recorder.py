@@ -16,6 +16,8 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
+import attrs
+
 from vmflow.forking import lock_held_while_forking
 from vmflow.instructions.failure import Failure
 from vmflow.instructions.instruction import Instruction
@@ -33,16 +35,16 @@ _now = time.perf_counter_ns
 _thread = threading.get_ident
 
 
+@attrs.define(eq=False)
 class HostTracks:
     """Numbers for those who issue and wait: the running task if there is one, else the thread."""
 
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._threads = threading.local()
-        # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
-        self._tasks: dict[int, tuple[weakref.ref[Any], int]] = {}
-        # Reentrant, for a destructor that issues something while a number is being given.
-        self._lock = lock_held_while_forking()
+    names: list[str] = attrs.field(factory=list)
+    _threads: threading.local = attrs.field(factory=threading.local)
+    # By id, with a weak reference to tell whether it is still the same one: a task keeps its result, and so arrays.
+    _tasks: dict[int, tuple[weakref.ref[Any], int]] = attrs.field(factory=dict)
+    # Reentrant, for a destructor that issues something while a number is being given.
+    _lock: Any = attrs.field(factory=lock_held_while_forking)
 
     def current(self) -> int:
         """The number of whoever calls."""

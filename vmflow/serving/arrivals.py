@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from .batcher import Batcher
 
 
+@attrs.define(eq=False)
 class Arrivals:
     """Requests that are on their way into a session, for whoever closes its door to wait for."""
 
-    def __init__(self) -> None:
-        self._there: set[Arrival] = set()
-        # Set when one has gone in, or away; None if nobody wants to know.
-        self._left: asyncio.Event | None = None
+    _there: set[Arrival] = attrs.field(factory=set)
+    # Set when one has gone in, or away; None if nobody wants to know.
+    _left: asyncio.Event | None = None
 
     def __len__(self) -> int:
         return len(self._there)

@@ -24,6 +24,8 @@ from contextvars import ContextVar
 from functools import cache
 from typing import Any, Final, Literal, TypeAlias
 
+import attrs
+
 import vmflow as flow
 
 from .bodies import Message, Receive
@@ -107,6 +109,7 @@ class DisconnectScope:
         return self._policy
 
 
+@attrs.define(eq=False)
 class _Watch:
     """One request, of which messages are read ahead.
 
@@ -119,18 +122,17 @@ class _Watch:
         begun: whether the answer has.
     """
 
-    def __init__(self, handler: asyncio.Task[Any], receive: Receive, send: Send) -> None:
-        self.cancelled = False
-        self.begun = False
-        self._handler = handler
-        self._receive = receive
-        self._send = send
-        self._answered = False
-        self._gone = False
-        self._error: BaseException | None = None
-        self._messages: deque[Message] = deque()
-        self._changed = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+    _handler: asyncio.Task[Any]
+    _receive: Receive
+    _send: Send
+    cancelled: bool = False
+    begun: bool = False
+    _answered: bool = False
+    _gone: bool = False
+    _error: BaseException | None = None
+    _messages: deque[Message] = attrs.field(factory=deque)
+    _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
+    _task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
         """Read, from now on."""
@@ -200,6 +202,7 @@ class _Watch:
 # Errors
 
 
+@attrs.frozen(eq=False)
 class ErrorResponses:
     """Answers with JSON what vmflow raises: see `problems.problem_of`.
 
@@ -213,9 +216,8 @@ class ErrorResponses:
             as `RequestScope`, sees the answer.
     """
 
-    def __init__(self, app: ASGIApp, *, others: bool = False) -> None:
-        self.app = app
-        self._others = others
+    app: ASGIApp
+    _others: bool = attrs.field(default=False, kw_only=True)
 
     async def __call__(self, scope: ASGIScope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

@@ -174,8 +174,7 @@ def inputs_of(body: bytes, kind: str, signature: Signature, pause: Pause | None 
     if kind == NPY:
         if len(signature.specs) != 1:
             raise InvalidInput(f"an npy file is one array, and {len(signature.specs)} inputs are expected")
-        array = read_npy(body)
-        return signature.given([array])
+        return signature.given([read_npy(body)])
     arrays = {name: _widened(it) for name, it in read_safetensors(body, len(signature.specs)).items()}
     if signature.named:
         return arrays

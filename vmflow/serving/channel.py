@@ -6,7 +6,10 @@ import asyncio
 from collections import deque
 from typing import Any
 
+import attrs
 
+
+@attrs.define(eq=False)
 class Channel:
     """A bounded queue with an end.  One task puts and one gets.
 
@@ -14,11 +17,10 @@ class Channel:
         room: how many chunks may wait to be read.
     """
 
-    def __init__(self, room: int) -> None:
-        self._room = room
-        self._chunks: deque[Any] = deque()
-        self._ended = False
-        self._changed = asyncio.Event()
+    _room: int
+    _chunks: deque[Any] = attrs.field(factory=deque)
+    _ended: bool = False
+    _changed: asyncio.Event = attrs.field(factory=asyncio.Event)
 
     async def put(self, chunk: Any) -> None:
         """Add a chunk as soon as there is room for it."""

@@ -85,8 +85,8 @@ def read_npy(body: bytes) -> Array:
     dtype = _DESCRIPTIONS.get(descr.lstrip("<>|="))
     if dtype is None:
         raise BadBytes(f"npy: {descr} is not a dtype of numbers that is taken")
-    order = ">" if descr[0] == ">" else "<"
-    array = _seen(body, begin + length, len(body), np.dtype(dtype).newbyteorder(order), shape, fortran, "npy")
+    dtype = np.dtype(dtype).newbyteorder(">" if descr[0] == ">" else "<")
+    array = _seen(body, begin + length, len(body), dtype, shape, fortran, "npy")
     return array != 0 if descr.endswith("b1") else array
 
 

@@ -112,12 +112,11 @@ def clip_grads_with_norm_(parameters: Tensor | Iterable[Tensor], max_norm: float
 def clip_grad_value_(parameters: Tensor | Iterable[Tensor], clip_value: float) -> None:
     """Bring every element of the gradients into [-clip_value, clip_value], by one instruction."""
     gradients = _gradients(parameters)
-    limit = float(clip_value)
     for gradient in gradients:
         if gradient.is_complex():
             raise TypeError("clip_grad_value_: complex gradients have no order to be clipped by; use clip_grad_norm_")
     if gradients:
-        clip = choose_update("clip", gradients[0].device).kernel(Clip(limit))
+        clip = choose_update("clip", gradients[0].device).kernel(Clip(float(clip_value)))
         issue_update(Update("clip_grad_value_", clip, [], gradients, _elements(gradients)))
 
 

@@ -85,8 +85,7 @@ class CyclicLR(_WithMomentum):
         self.base_momentums: list[float] = per_group("CyclicLR", optimizer, "momentums", base_momentum)
         self.max_momentums: list[float] = per_group("CyclicLR", optimizer, "momentums", max_momentum)
         self.check_momentum(optimizer)
-        down = step_size_up if step_size_down is None else step_size_down
-        self.total_size = step_size_up + down
+        self.total_size = step_size_up + (step_size_up if step_size_down is None else step_size_down)
         self.step_ratio = step_size_up / self.total_size
         self.mode = mode
         self.gamma = gamma

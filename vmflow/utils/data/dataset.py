@@ -218,7 +218,7 @@ def random_split(dataset: Any, lengths: Sequence[int | float], generator: Genera
     """
     sizes = _sizes(lengths, len(dataset))
     order: list[int] = generator_of(generator, len(dataset)).permutation(len(dataset)).tolist()
-    ends = list(itertools.accumulate(sizes))
+    ends = itertools.accumulate(sizes)
     return [Subset(dataset, order[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
 
 

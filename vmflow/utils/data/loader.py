@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from multiprocessing.context import BaseContext
 from typing import Any, Final, cast
 
+import attrs
+
 from vmflow.context import MODE
 from vmflow.random import Generator
 
@@ -137,8 +139,7 @@ class DataLoader:
         return Batches(self._begin(self.num_workers, prime=False))
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        prime = not isinstance(self.dataset, IterableDataset)
-        return AsyncBatches(self._begin(self.num_workers or 1, prime=prime))
+        return AsyncBatches(self._begin(self.num_workers or 1, prime=not isinstance(self.dataset, IterableDataset)))
 
     def _begin(self, threads: int, prime: bool) -> Iteration:
         base_seed = int(generator_of(self.generator, 1).integers(1 << 62))
@@ -193,12 +194,12 @@ def _dismiss(crew: Crew) -> bool:
     return True
 
 
+@attrs.define(eq=False)
 class _Kept:
     """The workers that wait for the next iteration.  Without locks, since finalizers come here."""
 
-    def __init__(self) -> None:
-        self._idle: list[Crew] = []
-        self._closed = False
+    _idle: list[Crew] = attrs.field(factory=list)
+    _closed: bool = False
 
     def take(self) -> Crew | None:
         try:

@@ -23,6 +23,7 @@ from io import BytesIO
 from multiprocessing.context import BaseContext
 from typing import Any, Final
 
+import attrs
 import numpy as np
 
 from vmflow.kernels.intra_op import set_num_threads
@@ -183,6 +184,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
+@attrs.define(eq=False)
 class RemoteFetcher:
     """A `Fetcher` in another process.  All but `interrupt` is called on one thread only.
 
@@ -192,14 +194,13 @@ class RemoteFetcher:
         context: how processes are started.
     """
 
-    def __init__(self, recipe: Recipe, number: int, context: BaseContext) -> None:
-        self._recipe = recipe
-        self._number = number
-        self._context: Any = context
-        self._process: Any = None
-        self._link: socket.socket | None = None
-        self._asking = False
-        self._interrupted = False
+    _recipe: Recipe
+    _number: int
+    _context: Any
+    _process: Any = None
+    _link: socket.socket | None = None
+    _asking: bool = False
+    _interrupted: bool = False
 
     def begin(self, base_seed: int) -> None:
         """As `Fetcher.begin`; starts the process if there is none."""

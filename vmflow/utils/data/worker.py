@@ -119,13 +119,13 @@ class Letter:
     ran_out: bool = False
 
 
+@attrs.define(eq=False)
 class InlineWorker:
     """Does its jobs in the call that hands them over."""
 
-    def __init__(self, fetcher: Fetcher | RemoteFetcher) -> None:
-        self._fetcher = fetcher
-        self._assignment: Assignment | None = None
-        self._context = contextvars.copy_context()
+    _fetcher: Fetcher | RemoteFetcher
+    _assignment: Assignment | None = None
+    _context: contextvars.Context = attrs.field(factory=contextvars.copy_context)
 
     def post(self, job: Job) -> None:
         """Do it."""
