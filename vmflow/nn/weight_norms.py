@@ -19,7 +19,7 @@ Changed = TypeVar("Changed", bound=Module)
 Hook = TypeVar("Hook")
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class WeightNorm:
     """The hook of `weight_norm`, called before `forward`.
 
@@ -130,7 +130,7 @@ def remove_weight_norm(module: Changed, name: str = "weight") -> Changed:
     return _restored(module, name, weight, "g v")
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class SpectralNorm:
     """The hook of `spectral_norm`, called before `forward`.
 

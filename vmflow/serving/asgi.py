@@ -202,7 +202,7 @@ class _Watch:
 # Errors
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class ErrorResponses:
     """Answers with JSON what vmflow raises: see `problems.problem_of`.
 
