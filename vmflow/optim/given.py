@@ -1,4 +1,4 @@
-"""Whatever an optimizer is given as parameters: what is refused, and what to give instead."""
+"""Checks of the parameters that an optimizer is given, with advice in their errors."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def listed(name: str, params: Any) -> list[Any]:
 
     Args:
         name: the optimizer's, for errors.
-        params: what the user gave.
+        params: given by the user.
 
     Raises:
-        TypeError: for what holds no parameters, or in no fixed order.
+        TypeError: if it holds no parameters, or has no fixed order.
         ValueError: for a generator that has been used up.
     """
     if isinstance(params, Module) and not isinstance(params, ParameterList):
@@ -47,7 +47,7 @@ def listed(name: str, params: Any) -> list[Any]:
 
 
 def check_is_tensor(name: str, position: int, parameter: Any) -> None:
-    """Raise TypeError, with what to give instead, unless the parameter at this position is a tensor."""
+    """Raise TypeError, with advice, unless the parameter at this position is a tensor."""
     if isinstance(parameter, Tensor):
         return
     found = type(parameter).__name__

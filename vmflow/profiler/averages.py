@@ -9,7 +9,7 @@ import attrs
 
 from .records import Trace
 
-# What a table can be sorted by; PyTorch's names for the same are understood too.
+# The columns to sort a table by, and PyTorch's names for them.
 _SORT_KEYS: Final = ("name", "stream", "calls", "total", "mean", "longest", "host")
 _SECOND_NAMES: Final = {
     "count": "calls",
@@ -61,7 +61,7 @@ class KeyAverages:
         return self._averages[index]
 
     def table(self, sort_by: str = "total", row_limit: int = 100) -> str:
-        """The sums as text, one line each, and below them what the host did.
+        """The sums as text, one line each, and below them the times of the host.
 
         Args:
             sort_by: "name", "stream", "calls", "total", "mean", "longest" or "host"; numbers fall.
@@ -117,14 +117,14 @@ def make_averages(trace: Trace) -> KeyAverages:
 
 
 def host_times(trace: Trace) -> dict[int, float]:
-    """By number of the instruction, microseconds from the end of what its thread did before to the end of issuing."""
+    """For each instruction's number, microseconds from the end of its thread's last activity to the end of issuing."""
     threads: dict[int, list[tuple[int, int, int]]] = {}
     for issue in trace.issues:
         threads.setdefault(issue.thread, []).append((issue.begin, issue.end, issue.number))
     for run in trace.runs:
         threads.setdefault(run.thread, []).append((run.begin, run.end, -1))
     for wait in trace.waits:
-        # Its two ends only: what the thread does in between, for others or for itself, is recorded too.
+        # Its two ends only: the activities of the thread in between are recorded too.
         threads.setdefault(wait.thread, []).extend([(wait.begin, wait.begin, -1), (wait.end, wait.end, -1)])
     found: dict[int, float] = {}
     for spans in threads.values():

@@ -1,4 +1,4 @@
-"""What people look at: slices on tracks and quantities over time, a `Timeline` of them."""
+"""`Timeline`: slices on tracks and quantities over time, as people look at them."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class Event:
         track: the stream, task or thread; of sessions "requests", "batches" or "streams".
         begin, end: microseconds since the recording began.
         number: of the instruction, the same in all its events; of the request or batch, among those of its session; -1
-            for what is none, or is not known.
-        args: what else there is to know.
+            if there is none, or it is not known.
+        args: further facts, by name.
     """
 
     kind: str
@@ -76,7 +76,7 @@ class Lanes:
     _free_from: dict[tuple[str, str], list[float]] = attrs.field(factory=dict)
 
     def track(self, process: str, track: str, begin: float, end: float) -> str:
-        """Where to put what lasts from `begin` to `end`, in microseconds; to be asked in order of `begin`."""
+        """The track for a slice from `begin` to `end`, in microseconds; call it in order of `begin`."""
         lanes = self._free_from.setdefault((process, track), [])
         lane = next((lane for lane, free in enumerate(lanes) if free <= begin), len(lanes))
         lanes[lane:] = [end] + lanes[lane + 1 :]
@@ -85,7 +85,7 @@ class Lanes:
 
 @attrs.define(eq=False)
 class Counters:
-    """Values of counters, of which only the changes are kept."""
+    """Keeps the changes of counters."""
 
     changes: list[Counter] = attrs.field(factory=list)
     _last: dict[tuple[str, str], int] = attrs.field(factory=dict)

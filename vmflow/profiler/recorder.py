@@ -1,6 +1,6 @@
-"""What happens while recording, written down as cheaply as possible: `Recording`, and a `MachineRecorder` per machine.
+"""`Recording` and its `MachineRecorder` per machine: events written down as cheaply as possible.
 
-Every hook appends one tuple of numbers, names and small objects that hold no array; `records` says what they mean.
+Every hook appends one tuple of numbers, names and small objects that hold no array; `records` gives their meaning.
 Nothing is formatted before somebody wants to see it.  Hooks are called on any thread and also by destructors, in the
 middle of anything, so that on the way of every instruction there is no lock: appending to a list, and putting into and
 taking out of a dict, are each one step for the interpreter.
@@ -37,7 +37,7 @@ _thread = threading.get_ident
 
 @attrs.define(eq=False)
 class HostTracks:
-    """Numbers for those who issue and wait: the running task if there is one, else the thread."""
+    """Numbers for the tasks and threads that issue and wait."""
 
     names: list[str] = attrs.field(factory=list)
     _threads: threading.local = attrs.field(factory=threading.local)
@@ -47,7 +47,7 @@ class HostTracks:
     _lock: Any = attrs.field(factory=lock_held_while_forking)
 
     def current(self) -> int:
-        """The number of whoever calls."""
+        """The number of the running task if there is one, else of the thread."""
         loop = running_loop()
         if loop is not None:
             task: Any = sys.modules["asyncio"].current_task(loop)
@@ -71,7 +71,7 @@ class HostTracks:
 
 
 class Recording:
-    """What happens on some machines from `attach` to `finish`.
+    """The events of some machines from `attach` to `finish`.
 
     Args:
         machines: to listen to.
@@ -107,13 +107,13 @@ class Recording:
             LISTENING.append(self)
 
     def finish(self) -> Trace:
-        """Listen no more, and tell what happened."""
+        """Stop listening, and return all that was recorded."""
         with _recordings_lock:
             LISTENING.remove(self)
         for machine in self.machines:
             machine.tracer = None
         end = _now()
-        # What runs goes on telling, and is not heard any more.
+        # Instructions that run still call their recorder; later events are left out.
         events = self.events[: self.max_events]
         for recorder in self._recorders:
             events += recorder.unfinished(end)
@@ -139,7 +139,7 @@ class Recording:
         next(self._lost)
 
     def session(self, key: int, name: str, load: Callable[[], tuple[int, int]]) -> SessionRecorder:
-        """Whom a session is to tell, which is then in `sessions`.
+        """The recorder of a session, made and put into `sessions` if there is none.
 
         Args:
             key: the session's alone, while several may have one name.
@@ -155,7 +155,7 @@ class Recording:
             return found
 
     def open_note(self, kind: str, name: str) -> int:
-        """Something named begins; returns what `close_note` is to be given."""
+        """A named part of the program begins; returns the number for `close_note`."""
         number = next(self.numbers)
         self._open_notes[number] = (kind, name, _now(), self.tracks.current())
         return number
@@ -180,7 +180,7 @@ class MachineRecorder:
         self._recording = recording
         self._index = index
         self._engine = machine.engine
-        # Numbers of what was issued, or waited for, and has not begun.
+        # Numbers of instructions that were issued, or waited for, and have not begun.
         self._issued: dict[Instruction, int] = {}
         self._running: dict[Instruction, tuple[int, int, int]] = {}
         self._waiting: dict[int, tuple[Any, ...]] = {}
@@ -218,7 +218,7 @@ class MachineRecorder:
         if outcome is None:
             state, error = RAN, None
             outputs = getattr(instruction.policy, "outputs", None)
-            # It may only have handed on what had gone wrong before.
+            # The instruction may only have handed on an earlier failure.
             if outputs and outputs[0].storage.failure is not None:
                 failure = outputs[0].storage.failure
                 state, error = DROPPED if failure.dropped else FAILED, f"inherited: {message_of(failure.error)}"
@@ -244,7 +244,7 @@ class MachineRecorder:
         recording = self._recording
         number = self._issued.get(instruction)
         if number is None and instruction.serial < 0:
-            # Issued before the recording began.  What runs has a serial, and is found by that.
+            # Issued before the recording began.  An instruction that runs is found by its serial.
             number = self._issued[instruction] = next(recording.numbers)
         wait = next(recording.numbers)
         track, scope = recording.tracks.current(), scope_of(instruction)
@@ -259,7 +259,7 @@ class MachineRecorder:
             self._recording.add((Wait, *begun, end, True))
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
-        """What is running, and who is waiting, as the recording ends.  Lets go of every instruction."""
+        """Records of the runs and waits under way as the recording ends.  Forgets every instruction."""
         found = [self._run(it, begun, end, UNFINISHED, None) for it, begun in list(self._running.items())]
         found += [(Wait, *begun, end, False) for begun in list(self._waiting.values())]
         self._issued.clear()

@@ -1,4 +1,4 @@
-"""What a recording consists of: a `Trace` of `Issue`, `Run`, `Wait` and other records.
+"""The parts of a recording: a `Trace` of `Issue`, `Run`, `Wait` and other records.
 
 All times are nanoseconds on the clock of `time.perf_counter_ns`.  The fields `code` and `last` tell the line that
 issued the instruction, see `vmflow.instructions.origin`.  A `number` is the recording's own for an instruction; unlike
@@ -127,9 +127,9 @@ class RequestRecord(NamedTuple):
 
     Attributes:
         number: among the requests of its session.
-        client: who asked, as text or number; None if nobody knows.
+        client: that asked, as text or number; None if it is not known.
         scopes: names of the scopes it was made in, the outermost first.
-        trace: what `vmflow.serving.trace_id` said there.
+        trace: the `vmflow.serving.trace_id` there.
         begun: when its turn came; None if it never did.
         state: "done", "failed", "cancelled" or "expired"; "unfinished" if the recording ended first.
         batch: the number of the last one that it was in; None if there was none.
@@ -160,7 +160,7 @@ class BatchRecord(NamedTuple):
         requests: how many there were.
         size: to how many places they were padded; 0 if to none, or not yet.
         state: "done", "failed" or "cancelled"; "unfinished" if the recording ended first.
-        scope: of what was issued for it.
+        scope: of the instructions issued for it.
         early: whether it had begun before the recording, whose begin is then its own.
     """
 
@@ -194,7 +194,7 @@ class Trace:
 
     Attributes:
         begin, end: of the recording.
-        monotonic_offset: what to add to nanoseconds of `time.monotonic_ns`.
+        monotonic_offset: to be added to nanoseconds of `time.monotonic_ns`.
         wall_clock: when it began, in seconds since 1970.
         machines: their names, each a different one.
         tracks: those of the tasks and threads, likewise.
@@ -239,7 +239,7 @@ class Trace:
         return (time - self.begin) / 1000
 
     def number_of(self, wait: Wait) -> int | None:
-        """Of what was waited for; None if that was not recorded."""
+        """The number of the instruction that was waited for; None if that was not recorded."""
         return wait.number if wait.number is not None else self._by_serial.get((wait.machine, wait.serial))
 
 

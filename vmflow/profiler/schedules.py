@@ -1,4 +1,4 @@
-"""Which steps of a loop are recorded: `ProfilerAction` and `schedule`."""
+"""`schedule` and `ProfilerAction`: the choice of the steps of a loop to record."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from enum import Enum
 
 
 class ProfilerAction(Enum):
-    """What a profiler does during one step."""
+    """The action of a profiler during one step."""
 
     NONE = 0
-    # As RECORD, and what was recorded is thrown away: the first steps with a profiler are slower than the rest.
+    # Records, and throws the records away: the first steps with a profiler are slower than the rest.
     WARMUP = 1
     RECORD = 2
     # The last step of a recording.
@@ -18,14 +18,14 @@ class ProfilerAction(Enum):
 
     @property
     def records(self) -> bool:
-        """Whether what happens in the step is kept."""
+        """Whether the records of the step are kept."""
         return self in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
 
 
 def schedule(
     *, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
 ) -> Callable[[int], ProfilerAction]:
-    """A function from the number of a step, from 0, to what a profiler does during it.
+    """A function from the number of a step, from 0, to the profiler's action during it.
 
     Args:
         wait: steps that are not recorded, at the beginning of each cycle.

@@ -1,6 +1,6 @@
-"""What a recording is told by one session of `vmflow.serving`: `SessionRecorder`.
+"""`SessionRecorder`: writes down the requests and batches of one session of `vmflow.serving`.
 
-As with instructions, what it keeps of what has ended are numbers and names: no request, nothing that holds an array.
+Of a request or batch that has ended it keeps numbers and names only, and nothing that holds an array.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .recorder import Recording
 
-# What is written down about a request when it arrives: when, in which scopes, and for which trace; see `RequestRecord`.
+# A request's time of arrival, the names of its scopes, and its trace; see `RequestRecord`.
 # A plain tuple, as it is made for every request.
 Arrival: TypeAlias = tuple[int, tuple[str, ...], str | None]
 
@@ -24,10 +24,10 @@ _UNKNOWN: Final[Arrival] = (0, (), None)
 
 
 class SessionRecorder:
-    """Knows what has not ended, and appends to the recording what has.
+    """Knows the requests and batches under way, and appends those that end to the recording.
 
-    What had begun before the recording is first heard of in its middle, and then counts from the recording's begin.
-    All times are stamped by who tells, once for all recordings.
+    A request or batch that had begun before the recording counts from the recording's begin.  The caller gives all
+    times, the same to all recordings.
 
     Args:
         recording: to append to.
@@ -44,16 +44,16 @@ class SessionRecorder:
         recording.add((Load, index, time, *load))
 
     def arrived(self, request: Request) -> None:
-        """It waits for its turn."""
+        """A request waits for its turn."""
         self._requests[request.number] = request
 
     def begun(self, requests: Iterable[Request]) -> None:
-        """Their turn has come."""
+        """The turn of some requests has come."""
         # Again, as they may have arrived before the recording.
         self._requests.update([(it.number, it) for it in requests])
 
     def ended(self, request: Request, error: str | None, time: int) -> None:
-        """It has come to what its state says."""
+        """The request has ended as its state says."""
         self._requests.pop(request.number, None)
         recording = self._recording
         # Written out, as in the recorder of a machine.
@@ -72,7 +72,7 @@ class SessionRecorder:
         self._recording.add(self._batch(batch, begin, time, state, error))
 
     def unfinished(self, end: int) -> list[tuple[Any, ...]]:
-        """What is under way as the recording ends.  Lets go of every request and batch."""
+        """Records of the requests and batches under way as the recording ends.  Forgets all of them."""
         found = [self._request(it, end, UNFINISHED, None) for it in list(self._requests.values())]
         found += [self._batch(it, begin, end, UNFINISHED, None) for it, begin in list(self._batches.values())]
         self._requests.clear()

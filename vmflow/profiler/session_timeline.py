@@ -1,4 +1,4 @@
-"""What sessions did, as people look at it: requests and batches on tracks, how many they are, and where each led."""
+"""Sessions as people look at them: requests and batches on tracks, their numbers over time, and the path of each."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .records import UNFINISHED, BatchRecord, RequestRecord, Trace
 
 
 def session_events(trace: Trace) -> list[Event]:
-    """A slice for each request, with what it did inside it, and one for each batch; none overlap."""
+    """A slice for each request, with its waiting and computing inside, and one for each batch; none overlap."""
     lanes = Lanes()
     made: list[Event] = []
     for request in sorted(trace.requests, key=lambda it: (it.arrived, it.number)):
@@ -37,7 +37,7 @@ def _request(trace: Trace, it: RequestRecord, lanes: Lanes) -> list[Event]:
     track = lanes.track(process, "requests", arrived, ended)
     spans = [("request", f"request {it.number}", arrived, ended, args)]
     until = ended if it.begun is None else trace.at(it.begun)
-    # Of what had begun before the recording, the waiting is not part of it.
+    # If computing had begun before the recording, there is no waiting in it.
     if until > arrived:
         spans.append(("waiting", "waiting", arrived, until, {}))
     if it.begun is not None:
@@ -63,7 +63,7 @@ def count_requests(trace: Trace, counters: Counters) -> None:
     """How many waited and were computed, session by session."""
     for load in trace.loads:
         process = trace.sessions[load.session]
-        # By time, by how much the two change; the load has what was before.
+        # The changes of both numbers, by time; the load has the numbers before.
         changes: dict[int, tuple[int, int]] = {load.time: (load.waiting, load.computing)}
         for request in trace.requests:
             for time, waiting, computing in _changes(request) if request.session == load.session else ():
@@ -79,11 +79,11 @@ def count_requests(trace: Trace, counters: Counters) -> None:
 
 
 def _changes(it: RequestRecord) -> list[tuple[int, int, int]]:
-    """Times, and by how much the number of those who wait and of those who are computed changes."""
+    """Times at which the numbers of waiting and of computed requests change, and by how much."""
     made = [(it.arrived, 1, 0)]
     if it.begun is not None:
         made.append((it.begun, -1, 1))
-    # What the recording's end has cut off goes on.
+    # A request that the recording's end cuts off goes on.
     if it.state != UNFINISHED:
         made.append((it.ended, -1, 0) if it.begun is None else (it.ended, 0, -1))
     return made

@@ -19,7 +19,7 @@ from .session_timeline import count_requests, request_paths, session_events
 def make_timeline(trace: Trace) -> Timeline:
     """Name, place and sort everything."""
     events = [*_Builder(trace).events(), *session_events(trace)]
-    # Stable: what is inside of another slice comes behind it, even if it is as long.
+    # Stable: a slice inside another one comes after it, even if it is as long.
     events.sort(key=lambda event: (event.begin, -event.end))
     return Timeline(_on_lanes(events), _counters(trace), request_paths(trace, events))
 
@@ -139,7 +139,7 @@ class _Builder:
 
 
 def _on_lanes(events: list[Event]) -> list[Event]:
-    """Move what would overlap on the track of a task or thread to a further track of its own.
+    """Move slices that would overlap on the track of a task or thread to further tracks.
 
     A thread that waits runs instructions, which may issue others; a coroutine may be inside several awaits at once.
     """

@@ -1,9 +1,9 @@
 """`Decoder`: bodies into the inputs of a session, large ones without holding the event loop up.
 
-What holds a loop up is JSON.  Its parser is a single call that keeps the interpreter's lock, on whichever thread it is
-called; only where it calls back into Python, which it does here for every number, can others have the lock meanwhile.
-So large bodies are read on a thread, and each thousand numbers it lets others go on.  What is counted beforehand, and
-made of the numbers in the end, takes a tenth of the time, without a pause.
+JSON holds a loop up.  Its parser is a single call that keeps the interpreter's lock on every thread; other threads get
+the lock only where the parser calls back into Python, as it does here for every number.  So large bodies are read on a
+thread, which pauses after every thousand numbers.  Counting beforehand, and making arrays of the numbers in the end,
+take a tenth of the time, without a pause.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ LARGE: Final = 1 << 16
 
 
 class _GivenUp(Exception):
-    """Nobody waits any more for what is being read."""
+    """Nobody waits for the body any more."""
 
 
 @attrs.define(eq=False)
 class _Pace:
-    """Lets others go on now and then, and ends what is read in vain."""
+    """Lets other threads go on now and then, and stops reading once nobody waits."""
 
     stopped: bool = False
 
@@ -44,7 +44,7 @@ class Decoder:
     """Reads the bodies for a session; of the large ones one at a time, since two would only take turns.
 
     Args:
-        session: whose inputs they are.
+        session: the session.
     """
 
     _session: InferenceSession
@@ -70,7 +70,7 @@ class Decoder:
         )
         task.add_done_callback(self._ended)
         try:
-            # Who leaves gives up waiting; the turn passes on when the thread has noticed.
+            # A cancelled caller stops waiting at once; the turn passes on when the thread has noticed.
             return await asyncio.shield(task)
         finally:
             pace.stopped = True
@@ -79,7 +79,7 @@ class Decoder:
     def _ended(self, task: asyncio.Task[Any]) -> None:
         self._turn.release()
         if not task.cancelled():
-            task.exception()  # who waited has it, or has gone
+            task.exception()  # the caller has it, or was cancelled
 
 
 def _inputs(body: bytes, kind: str, signature: Signature, pause: Pause | None) -> Any:

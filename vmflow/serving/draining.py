@@ -1,8 +1,8 @@
 """Ending a server without failing anybody: a session's drain comes before its server stops listening.
 
 A server that is told to stop closes its door, waits for its connections and only then tells the application.  So the
-signal is taken first: the session says that it is not ready, still takes requests until whoever distributes them has
-heard of that, ends what it has, and the server gets its signal behind all that.
+signal is taken first: the session says that it is not ready, still takes requests until the load balancer has heard of
+that, finishes its requests, and only then the server gets its signal.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ def drain_on_signal(
     timeout: float | None = None,
     signals: tuple[int, ...] = (signal.SIGTERM, signal.SIGINT),
 ) -> Iterator[None]:
-    """A block in which signals drain a session before they do what they would have done.
+    """A block in which signals drain a session before they have their usual effect.
 
     Enter it in a coroutine on the main thread when the server has begun, as in the lifespan of its application.  The
     same signal again is not held back any more.
 
     Args:
-        session: what to drain.
+        session: the session to drain.
         delay: see `InferenceSession.drain`; so long a load balancer may take to look again.
-        timeout: there; what has not ended by then fails.
-        signals: which.
+        timeout: see there; requests that have not ended by then fail.
+        signals: their numbers.
 
     Raises:
         RuntimeError: on another thread.

@@ -1,4 +1,4 @@
-"""What a session raises in place of a result.  Each says what to do, and which HTTP status it comes to."""
+"""The errors that a session raises in place of a result, each with its HTTP status."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class ServingError(RuntimeError):
     Subclasses may give the attributes in the class line: ``class TooLarge(ServingError, status=413)``.
 
     Attributes:
-        status: the HTTP status that says so.
-        reason: under which `Statistics.rejected` counts a request that was turned away by it.
-        retry_after: seconds after which it is worth trying again; None if it is not.
+        status: the HTTP status of the answer.
+        reason: the key of `Statistics.rejected` that counts requests rejected by it.
+        retry_after: seconds after which another try may succeed; None if none will.
     """
 
     status: ClassVar[int] = 500
@@ -29,11 +29,11 @@ class ServingError(RuntimeError):
 
 
 class InvalidInput(ServingError, ValueError, status=422, reason="invalid"):
-    """The inputs are not what the session was declared to take; nothing was done with them."""
+    """The inputs do not fit the declaration of the session; nothing was computed."""
 
 
 class Overloaded(ServingError, status=503, reason="overloaded"):
-    """As much is waiting as may wait."""
+    """As many requests are waiting as may wait."""
 
     def __init__(self, message: str, retry_after: float) -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""`Problem`: what an HTTP client is told when its request was not served, as RFC 9457 has it."""
+"""`Problem`: the answer to an HTTP request that was not served, in the form of RFC 9457."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Problem:
 
     Attributes:
         status: of HTTP.
-        title: what kind of error it is, the same for all of this kind.
-        detail: what went wrong this time.
+        title: the kind of error.
+        detail: the cause in this case.
         retry_after: seconds after which it is worth trying again; None if it is not.
     """
 
@@ -51,7 +51,7 @@ class Problem:
         return told
 
     def messages(self) -> Iterator[dict[str, Any]]:
-        """What an ASGI application sends."""
+        """The messages that an ASGI application sends."""
         body = self.body()
         headers = {**self.headers(), "content-length": str(len(body))}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
@@ -59,12 +59,12 @@ class Problem:
         yield {"type": "http.response.body", "body": body, "more_body": False}
 
 
-# Told of mistakes, about which a client learns nothing.
+# For mistakes of the program, whose details are not for clients.
 FAILED: Final = Problem(500, "InternalServerError", "the server has made a mistake")
 
 
 def problem_of(error: BaseException) -> Problem | None:
-    """What to tell of an error; None if that is not vmflow's to say, as for a mistake in a handler."""
+    """The answer for an error of vmflow; None for other errors, such as a mistake in a handler."""
     error = _alone(error)
     title = type(error).__name__
     if isinstance(error, ServingError):
@@ -72,7 +72,7 @@ def problem_of(error: BaseException) -> Problem | None:
     if isinstance(error, DeadlineExceeded):
         return Problem(504, title, str(error))
     if isinstance(error, OutOfMemory):
-        # The sizes of what else is in memory are nobody's business.
+        # The error's own message tells sizes of other requests' memory.
         return Problem(503, title, "the device has no room for this request at the moment", 1.0)
     if isinstance(error, BlockingCallWarning):
         return Problem(500, title, f"{error} ({_line(error)})")

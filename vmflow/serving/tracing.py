@@ -1,4 +1,4 @@
-"""What a session tells those who record: `SessionTracing`."""
+"""`SessionTracing`: tells recordings about a session's requests and batches."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _keys: Final = count()
 
 @attrs.define(eq=False)
 class SessionTracing:
-    """Tells what becomes of a session's requests; to be called only while somebody records, and on its loop.
+    """Passes the events of a session on to all recordings; called only while there are some, and on its loop.
 
     The times are those of `time.perf_counter_ns`, as in all of a recording, whatever clock the loop has.
 
@@ -34,7 +34,7 @@ class SessionTracing:
 
     Attributes:
         batches: numbers for them.
-        loads: functions that say how many requests wait and how many are computed, which together are the session's.
+        loads: functions that return numbers of waiting and of computed requests; their sums are the session's.
     """
 
     name: str
@@ -57,10 +57,10 @@ class SessionTracing:
             recorder.begun(requests)
 
     def ended(self, request: Request, outcome: Any) -> None:
-        """It has come to what its state says.
+        """A request has ended as its state says.
 
         Args:
-            request: which.
+            request: the request.
             outcome: its result or exception.
         """
         now = perf_counter_ns()
