@@ -1,12 +1,12 @@
-"""`Batcher`: from single requests to batches, and from a batch's results back to whoever waits for one of them.
+"""`Batcher`: from single requests to batches, and from a batch's results back to the callers of its requests.
 
-Whenever there is a place to compute, what waits is computed, as many at once as may be: under little load a request
-waits for nobody, and under much the batches become large by themselves.  What comes in the same turn of the loop goes
-along, for a batch is computed in the next one; where the loop's own thread computes it, also what comes in the turns
-after that, until one brings nothing.  But a request that comes alone, as the one before it did, is computed in the call
-that submits it, as far as that goes without waiting.
+As soon as a place to compute is free, a batch of as many waiting requests as possible begins: under low load a request
+does not wait for others, and under high load batches become large by themselves.  A batch is computed in the next turn
+of the loop, and takes along the requests that arrive before.  If the loop's own thread computes it, the batch waits for
+further turns, until one brings no request.  A request that comes alone, as the one before it did, is computed in the
+call that submits it, as far as possible without waiting.
 
-Whatever a request comes to, it comes to it once, in `_ended`: done, failed, cancelled or expired.
+Each request ends once, in `_ended`: done, failed, cancelled or expired.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from .tracing import SessionTracing
 
 _log: Final = logging.getLogger(__name__)
 
-# How many results are delivered in one turn of the loop.  Each is an answer to be written, and in between the loop gets
-# to what else has come; but the fewer turns, the less is spent on them.
+# Results that are delivered in one turn of the loop.  Each is an answer to be written, and the loop gets to other work
+# only between turns; but each turn costs time, too.
 _DELIVERED_TOGETHER: Final = 32
 
 # compute(requests, the scope-like thing to cancel it by) -> results in the same order
@@ -49,11 +49,11 @@ class Batch:
         begun: when the turn of its requests came, in nanoseconds of `time.perf_counter_ns`; 0 if nobody recorded then.
         again: whether it is a part of one that has failed.
 
-    Who computes sets, for traces all but the first:
+    `compute` sets these, all but the first for traces:
         abandon: called when nobody waits any more.
         kind: "batch" or "stream".
         size: to how many places it was padded; 0 if to none.
-        scope: of what is issued for it.
+        scope: of the instructions issued for it.
         pace: to be told how long it took.
     """
 
@@ -72,14 +72,14 @@ class Batch:
 
 
 class Batcher:
-    """Admits requests, batches them and delivers what they come to.
+    """Admits requests, batches them and delivers their results or errors.
 
     Belongs to the loop that is running when it is made; all its methods are called there.
 
     Args:
         compute: see `Compute`; if it raises for several requests, they are tried in halves, so that one that cannot be
             computed fails alone and one batch that is too large for the memory becomes two.
-        statistics: where requests are counted, and `work`, where what is computed is.
+        statistics, work: the counters of requests, and of batches.
         most: requests in a batch.
         places: batches that are computed at a time.
         wait: seconds that a request may wait for others although there is a place to compute.
@@ -90,7 +90,7 @@ class Batcher:
             without waiting.  There it has no task of its own, and must use nothing that asks for that, such as
             `asyncio.timeout`.
         computed_here: whether this thread computes a batch of so many requests of a key. It could read none meanwhile,
-            so that such a batch first takes along what each turn of the loop brings, until one brings nothing.
+            so that such a batch first takes along the requests of each turn of the loop, until one brings none.
         tracing: to tell when somebody records; by default one of its own.
     """
 
@@ -120,7 +120,7 @@ class Batcher:
         self._wait = wait
         self._queue = RequestQueue(limit, limit_per_client)
         self._loop = asyncio.get_running_loop()
-        # What runs a batch is nobody's in particular: it must not inherit the surroundings of who came first.
+        # A batch belongs to no single request: its task must not inherit the context of the first one.
         self._context = contextvars.copy_context()
         self._tasks: set[asyncio.Task[None]] = set()
         # Whether a request that comes alone is computed at once, the last one came alone, one was computed so in this
@@ -154,7 +154,7 @@ class Batcher:
         return len(self._queue), self._running
 
     def expected_wait(self) -> float:
-        """Seconds until what waits now will have been computed, judging by what has been so far; one at least."""
+        """Seconds until the waiting requests will be computed, by the mean time of batches so far; at least one."""
         batches = math.ceil((len(self._queue) + 1) / self._most) + len(self._tasks)
         return max(1.0, batches * self._work.computing.mean() / self._places)
 
@@ -223,7 +223,7 @@ class Batcher:
             self._end(request, EXPIRED, error)
 
     def _end(self, request: Request, state: str, outcome: Any) -> None:
-        """What a request has come to, and what its future gets: a result, an exception, or nothing if cancelled."""
+        """End a request; its future gets the outcome: a result, an exception, or None if it was cancelled."""
         self._ended(request, state, outcome, self._loop.time())
         self._look_whether_idle()
 
@@ -254,7 +254,7 @@ class Batcher:
                 future.cancel()
             else:
                 future.set_exception(outcome)
-                future.exception()  # whoever has gone is not told that nobody looked at it
+                future.exception()  # without a caller, asyncio would complain that nobody retrieved it
 
     # Batches
 
@@ -268,7 +268,7 @@ class Batcher:
         self._pump()
 
     def _pump(self) -> None:
-        """Begin what can be begun."""
+        """Begin batches while there are places and requests."""
         while not self._held and len(self._tasks) + self._computing_here < self._places:
             first = self._queue.peek()
             if first is None:
@@ -309,16 +309,16 @@ class Batcher:
         requests: list[Request],
         context: contextvars.Context,
     ) -> None:
-        """Let a task do what is left of a run."""
+        """Let a task do the rest of a run."""
         task = self._loop.create_task(left, context=context)
         self._tasks.add(task)
         self._count_places(requests[0].client, 1)
         task.add_done_callback(partial(self._over, whole, requests))
 
     def _would_hurry(self) -> bool:
-        """Whether a request that comes now, as the last one did alone, is alone, too, and not to wait for others.
+        """Whether a request that comes now is alone, as the last one was, and need not wait for others.
 
-        Not while somebody records, who wants to see it wait, however short.
+        Never during a recording, which shows the time of waiting, however short.
         """
         if not self._hurries or self._hurried or self._held or self._computing_here or LISTENING:
             return False
@@ -328,12 +328,13 @@ class Batcher:
         batch = Batch(1)
         requests, begin = [request], request.arrived
         left = False
-        # No call from here to the `try`: out of one Ctrl-C may come, and whoever runs must be counted and in a batch.
+        # No call from here to the `try`, since Ctrl-C may be raised from one: a running request must be counted and in
+        # a batch.
         request.batch = batch
         self._running += 1
         request.state = RUNNING
         try:
-            # Once in a turn of the loop: who comes in the same one is not alone.
+            # Once in a turn of the loop: further requests in the same turn are not alone.
             self._computing_here = True
             self._loop.call_soon(self._turned, context=self._context)
             self._hurried = True
@@ -353,7 +354,7 @@ class Batcher:
                 rest = self._run(requests, batch, _rest(computing, waiting), begin)
                 self._start(computing, rest, requests, context)
         except asyncio.CancelledError:
-            pass  # nobody has cancelled who submits
+            pass  # the batch was cancelled, not the task that submits
         except Exception as error:
             if request.state == RUNNING:
                 self._end(request, FAILED, error)
@@ -449,7 +450,7 @@ class Batcher:
         Args:
             requests: of one batch.
             batch: that, if it is to be computed for the first time.
-            begun: what is left of computing them, if that has begun.
+            begun: the rest of their computation, if that has begun.
             begin: when it has, on the loop's clock.
         """
         wanted = [it for it in requests if it.state == RUNNING] if begun is None else requests
@@ -541,7 +542,7 @@ class Batcher:
             self._idle = None
 
     async def close(self) -> None:
-        """Take nothing new, fail what waits, and stop what is computed."""
+        """Refuse new requests, fail the waiting ones, and stop running batches."""
         self._refusing = NotReady
         for request in self._queue.waiting():
             self._end(request, FAILED, NotReady("the session was closed before the request had its turn"))
@@ -556,7 +557,7 @@ class Batcher:
 def _stepped(
     context: contextvars.Context, begun: Coroutine[Any, Any, Sequence[Any]]
 ) -> tuple[Sequence[Any] | None, Any]:
-    """What a coroutine comes to in its first step, or None and what it waits for."""
+    """The result of a coroutine that ends in its first step, or None and the future that it waits for."""
     try:
         return None, context.run(begun.send, None)
     except StopIteration as end:
@@ -565,7 +566,7 @@ def _stepped(
 
 @types.coroutine
 def _rest(begun: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
-    """What is left of a coroutine that has begun, and waits for a future now: for a task to go on with."""
+    """The rest of a coroutine that has begun and waits for a future, to be run by a task."""
     while True:
         try:
             value = yield waiting

@@ -39,7 +39,7 @@ def serve(
     reuse_port: bool = False,
     access_log: bool = False,
 ) -> int:
-    """Serve until a signal comes, and return the exit code; what goes wrong is printed, with what to do about it.
+    """Serve until a signal comes, and return the exit code; errors are printed with advice.
 
     Args:
         folder: in which `vmflow.save` has put a graph.
@@ -51,7 +51,7 @@ def serve(
         body_timeout, write_timeout: see `app` and `Limits`.
         body_budget: MiB; see `app`.
         drain_delay: seconds in which requests are still taken after the signal, while ``GET /ready`` says otherwise.
-        drain_timeout: seconds after that for what is under way; None for as long as it takes.
+        drain_timeout: seconds after that for requests under way; None for as long as they take.
         reuse_port: let other processes listen on the same port.
         access_log: whether to log each request.
     """
@@ -87,7 +87,7 @@ def serve(
         listener,
         limits,
         lifespan="on",
-        # What clients do wrong is theirs: a line for each such request could fill a disk.
+        # Mistakes of clients are not logged: a line for each such request could fill a disk.
         log_level="info" if access_log else "error",
         access_log=access_log,
         timeout_graceful_shutdown=None if drain_timeout is None else math.ceil(drain_timeout) + 5,
@@ -137,7 +137,7 @@ def _listen(host: str, port: int, reuse_port: bool) -> tuple[str, socket.socket]
 def listen_in_file_system(path: str) -> socket.socket:
     """A socket at a path, which only this user can connect to.
 
-    What another process has left there is replaced.
+    A socket that another process has left there is replaced.
 
     Raises:
         ValueError: if somebody listens there, or something else is there, or nothing can be made there.

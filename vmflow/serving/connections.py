@@ -1,8 +1,8 @@
-"""Connections of the command's server: how many there are, and how long it waits for the other side of each.
+"""Connections of the command's server: limits of their number, and of the time that each may keep the server waiting.
 
-An application hears of a request when its head has come, and cannot end a connection.  What happens before and after
-that only the server can limit, and uvicorn does not: it lets in what the kernel hands out until there are no more
-descriptors, waits without end for a head, and for a client to take what was sent.  So this lets connections in itself:
+An application hears of a request when its head has come, and cannot end a connection.  Only the server can set limits
+before and after that, and uvicorn sets none: it accepts connections until there are no more descriptors, and waits
+without end for a head, and for a client to read its answer.  So this module accepts connections itself:
 
 - No more than a number that leaves descriptors for other things.  At that number, a connection that waits for its
   client is ended for each new one: of the client with the most connections that has such, the oldest that has sent no
@@ -28,7 +28,7 @@ from .problems import Problem
 
 _log: Final = logging.getLogger(__name__)
 
-# What a connection waits for: a request; the rest of one; its answer; that its client takes the answer.
+# A connection waits for a request, for the rest of one, for its answer, or for its client to read the answer.
 Phase: TypeAlias = Literal["head", "body", "answer", "write"]
 # Those in which it waits for its client; the first are ended first.
 _PHASES: Final[tuple[Phase, ...]] = ("head", "body", "write")
@@ -50,18 +50,18 @@ _FULL: Final = Problem(503, "Overloaded", "there are as many connections as may 
 
 @attrs.frozen
 class Limits:
-    """What the server puts up with.
+    """The limits of the server.
 
     Attributes:
         connections: how many there may be.
         header_timeout: seconds in which the head of a request must have come, from when the connection was made or the
             answer before it was complete.
         body_timeout: seconds in which the rest of the request must have.
-        write_timeout: seconds in which the client must take something of what waits to be sent to it.
+        write_timeout: seconds in which the client must read some of the data that waits to be sent.
         keep_alive: seconds that a connection is kept on which nothing comes behind an answer.
 
     Raises:
-        ValueError: for what is not positive.
+        ValueError: for a number that is not positive.
     """
 
     connections: int
@@ -134,11 +134,11 @@ class Connection:
         return self.protocol is not None and self.protocol.transport is not None
 
     def phase(self) -> Phase:
-        """What it waits for."""
+        """The present phase."""
         return self._doing()[0]
 
     def waited(self, now: float) -> tuple[Phase, float]:
-        """What it waits for, and for how many seconds it has been seen to wait for the same."""
+        """The present phase, and for how many seconds nothing has been seen to change."""
         doing = self._doing()
         if doing != self._seen:
             self._seen, self._since = doing, now
@@ -150,7 +150,7 @@ class Connection:
         self.protocol.transport.abort()
 
     def _doing(self) -> tuple[Phase, Any]:
-        """What it waits for, and something that differs whenever it has got on with that."""
+        """The present phase, and a value that changes with every progress in it."""
         protocol = self.protocol
         cycle = protocol.cycle
         unsent = protocol.transport.get_write_buffer_size()
@@ -265,7 +265,7 @@ class Door:
                 refused.send(_refusal())
 
     def _victim(self) -> Connection | None:
-        """What can be ended most easily."""
+        """The connection to end first; None if all wait for the server."""
         for of_client in sorted(self._there.values(), key=len, reverse=True):
             first: dict[Phase, Connection] = {}
             for connection in of_client:
@@ -339,7 +339,7 @@ def server(application: Any, listener: socket.socket, limits: Limits, **options:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     class Watched(H11Protocol):
-        """Tells what the door cannot see."""
+        """Tells the door what happens inside the protocol."""
 
         def __init__(self, *args: Any, connection: Connection, lost: Any, **named: Any) -> None:
             super().__init__(*args, **named)

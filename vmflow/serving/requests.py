@@ -15,7 +15,7 @@ from .errors import Overloaded
 if TYPE_CHECKING:
     from .batcher import Batch
 
-# What a request may be.  Each of the last four is an end.
+# The states of a request.  Each of the last four is an end.
 QUEUED: Final = "queued"
 RUNNING: Final = "running"
 DONE: Final = "done"
@@ -31,11 +31,11 @@ class Request:
     """One sample on its way.
 
     Args:
-        payload: what is to be computed on; the queue does not look inside.
+        payload: the operands; the queue does not look inside.
         key: only requests of equal keys go into one batch.
         deadline: on the loop's clock; None for none.
         priority: higher goes first.
-        client: who asks; None if nobody knows.
+        client: that asks; None if it is not known.
 
     Attributes:
         future: of the result.
@@ -44,7 +44,7 @@ class Request:
         timer: that ends it at its deadline.
         rank: the place in the queue; lower goes first.
         number: among those that the session has let in, from 1; 0 before that.
-        arrival: if it arrived while somebody recorded, what was written down.
+        arrival: the record of its arrival, if there was a recording.
         batch: the last one that it was in; None before its turn has come.
     """
 
@@ -111,7 +111,7 @@ class RequestQueue:
     def __init__(self, limit: int, limit_per_client: int) -> None:
         self.limit = limit
         self.limit_per_client = limit_per_client
-        # By key, heaps of (rank, serial, request); what has ended meanwhile stays until it is met.
+        # By key, heaps of (rank, serial, request); ended requests stay until they come to the top.
         self._heaps: dict[Hashable, list[tuple[int, int, Request]]] = {}
         self._serial = count()
         # How many wait: by key, by client, and in all.
@@ -170,7 +170,7 @@ class RequestQueue:
 
         Args:
             request: a new one.
-            retry_after: the seconds to tell who is refused.
+            retry_after: the seconds to tell a refused caller.
             spare: how many requests would be taken at once, beside those for which there is room.
 
         Raises:
@@ -243,7 +243,7 @@ class RequestQueue:
         request.state = state
         self._left(request)
         self._stale += 1
-        # Those who leave must not fill the memory that waiting ones are kept out of.
+        # Ended requests must not take the memory that the limit of waiting ones is to save.
         if self._stale > self._waiting + 64:
             for key, heap in list(self._heaps.items()):
                 heap[:] = [it for it in heap if it[2].state == QUEUED]
@@ -268,5 +268,5 @@ class RequestQueue:
         if of_client:
             self._by_client[client] = of_client
         else:
-            # What it was given has been passed, the rest it has given up.
+            # A client without waiting requests has no claim to earlier ranks.
             del self._by_client[client], self._last[client]

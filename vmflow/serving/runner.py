@@ -28,19 +28,19 @@ from .pace import TRIED_BELOW, Pace
 from .specs import Dim, Signature, Specs, TensorSpec
 from .statistics import Statistics
 
-# How often a batch is timed while warming up, on a machine that has other things to do; and what that may take, in
-# seconds, after which it is too slow in any case.
+# How often a batch is timed while warming up, because the machine has other work, too; and the seconds after which it
+# is too slow in any case.
 _TRIALS: Final = 5
 _TRIALS_TAKE: Final = 2 * TRIED_BELOW
 
-# Up to this many bytes a batch is put together right here: it takes less time than issuing an op that does.
+# Up to this many bytes numpy joins a batch: that takes less time than issuing an op.
 _JOINED_HERE: Final = 1 << 18
 
 _HOST: Final = flow.device("cpu")
 
 # The arrays of a request, padded, and the sizes that its dimensions had before.
 Payload: TypeAlias = tuple[tuple[Array, ...], dict[str, int]]
-# By output, what its dimensions are called, where they are to be cut back.
+# For each output the names of its dimensions, where they are to be cut back.
 Cuts: TypeAlias = Sequence[Sequence[int | Dim]]
 
 
@@ -65,7 +65,7 @@ class Runner:
     Args:
         model: see `InferenceSession`, as for the next four.
         inputs, outputs, graph, batch_sizes: there.
-        invariant: whether a sample's bits must not depend on what is in the batch beside it.
+        invariant: whether a sample's bits must not depend on the other samples of the batch.
         statistics: where compilations and places are counted.
 
     Attributes:
@@ -116,7 +116,7 @@ class Runner:
             self._served.with_dynamic_input_shape(size=forms)
 
     def prepared(self, arrays: tuple[Array, ...], sizes: dict[str, int]) -> tuple[Payload, Hashable]:
-        """The arrays of one request padded, and what others must have in common with it to be in its batch."""
+        """The arrays of one request padded, and the key that is the same for all requests of a batch."""
         if not self.signature.dims:
             return (arrays, sizes), ()
         to = self.signature.padded_sizes(sizes)
@@ -128,7 +128,7 @@ class Runner:
 
         Args:
             payloads, key: of `prepared`.
-            priority: of what is issued.
+            priority: of the instructions.
             batch: told how to give it up.
         """
         size = self._size_of(len(payloads))
@@ -183,7 +183,7 @@ class Runner:
         return tensor if tensor.device is self._device else tensor.to(self._device)
 
     def _call(self, inputs: Sequence[flow.Tensor]) -> Any:
-        """Without gradients, which who calls sees to."""
+        """Call the model; the caller has switched gradients off."""
         if self.signature.named:
             return self._called(**dict(zip(self.signature.names, inputs, strict=True)))
         return self._called(*inputs)
@@ -226,7 +226,7 @@ class Runner:
         self._statistics.compiled["warming"] = self._forms()
 
     def _seconds(self, inputs: Sequence[flow.Tensor]) -> float:
-        """What a batch like this one takes, which is not the first of its kind; see `Pace`."""
+        """The time that a batch like this one takes, after the first of its kind; see `Pace`."""
         if not isinstance(self._called, (Graph, LoadedGraph)):
             return math.inf  # each op decides for itself where it runs
         quickest, left = math.inf, _TRIALS_TAKE
@@ -311,7 +311,7 @@ class Runner:
 
 
 def _key(padded: Mapping[str, int]) -> Hashable:
-    """What requests have in common whose dimensions are padded to these sizes."""
+    """The key of requests whose dimensions are padded to these sizes."""
     return tuple(padded.values())
 
 
@@ -351,7 +351,7 @@ def _tensors(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _told(graph: LoadedGraph) -> tuple[Specs, tuple[int, ...]]:
-    """What a saved graph takes, without the batch, and the sizes of batches that it was saved for.
+    """The inputs of a saved graph, without the batch, and the sizes of batches that it was saved for.
 
     Raises:
         ValueError: if that is more than tensors, or they differ in more than the size of the batch.

@@ -1,4 +1,4 @@
-"""What a session takes: `TensorSpec`, and turning what a caller gives into arrays of just that kind.
+"""`TensorSpec`: the declaration of an input, and the conversion of a caller's values to arrays that fit it.
 
 Everything is checked before memory is allocated for it.
 """
@@ -58,7 +58,7 @@ class TensorSpec:
     Attributes:
         shape: sizes, and `Dim` where they differ.
         dtype: to which values are converted if that loses nothing in kind: integers become floats, not the reverse.
-        pad: what a `Dim` is filled up with.
+        pad: the value that a `Dim` is filled up with.
         finite: whether nan and inf are refused.
     """
 
@@ -74,12 +74,12 @@ class TensorSpec:
                 raise ValueError(f"TensorSpec: a size must be an integer from 0 on or a Dim, not {it!r}")
 
     def array(self, name: str, value: Any, sizes: dict[str, int]) -> Array:
-        """What was given, checked and as an array of its own; not yet padded.
+        """A copy of the value as an array, checked and not yet padded.
 
         Args:
             name: of the input, for messages; "" if it has none.
             value: a numpy array, a tensor, a number, or nested lists of numbers.
-            sizes: of the dimensions known so far, by name; what this one tells is added.
+            sizes: of the dimensions known so far, by name; those of this value are added.
 
         Raises:
             InvalidInput: if it is something else, of another shape or kind, or not finite.
@@ -118,7 +118,7 @@ class TensorSpec:
             limits = np.iinfo(to)
             if found.min() < limits.min or found.max() > limits.max:
                 raise InvalidInput(f"{_about(name)}there are values that do not fit into {self.dtype.name}")
-        with np.errstate(all="ignore"):  # what does not fit becomes infinite, and is seen then
+        with np.errstate(all="ignore"):  # values that do not fit become infinite, and are refused then
             return found.astype(to, order="C", copy=True)
 
     def _check_shape(self, name: str, shape: tuple[int, ...], sizes: dict[str, int]) -> None:
@@ -236,7 +236,7 @@ class Signature:
         ), sizes
 
     def values(self, inputs: Any) -> Sequence[Any]:
-        """What is given for each input, in order.
+        """The values of all inputs, in order.
 
         Raises:
             InvalidInput: if it is not as many, or not by these names.
@@ -257,7 +257,7 @@ class Signature:
         return inputs
 
     def padded_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """What the dimensions are padded to."""
+        """The sizes to which the dimensions are padded."""
         found = {}
         for name, dim in self.dims.items():
             to = dim.padded(sizes[name])
