@@ -1,4 +1,4 @@
-"""`autocast`: choose the dtype of each op by what the op is."""
+"""`autocast`: choose the dtype of each op by its kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _CASTABLE: Final = (dtypes.bfloat16, dtypes.float16, dtypes.float32)
 
 
 class autocast:
-    """Within, matrix products and convolutions compute in a lower precision, and what needs float32 in that.
+    """Within, matrix products and convolutions compute in a lower precision, and ops that need float32 in that.
 
         with flow.autocast("cpu", dtype=flow.bfloat16):
             loss = loss_of(model(x), y)
@@ -86,7 +86,7 @@ class autocast:
         return carried(function, _set, self._casts)
 
     def _casts(self) -> Casts | None:
-        """What holds within, given what holds around."""
+        """The casts within, given the casts around."""
         around: Casts | None = MODE.get().autocast
         chosen = {} if around is None else dict(around.chosen)
         chosen.pop(self.device_type, None)
@@ -100,7 +100,7 @@ class autocast:
 
 @attrs.frozen(eq=False)
 class _Kept:
-    """A parameter that was cast, and what has to be the same for the cast to be used again."""
+    """A parameter that was cast, and the conditions under which the cast may be used again."""
 
     original: Tensor
     cast: Tensor
@@ -117,7 +117,7 @@ class _Kept:
 
 @attrs.frozen(eq=False)
 class Casts:
-    """What `Mode.autocast` is: casts the operands of ops.
+    """Casts the operands of ops; the value of `Mode.autocast`.
 
     Attributes:
         chosen: the lower precision of each type of device.
@@ -211,7 +211,7 @@ def is_autocast_enabled(device_type: str = "cpu") -> bool:
 
 
 def get_autocast_dtype(device_type: str = "cpu") -> DType:
-    """The lower precision on this type of device: what an `autocast` around has chosen, or the default."""
+    """The lower precision on this type of device: that of an `autocast` around, or the default."""
     casts: Casts | None = MODE.get().autocast
     return _default(device_type) if casts is None else casts.chosen.get(device_type, _default(device_type))
 

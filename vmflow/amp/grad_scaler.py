@@ -34,8 +34,8 @@ class GradScaler:
     Args:
         device: of the scale; gradients may be on any.
         init_scale: the scale at first.
-        growth_factor: what it is multiplied by after `growth_interval` steps in a row that were not skipped.
-        backoff_factor: what it is multiplied by after one that was.
+        growth_factor: multiplies the scale after `growth_interval` steps in a row that were not skipped.
+        backoff_factor: multiplies the scale after a step that was skipped.
         growth_interval: see `growth_factor`.
         enabled: False to do nothing at all, but take the steps.
 
@@ -131,7 +131,7 @@ class GradScaler:
     def step(self, optimizer: Optimizer, *args: Any, **kwargs: Any) -> Any:
         """Take a step that does nothing if a gradient is infinite or NaN.
 
-        An optimizer with a `step` of its own is stepped only after having waited for what was found.
+        For an optimizer with a `step` of its own it waits first, to know whether to step.
 
         Args:
             optimizer: whose gradients come from a scaled loss.
@@ -157,7 +157,7 @@ class GradScaler:
         return optimizer.step_unless(found)
 
     def update(self, new_scale: float | Tensor | None = None) -> None:
-        """Change the scale according to what was found since the last time, or to this one.
+        """Adapt the scale to the gradients since the last time, or set it to `new_scale`.
 
         Raises:
             RuntimeError: if no gradients were looked at since the last time.
@@ -188,7 +188,7 @@ class GradScaler:
         finally:
             self._stages, self._found = kept
 
-    # What is known of it
+    # Its settings and state
 
     @property
     def scale_tensor(self) -> Tensor | None:
@@ -204,7 +204,7 @@ class GradScaler:
         return float(self._tensors()[0].item()) if self._enabled else 1.0
 
     def get_growth_factor(self) -> float:
-        """What the scale is multiplied by when it grows."""
+        """The factor by which the scale grows."""
         return self._growth_factor
 
     def set_growth_factor(self, new_factor: float) -> None:
@@ -212,7 +212,7 @@ class GradScaler:
         self._growth_factor = new_factor
 
     def get_backoff_factor(self) -> float:
-        """What the scale is multiplied by after a step that was skipped."""
+        """The factor of the scale after a step that was skipped."""
         return self._backoff_factor
 
     def set_backoff_factor(self, new_factor: float) -> None:
@@ -228,7 +228,7 @@ class GradScaler:
         self._growth_interval = new_interval
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs, {} if it is not enabled; waits for the scale."""
+        """The state for `load_state_dict`, {} if it is not enabled; waits for the scale."""
         if not self._enabled:
             return {}
         return {

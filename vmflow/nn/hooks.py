@@ -25,7 +25,7 @@ def registered(hooks: Hooks, hook: Callable[..., Any], prepend: bool) -> Handle:
 
 
 def called(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What `forward` returns, with all the module's hooks around it."""
+    """The result of `forward`, with all the module's hooks called around it."""
     done: set[int] = set()
     result: Any = None
     try:
@@ -94,8 +94,8 @@ class BackwardWatch:
 
     Args:
         module: handed to the hooks.
-        hooks: ``hook(module, grad_input, grad_output)``; what one returns takes the place of ``grad_input``.
-        pre_hooks: ``hook(module, grad_output)``; what one returns takes the place of ``grad_output``.
+        hooks: ``hook(module, grad_input, grad_output)``; a result replaces ``grad_input``.
+        pre_hooks: ``hook(module, grad_output)``; a result replaces ``grad_output``.
     """
 
     def __init__(

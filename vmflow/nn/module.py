@@ -1,4 +1,4 @@
-"""`Module`: parameters, buffers and submodules under names, and what can be done with all of them at once.
+"""`Module`: parameters, buffers and submodules under names, and operations on all of them at once.
 
 It is longer than most modules because it is one class whose methods PyTorch's users know by name; loading and
 calling hooks live in `state` and `hooks`.
@@ -29,7 +29,7 @@ Member = TypeVar("Member")
 # An attribute of modules of which graphs were built: assigning their other attributes counts as a change.
 WATCHED: Final = "_watched"
 
-# Where a module keeps what is registered, and what it calls one of them.
+# The attributes of a module that hold its members, and the name of one member.
 _REGISTRIES = {"_parameters": "parameter", "_buffers": "buffer", "_modules": "module"}
 
 
@@ -65,7 +65,7 @@ class Module:
     _load_state_dict_post_hooks: dict[int, Callable[..., Any]]
 
     def __init__(self) -> None:
-        # Not through __setattr__, which looks into what is made here.
+        # Not through __setattr__, which needs these attributes.
         self.__dict__.update(
             training=True,
             _parameters=Registry(),
@@ -87,7 +87,7 @@ class Module:
     # Calling
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """What the module computes; every subclass defines it."""
+        """Compute the module's results; every subclass defines it."""
         raise NotImplementedError(f"{type(self).__name__} defines no forward()")
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -100,13 +100,13 @@ class Module:
             return self.forward(*args, **kwargs)
         finally:
             mode = MODE.get()
-            # What `forward` has changed of the mode beyond its own end, stays changed.
+            # Changes that `forward` has made to the mode for later stay.
             MODE.set(outside if mode is inside else mode.within(outside.module))
 
     def register_forward_pre_hook(
         self, hook: Callable[..., Any], *, prepend: bool = False, with_kwargs: bool = False
     ) -> Handle:
-        """Call ``hook(module, args)`` before `forward`; what it returns, if not None, replaces the arguments.
+        """Call ``hook(module, args)`` before `forward`; a result that is not None replaces the arguments.
 
         Args:
             hook: see above.
@@ -126,7 +126,7 @@ class Module:
         with_kwargs: bool = False,
         always_call: bool = False,
     ) -> Handle:
-        """Call ``hook(module, args, result)`` after `forward`; what it returns, if not None, replaces the result.
+        """Call ``hook(module, args, result)`` after `forward`; a result that is not None replaces that of `forward`.
 
         Args:
             hook: see above.
@@ -144,7 +144,7 @@ class Module:
     def register_full_backward_pre_hook(self, hook: Callable[[Any, Any], Any], prepend: bool = False) -> Handle:
         """Call ``hook(module, grad_output)`` when the gradients of a call's results are known.
 
-        It is a tuple with None where there is no gradient.  What the hook returns, if not None, replaces it.
+        It is a tuple with None where there is no gradient.  A result of the hook that is not None replaces it.
         """
         return hooks.registered(self._backward_pre_hooks, hook, prepend)
 
@@ -181,7 +181,7 @@ class Module:
                 changed()
 
     def _make_room(self, name: str, registry: str) -> None:
-        """Forget whatever else had this name."""
+        """Forget any other member or attribute of this name."""
         own = self.__dict__
         if registry not in own:
             raise AttributeError(
@@ -474,11 +474,11 @@ class Module:
         return type(self).get_extra_state is not Module.get_extra_state
 
     def get_extra_state(self) -> Any:
-        """What belongs into the state dict besides tensors, under ``_extra_state``; override with `set_extra_state`."""
+        """State besides tensors, kept under ``_extra_state`` in the state dict; override it with `set_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} has no extra state; define get_extra_state()")
 
     def set_extra_state(self, state: Any) -> None:
-        """Take back what `get_extra_state` gave."""
+        """Take back the result of `get_extra_state`."""
         raise NotImplementedError(f"{type(self).__name__} takes no extra state; define set_extra_state(state)")
 
     def register_state_dict_pre_hook(self, hook: Callable[[Any, str, bool], object]) -> Handle:
@@ -657,7 +657,7 @@ class Module:
     # How it is shown
 
     def extra_repr(self) -> str:
-        """What stands between the brackets of the repr, before the submodules; override to show settings."""
+        """The text between the brackets of the repr, before the submodules; override it to show settings."""
         return ""
 
     def _get_name(self) -> str:

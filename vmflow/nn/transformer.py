@@ -35,9 +35,9 @@ def _activation(name: str, given: Activation) -> Callable[[Tensor], Tensor]:
 
 
 class _Layer(Module):
-    """What a layer of the encoder and one of the decoder share: attention to itself, and two linear layers."""
+    """The base of the layers of encoder and decoder: attention to itself, and two linear layers."""
 
-    # Whether it also attends to what the encoder made.
+    # Whether it also attends to the encoder's results.
     _crosswise: ClassVar[bool]
 
     def __init__(
@@ -90,7 +90,7 @@ class _Layer(Module):
 
 
 class TransformerEncoderLayer(_Layer):
-    """Attention to itself and a small network, each added to what goes in, and normalised.
+    """Attention to itself and a small network, each added to its input, and normalised.
 
     Args:
         d_model: features.
@@ -100,7 +100,7 @@ class TransformerEncoderLayer(_Layer):
         activation: "relu", "gelu" or a function.
         layer_norm_eps: added to the variance.
         batch_first: whether tensors are (batch, length, features) and not (length, batch, features).
-        norm_first: whether to normalise what goes into each part, and not the sum.
+        norm_first: whether to normalise the input of each part, and not the sum.
         bias: whether linear layers and normalisations add one.
         device, dtype: of the parameters.
 
@@ -125,7 +125,7 @@ class TransformerEncoderLayer(_Layer):
 
 
 class TransformerDecoderLayer(_Layer):
-    """Attention to itself, attention to what the encoder made, and a small network; arguments as for the encoder's."""
+    """Attention to itself, attention to the encoder's results, and a small network; arguments as for the encoder's."""
 
     _crosswise = True
 

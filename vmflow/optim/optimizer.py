@@ -1,4 +1,4 @@
-"""`Optimizer`: parameters in groups, what is remembered about each, and saving both."""
+"""`Optimizer`: parameters in groups, the state of each, and saving both."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Optimizer:
     Attributes:
         shaped: the names under which `state` keeps tensors of the parameter's shape.
         param_groups: a dict per group: "params" and the settings, which may be changed at any time.
-        state: what is remembered about each parameter, by parameter.
+        state: of each parameter, by parameter.
 
     Raises:
         TypeError: if `params` is a single tensor or a module, or holds something else than tensors or groups.
@@ -227,7 +227,7 @@ class Optimizer:
         return tuple(replaced[0]), replaced[1]
 
     def take_step(self, skip: Tensor | None, closure: Callable[[], Any] | None = None) -> Any:
-        """What a step does between the hooks; see `step` and `step_unless`."""
+        """Take a step without calling hooks; see `step` and `step_unless`."""
         loss = None
         if closure is not None:
             with enable_grad():
@@ -290,7 +290,7 @@ class Optimizer:
     # Saving
 
     def state_dict(self) -> dict[str, Any]:
-        """What `load_state_dict` needs: "state" and "param_groups", with numbers in place of the parameters.
+        """The state for `load_state_dict`: "state" and "param_groups", with numbers in place of the parameters.
 
         The tensors are the optimizer's own, not copies.
         """

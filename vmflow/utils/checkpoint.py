@@ -1,4 +1,4 @@
-"""Checkpointing: forget what a function saved for the backward pass, and compute it again when that comes."""
+"""Checkpointing: free the tensors that a function saved for the backward pass, and compute them again when it comes."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ class _CheckpointNode(Node):
         )
 
     def _called_again(self, function: Callable[..., Any]) -> tuple[Any, ...]:
-        """What the function returns now, called as it was called first."""
+        """The results of the second call, with the arguments and the mode of the first."""
         args = [self._given(value) for value in self.arguments]
         kwargs = {name: self._given(value) for name, value in self.keywords.items()}
         before, first = MODE.get(), self.mode
@@ -233,7 +233,7 @@ class _CheckpointNode(Node):
         ]
 
     def _check(self, tensors: list[Tensor | None]) -> None:
-        """Raise RuntimeError unless the second call has returned what the first one did."""
+        """Raise RuntimeError unless both calls have returned tensors of the same shapes and dtypes."""
         metas = self._metas(tensors)
         if metas != self.metas:
             first, again = [

@@ -1,4 +1,4 @@
-"""Fetch one batch: what every worker does, wherever it runs; and what a dataset can find out about its worker."""
+"""Fetching one batch, in whichever worker; and `get_worker_info`, by which a dataset learns about its worker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _MASK: Final = (1 << 63) - 1
 
 @attrs.frozen
 class WorkerInfo:
-    """What a worker is told.
+    """The facts that a worker is told about itself.
 
     Attributes:
         id: its number, from 0.
@@ -43,13 +43,13 @@ _WORKER_INFO: ContextVar[WorkerInfo | None] = ContextVar("vmflow.worker_info", d
 
 
 def get_worker_info() -> WorkerInfo | None:
-    """In a worker of a `DataLoader`, what it was told; elsewhere, also with ``num_workers=0``, None."""
+    """In a worker of a `DataLoader` the facts about it; elsewhere, also with ``num_workers=0``, None."""
     return _WORKER_INFO.get()
 
 
 @attrs.frozen
 class Recipe:
-    """What a worker needs to know once.
+    """The settings of a loader that its workers need.
 
     Attributes:
         dataset: where samples come from.
@@ -78,7 +78,7 @@ class Fetcher:
     """Fetches batches for one worker.
 
     Args:
-        recipe: what to do.
+        recipe: the settings.
         number: the worker's, from 0.
     """
 

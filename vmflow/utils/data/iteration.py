@@ -18,11 +18,11 @@ from .worker import Assignment, Crew, Inbox, Job, Letter
 
 
 class Iteration:
-    """What two kinds of iterators share.  It holds the workers, which do not hold it.
+    """The part that both kinds of iterators share.  It holds the workers, which do not hold it.
 
     Args:
-        source: of what is to be fetched, batch by batch.
-        crew: who fetches it.
+        source: the orders for the workers, batch by batch.
+        crew: the workers.
         prefetch: fresh.
         base_seed: of random numbers.
         eager: whether to fetch ahead of being asked.
@@ -65,7 +65,7 @@ class Iteration:
                 raise
 
     def advance(self) -> Any:
-        """Take in what has arrived and hand out what is wanted.
+        """Take in the letters that have arrived, and give the workers new orders.
 
         Returns:
             The next batch; `NOTHING` if it has not arrived, and `END` when there are no more.
@@ -96,7 +96,7 @@ class Iteration:
         for worker in self.crew.workers:
             worker.forget(self._assignment)
         self.crew_ends = self._release(self.crew)
-        self.inbox.post(Letter(None))  # whoever waits is to look
+        self.inbox.post(Letter(None))  # wakes the consumer
 
     def late(self) -> TimeoutError:
         """End it, because the time to wait is up."""
@@ -182,7 +182,7 @@ class Batches(Iterator[Any]):
                 if not iteration.inbox.wait(left):
                     raise iteration.late()
         except BaseException:
-            # Whatever it is, Ctrl-C too: its traceback may keep this iterator alive for long.
+            # Also for Ctrl-C: the traceback may keep this iterator alive for long.
             self._finalizer()
             raise
         finally:

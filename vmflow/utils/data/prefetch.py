@@ -1,6 +1,6 @@
 """`Prefetch` decides: which worker fetches the next batch, when not to, and which result the consumer gets next.
 
-It has no thread, clock or data: what happened goes in, decisions come out.  A batch is known by its ticket, a number
+It has no thread, clock or data: events go in, decisions come out.  A batch is known by its ticket, a number
 given in the order of the samplers.  Results are passed through and never looked at.
 """
 
@@ -29,13 +29,13 @@ class Prefetch:
         self._limit = workers * ahead
         self._ahead = ahead
         self._in_order = in_order
-        self._active = list(range(workers))  # who still has something to give, in the order of turns
+        self._active = list(range(workers))  # workers that are not exhausted, in the order of turns
         self._turn = 0
         self._source_ended = False
         self._next_ticket = 0
         self._next_taken = 0
-        self._assigned: dict[int, int] = {}  # ticket -> worker, of what has not arrived
-        self._load = [0] * workers  # of each worker, what is assigned and has not arrived
+        self._assigned: dict[int, int] = {}  # ticket -> worker, of batches that have not arrived
+        self._load = [0] * workers  # of each worker, how many batches are assigned and have not arrived
         self._arrived: dict[int, Any] = {}  # ticket -> result, or NOTHING if there was none, in the order of arrival
         self.on_their_way = 0
 

@@ -1,4 +1,4 @@
-"""A worker that is a process: what stands for it here, what it runs there, and how the two talk.
+"""A worker that is a process: its proxy here, its program there, and the messages between the two.
 
 A thread here asks, over a pair of connected sockets, and waits for the answer; so ordering, prefetching and cancelling
 are the same for threads and processes, and a process that dies is the end of a stream of bytes, which cannot be
@@ -33,7 +33,7 @@ from vmflow.vm.virtual_machine import live_machines
 
 from .fetch import Fetcher, RanOut, Recipe
 
-# What is smaller than this stays in the pickle, bytes.
+# Buffers of fewer bytes stay in the pickle.
 _LARGE: Final = 4096
 
 # How long a process that was told to end may take, seconds, before it is killed.
@@ -123,7 +123,7 @@ def _read(link: socket.socket, size: int) -> memoryview:
 
 
 def _serve(link: socket.socket, recipe: Recipe, number: int) -> None:
-    """What the process runs: answer until the other side has ended."""
+    """The program of the process: answer until the other side has ended."""
     # Ctrl-C goes to all processes of a terminal; the consumer gets it, and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
@@ -189,7 +189,7 @@ class RemoteFetcher:
     """A `Fetcher` in another process.  All but `interrupt` is called on one thread only.
 
     Args:
-        recipe: what it does; it must be picklable unless processes are forked.
+        recipe: the settings of the loader; it must be picklable unless processes are forked.
         number: the worker's, from 0.
         context: how processes are started.
     """
@@ -225,7 +225,7 @@ class RemoteFetcher:
                 return  # it has died or was interrupted; another is started when there is more to do
 
     def interrupt(self) -> None:
-        """End what is being waited for; from any thread."""
+        """Stop waiting for an answer; from any thread."""
         self._interrupted = True
         link = self._link
         if link is not None:

@@ -1,4 +1,4 @@
-"""Workers: who fetches the batches of an iteration, on the consumer's own thread or on others.
+"""Workers fetch the batches of an iteration, on the consumer's own thread or on others.
 
 A worker is handed jobs and posts letters to the inbox of the iteration that the job belongs to.
 """
@@ -59,7 +59,7 @@ class Inbox:
         sleeper = _Sleeper(waker)
         self._sleeper = weakref.ref(sleeper)
         try:
-            # Whoever posted before the waker was in place did not wake it.
+            # A letter posted before the waker was in place did not wake it.
             return bool(self.letters) or waker.sleep(seconds) or bool(self.letters)
         finally:
             self._sleeper = None
@@ -85,12 +85,12 @@ class Inbox:
 
 @attrs.define(eq=False)
 class Assignment:
-    """What the workers need to know of one iteration.
+    """The facts that the workers need about one iteration.
 
     Attributes:
         inbox: where its results go.
         base_seed: of its random numbers.
-        context: what surrounds its consumer.
+        context: the context variables of its consumer.
         over: nobody wants the results any more.
     """
 
@@ -111,7 +111,7 @@ class Job:
 
 @attrs.frozen
 class Letter:
-    """How a job ended: with a batch, or what the call returned; with an error; or because the iterator had ended."""
+    """The end of a job: a batch, or the result of the call; an error; or that the iterator had ended."""
 
     ticket: int | None
     value: Any = None
@@ -143,7 +143,7 @@ class InlineWorker:
 
 
 def _done(fetcher: Fetcher | RemoteFetcher, job: Job, first: bool) -> Letter:
-    """Do the job; whatever happens is in the letter."""
+    """Do the job; the letter has its result or error."""
     try:
         if first:
             fetcher.begin(job.assignment.base_seed)
@@ -163,7 +163,7 @@ class ThreadWorker:
     takes a lock that a finalizer may find taken.
 
     Args:
-        fetcher: what fetches; a remote one is ended with the thread.
+        fetcher: fetches the batches; a remote one is ended with the thread.
         name: of the thread.
         ends: gets a letter when the thread ends.
     """
@@ -186,7 +186,7 @@ class ThreadWorker:
         self._queue.put(assignment)
 
     def stop(self) -> None:
-        """Let the thread end after what it is doing, its process at once; returns immediately."""
+        """Let the thread end after its present job, its process at once; returns immediately."""
         self._stopping = True
         self._queue.put(None)
         if self._remote is not None:
@@ -213,7 +213,7 @@ class Crew:
     """The workers of one loader.
 
     Args:
-        recipe: what they do.
+        recipe: the settings of the loader.
         threads: how many; with none, jobs are done in the call that hands them over.
         processes: how to start the process behind each thread, None for the threads to do the work.
     """
