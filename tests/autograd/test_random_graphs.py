@@ -29,7 +29,11 @@ def test_as_without_checkpoints_and_functions(kinds: Kinds) -> None:
     assert _problems(Check(our_library(), without, without), range(80), kinds) == []
 
 
-@pytest.mark.parametrize("low", [None, "bfloat16", "float16"])
+# The programs ask for lower precision on the host alone.
+LOW = [pytest.param(low, marks=pytest.mark.host) for low in ("bfloat16", "float16")]
+
+
+@pytest.mark.parametrize("low", [None, *LOW])
 def test_as_in_pytorch(low: str | None) -> None:
     pytest.importorskip("torch", reason="what programs are compared with")
     counts: Counter[str] = Counter()
